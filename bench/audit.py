@@ -137,7 +137,7 @@ def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, floa
     for batch in batches:
         observer.completed_many(batch, time.monotonic_ns())
     handed_over = time.perf_counter()
-    # Closing writes what waits, on the writer's thread, with nobody else about.
+    # Closing writes what waits, on the writer's thread, while no other thread runs.
     observer.close()
     written = time.perf_counter()
     return (handed_over - begin) / _MICRO_EVENTS * 1e6, (written - handed_over) / _MICRO_EVENTS * 1e6

@@ -92,11 +92,11 @@ def _brokers(count: int) -> tuple[float, float]:
 
     starts, stops = [], []
     for _ in range(count):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         server = EmbeddedServer().start()
         ready = time.perf_counter()
         server.stop()
-        starts.append(ready - begun)
+        starts.append(ready - started)
         stops.append(time.perf_counter() - ready)
     return sorted(starts)[count // 2] * 1000, sorted(stops)[count // 2] * 1000
 

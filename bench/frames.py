@@ -1,4 +1,4 @@
-"""Prepared request frames for the load generator, and where the numbers it must look at stand in the answers."""
+"""Prepared request frames for the load generator, and the positions of the numbers that it reads in the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that are compared, with settings that are as alike as two products can have them."""
+"""The servers that are compared, with settings that are as similar as possible."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def quickest_us(runtime: ListenerRuntime, frames: Sequence[bytearray], *, cached
 
 def _round_us(pipeline: RequestPipeline, connection: ConnectionContext, frames: Sequence[bytearray]) -> float:
     cache = pipeline.cache
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for frame in frames:
         if cache is not None and cache.find(frame, connection) is not None:
             continue
@@ -57,7 +57,7 @@ def _round_us(pipeline: RequestPipeline, connection: ConnectionContext, frames: 
             pipeline.end((request,), RequestOutcome.ANSWERED)
         else:
             pipeline.end_untimed(request)
-    return (time.perf_counter() - begun) / len(frames) * 1e6
+    return (time.perf_counter() - started) / len(frames) * 1e6
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A client that is authenticated already asks for Metadata every few milliseconds, first alone, then while a storm of
 connections comes with wrong passwords (PLAIN, SCRAM) or makes TLS handshakes and goes away. Prints its p99 in
 each round and the ratio of the two. All run on one machine, as if they did not: clients share one of its cores, where
-the storm gets what is left, and the good client never waits. Guesses are checked at leisure
+the storm gets what is left, and the good client never waits. Guesses are checked by the paced worker
 (`suspect_check_percent`), so that a storm of them ends after `--seconds`.
 """
 
@@ -105,7 +105,7 @@ def storm_process(kind: str, port: int, ca: Path, load: argparse.Namespace) -> I
 
 
 def have_priority() -> None:
-    """Never wait for a processor that somebody else uses."""
+    """Never wait for a core that another process uses."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except PermissionError:
@@ -118,9 +118,9 @@ def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> float:
     request = MetadataRequest([])
     due = time.perf_counter()
     while (until.poll() is None) if isinstance(until, subprocess.Popen) else (due < until):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         client.call(request, 12)
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.perf_counter() - started)
         due += EVERY_S
         time.sleep(max(0.0, due - time.perf_counter()))
     taken.sort()
@@ -172,10 +172,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         raise RuntimeError("the good client cannot log in")
                     quiet.append(p99_us(client, time.perf_counter() + 2))
                     with storm_process(kind, ports[kind], files.ca, chosen) as process:
-                        begun = time.perf_counter()
+                        started = time.perf_counter()
                         stormy.append(p99_us(client, process))
                         assert process.stdout is not None
-                        rates.append(int(process.stdout.read()) / (time.perf_counter() - begun))
+                        rates.append(int(process.stdout.read()) / (time.perf_counter() - started))
             cells = [f"{median(rates):,.0f}"]
             cells += [f"{median(v):,.0f} ({min(v):,.0f}–{max(v):,.0f})" for v in (quiet, stormy)]
             print(f"| {kind} | {' | '.join(cells)} | {median(stormy) / median(quiet):.2f} |", flush=True)

@@ -139,7 +139,7 @@ def paced_produce() -> list[Benchmark]:
     return [Benchmark("Produce, one record, acks=all, 2,000/s", (P50, P99), run)]
 
 
-def have_memory() -> None:
+def touch_memory() -> None:
     """Touch as much memory as a round writes.
 
     A virtual machine gives free memory back to its host; to get it again costs a multiple of the writing, at random.
@@ -154,7 +154,7 @@ def produce_of(name: str, topic: str, batch: bytes) -> Benchmark:
         fresh = f"{topic}-{time.monotonic_ns()}"
         create_topic(server, fresh)
         requests = [frames.produce(fresh, partition, batch) for partition in range(PARTITIONS)]
-        have_memory()
+        touch_memory()
         try:
             return run_load((HOST, server.port), requests, Load(PARTITIONS, depth=5), seconds)
         finally:

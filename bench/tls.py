@@ -28,7 +28,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.audit import cpu_seconds
 from bench.peers import SETTINGS
-from bench.suites import have_memory
+from bench.suites import touch_memory
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import HOST, Server, free_port
@@ -61,7 +61,7 @@ def measure(what: str, door: Door, seconds: float) -> Result:
     topic = f"produced-{next(_topics)}"
     if what == "produce":
         make_topic(door, topic)
-    have_memory()
+    touch_memory()
     before_s = cpu_seconds(door.server)
     megabytes, taken_s = produce(door, seconds, topic) if what == "produce" else fetch(door, seconds)
     cpu_s = cpu_seconds(door.server) - before_s
@@ -81,9 +81,9 @@ def produce(door: Door, seconds: float, topic: str) -> tuple[float, float]:
         delivered += 1
 
     producer = Producer(door.client | {"acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000})
-    begun = time.perf_counter()
+    started = time.perf_counter()
     number = 0
-    while time.perf_counter() - begun < seconds:
+    while time.perf_counter() - started < seconds:
         for _ in range(1000):
             try:
                 producer.produce(topic, RECORD, partition=number % PARTITIONS, on_delivery=note)
@@ -92,7 +92,7 @@ def produce(door: Door, seconds: float, topic: str) -> tuple[float, float]:
                 producer.poll(0.01)
         producer.poll(0)
     producer.flush()
-    return delivered * len(RECORD) / 1e6, time.perf_counter() - begun
+    return delivered * len(RECORD) / 1e6, time.perf_counter() - started
 
 
 def fetch(door: Door, seconds: float) -> tuple[float, float]:
@@ -103,16 +103,16 @@ def fetch(door: Door, seconds: float) -> tuple[float, float]:
     beginning = [TopicPartition(door.topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
     ends = sum(consumer.get_watermark_offsets(TopicPartition(door.topic, p), timeout=10)[1] for p in range(PARTITIONS))
     consumer.assign(beginning)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     read = of_this_pass = 0
-    while time.perf_counter() - begun < seconds:
+    while time.perf_counter() - started < seconds:
         messages = consumer.consume(10_000, 0.2)
         read += len(messages)
         of_this_pass += len(messages)
         if of_this_pass >= ends:
             of_this_pass = 0
             consumer.assign(beginning)
-    taken = time.perf_counter() - begun
+    taken = time.perf_counter() - started
     consumer.close()
     return read * len(RECORD) / 1e6, taken
 

@@ -42,7 +42,7 @@ COMPARED = ("produce requests", "ok", "denied", "throttled", "authentication fai
 
 
 class Client:
-    """One producer, one message to a request, that counts its answers and how often it was told to wait."""
+    """One producer, one message to a request, that counts its responses and how often it was throttled."""
 
     def __init__(self, listener: str, bootstrap: str, user: str | None, number: int) -> None:
         self.listener = listener

@@ -211,7 +211,7 @@ def delta_orphan_files(
     """Data files of a Delta table that neither the latest snapshot nor any commit names.
 
     `snapshot` returns the URIs of the latest snapshot's files, `commits` the lines of the log's commits. A file that a
-    commit has removed is no orphan: older snapshots name it, and VACUUM deletes it.
+    commit has removed is not an orphan: older snapshots name it, and VACUUM deletes it.
     """
     log = table / _LOGS["delta"]
     found = [path for path in table.rglob("*.parquet") if log.name not in path.parts]

@@ -105,7 +105,7 @@ def require_reachable(url: str) -> None:
         try:
             host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
         except ValueError as error:
-            raise SparkUnavailableError(f'"{url}" is no URL of a Spark master or server: {error}') from error
+            raise SparkUnavailableError(f'"{url}" is not a URL of a Spark master or server: {error}') from error
         try:
             socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
         except OSError as error:

@@ -126,7 +126,7 @@ class SpoolFolder:
         return SpoolError(f"{self.path}: {error.strerror or error}")
 
     def forget(self, path: Path) -> None:
-        """A sealed segment or a file that was put aside is gone; the seal goes too, unless the chain needs it."""
+        """A sealed segment or a file that was put aside was deleted; its seal goes too, unless the chain needs it."""
         self.names_changed()
         if self.unreadable.pop(path, None) is not None:
             return

@@ -1,4 +1,4 @@
-"""A plugin whose handler set does on purpose all that a handler may do: answer, wait, raise, block, talk rubbish."""
+"""A plugin whose handler set does on purpose all that a handler may do: answer, wait, raise, block, talk garbage."""
 
 import threading
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Trying(ApiSet):
             raise ZeroDivisionError("on purpose")
         if what == "kafka-error":
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if what == "rubbish":
+        if what == "garbage":
             return 42
         if what == "none":
             return None

@@ -23,7 +23,7 @@ def tls_files(tmp_path_factory):
 
 @pytest.fixture(params=CHANNELS)
 def channel(request):
-    """What connections are made of."""
+    """The kind of connection: poller and TLS version."""
     return request.param
 
 
@@ -34,7 +34,7 @@ def poller(channel):
 
 @pytest.fixture
 def client_options(channel, tls_files):
-    """What a RawClient needs to come in."""
+    """The options of a RawClient for the channel."""
     version = CHANNELS[channel][1]
     return {} if version is None else {"ssl_context": tls_files.client_context(version=version)}
 

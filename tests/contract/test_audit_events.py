@@ -148,9 +148,9 @@ def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
         os.replace(files.directory / "next-both.pem", both)
         wait_until(lambda: "renewed" in subject_served(server, context, set()))
         # In one step: the server must not see an empty file first.
-        rubbish = files.directory / "rubbish.pem"
-        rubbish.write_text("rubbish")
-        os.replace(rubbish, both)
+        garbage = files.directory / "garbage.pem"
+        garbage.write_text("garbage")
+        os.replace(garbage, both)
         wait_until(lambda: metric(server, "klamm:type=SslTransport,name=ReloadFailures") == 1)
         assert there.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
     swapped = [event for event in audited.events("admin") if event["action"] == "certificate_swapped"]
@@ -364,7 +364,7 @@ def test_a_handshake_that_fails(audited, files):
     context = files.client_context(version=ssl.TLSVersion.TLSv1_3)
     with audited.client(ssl_context=context) as client, pytest.raises((ssl.SSLError, ConnectionError)):
         client.call(ApiVersionsRequest("test", "1"), 3)
-    # The client hears of the failure before the server has recorded it.
+    # The client gets the failure before the server has recorded it.
     audited.wait_for("failure")
     failure, closed = audited.events("authentication", "connection")
     assert (failure["action"], failure["outcome"], failure["principal"]) == ("failure", "denied", "User:ANONYMOUS")
@@ -445,15 +445,15 @@ def test_a_refused_connection_says_how_many_there_were(audited):
 # ---- a spool that cannot be read
 
 
-@pytest.mark.parametrize("how", ["rubbish", "a folder"])
+@pytest.mark.parametrize("how", ["garbage", "a folder"])
 def test_a_seal_that_cannot_be_read_does_not_stop_the_start(audited, caplog, how):
     audited.start()
     (first,) = {event["boot"] for event in audited.events("admin")}
     (seal,) = (audited.spool / "node-1").glob("*.seal")
     last_seq = Seal.read(seal).last_seq
     seal.unlink()
-    if how == "rubbish":
-        seal.write_bytes(b"\xff\xfe rubbish")
+    if how == "garbage":
+        seal.write_bytes(b"\xff\xfe garbage")
     else:
         # What even root cannot read.
         seal.mkdir()

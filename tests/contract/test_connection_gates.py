@@ -283,7 +283,7 @@ def come_and_go(served, listener, number):
             client.send_bytes(struct.pack(">i", -5))
             client.at_end()
         elif way == 4:
-            client.send_frame(b"\x7f\xff" + b"rubbish" * 3)
+            client.send_frame(b"\x7f\xff" + b"garbage" * 3)
             client.at_end()
         elif way == 5:
             answers(client)

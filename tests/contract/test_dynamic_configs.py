@@ -50,7 +50,7 @@ def described(client, key, *, name="1", kind=BROKER):
     return result.configs
 
 
-def told(client, key):
+def reported(client, key):
     (config,) = described(client, key)
     assert config.documentation
     return config.value, config.config_source, [(each.value, each.source) for each in config.synonyms]
@@ -64,19 +64,19 @@ def test_threads_change_and_stay_changed(tmp_path, client_of):
     before = threads_of("klamm-handler")
     with EmbeddedServer(["num.io.threads=3"], data_dir=tmp_path) as server:
         client = client_of(server)
-        assert told(client, "num.io.threads") == ("3", STATIC, [("3", STATIC), ("8", DEFAULT)])
+        assert reported(client, "num.io.threads") == ("3", STATIC, [("3", STATIC), ("8", DEFAULT)])
         assert alter(client, ("num.io.threads", SET, "5"), ("num.network.threads", SET, "2")) == 0
         assert alter(client, ("num.io.threads", SET, "4"), name="") == 0
         wait_until(lambda: threads_of("klamm-handler") == before + 5)
         wait_until(lambda: len(server.server.listeners[0].processors) == 2)
         layers = [("5", DYNAMIC_BROKER), ("4", DYNAMIC_DEFAULT), ("3", STATIC), ("8", DEFAULT)]
-        assert told(client, "num.io.threads") == ("5", DYNAMIC_BROKER, layers)
+        assert reported(client, "num.io.threads") == ("5", DYNAMIC_BROKER, layers)
         assert [each.value for each in described(client, "num.io.threads", name="")] == ["4"]
     with EmbeddedServer(["num.io.threads=3"], data_dir=tmp_path) as server:
         client = client_of(server)
         assert threads_of("klamm-handler") == before + 5
         assert len(server.server.listeners[0].processors) == 2
-        assert told(client, "num.io.threads")[:2] == ("5", DYNAMIC_BROKER)
+        assert reported(client, "num.io.threads")[:2] == ("5", DYNAMIC_BROKER)
         assert alter(client, ("num.io.threads", DELETE, None)) == 0
         wait_until(lambda: threads_of("klamm-handler") == before + 4)
         assert alter(client, ("num.io.threads", DELETE, None), name="") == 0
@@ -90,7 +90,7 @@ def test_a_listener_of_its_own(client_of):
         changes = [("num.network.threads", SET, "2"), ("listener.name.other.num.network.threads", SET, "3")]
         assert alter(client, *changes) == 0
         wait_until(lambda: [len(each.processors) for each in server.server.listeners] == [2, 3])
-        assert told(client, "listener.name.other.num.network.threads")[:2] == ("3", DYNAMIC_BROKER)
+        assert reported(client, "listener.name.other.num.network.threads")[:2] == ("3", DYNAMIC_BROKER)
         assert described(client, "listener.name.default.num.network.threads") == []
         assert alter(client, ("listener.name.nope.num.network.threads", SET, "3")) == ErrorCode.INVALID_REQUEST
 
@@ -111,7 +111,7 @@ def test_limits_of_connections(client_of):
         wait_until(is_refused)
         assert alter(client, ("max.connections.per.ip.overrides", SET, "127.0.0.1:2")) == 0
         wait_until(lambda: not is_refused())
-        assert told(client, "max.connections.per.ip.overrides")[:2] == ("127.0.0.1:2", DYNAMIC_BROKER)
+        assert reported(client, "max.connections.per.ip.overrides")[:2] == ("127.0.0.1:2", DYNAMIC_BROKER)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_one_bad_value_changes_nothing(key, value, client_of):
         client = client_of(server)
         changes = [("max.connections", SET, "77"), (key, SET, value)]
         assert alter(client, *changes) == ErrorCode.INVALID_REQUEST
-        assert told(client, "max.connections")[1] == DEFAULT
+        assert reported(client, "max.connections")[1] == DEFAULT
         assert alter(client, changes[0], validate_only=True) == 0
-        assert told(client, "max.connections")[1] == DEFAULT
+        assert reported(client, "max.connections")[1] == DEFAULT
 
 
 def test_settings_of_the_broker(client_of):
@@ -142,7 +142,7 @@ def test_settings_of_the_broker(client_of):
         assert alter(client, ("producer.id.expiration.ms", SET, "1234"), ("log.cleaner.backoff.ms", SET, "99")) == 0
         assert server.api_set().live.current.producer_id_expiration_ms == 1234
         assert server.api_set().live.current.log_cleaner_backoff_ms == 99
-        assert told(client, "producer.id.expiration.ms")[:2] == ("1234", DYNAMIC_BROKER)
+        assert reported(client, "producer.id.expiration.ms")[:2] == ("1234", DYNAMIC_BROKER)
 
 
 def test_levels_of_loggers(client_of):
@@ -191,4 +191,4 @@ def test_files_of_tls(tmp_path, client_of):
         assert alter(client, (key, SET, "/nowhere.pem")) == ErrorCode.INVALID_REQUEST
         assert alter(client, (key, SET, path)) == 0
         wait_until(lambda: trusts(second))
-        assert told(client, key)[:2] == (path, DYNAMIC_BROKER)
+        assert reported(client, key)[:2] == (path, DYNAMIC_BROKER)

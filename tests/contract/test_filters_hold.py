@@ -115,9 +115,9 @@ def ask(what, how=""):
 @pytest.mark.parametrize("how", ["", "later"])
 @pytest.mark.parametrize("what", ["hold", "hold after"])
 def test_a_message_that_is_held_goes_on_later(client, what, how):
-    begun = time.monotonic()
+    started = time.monotonic()
     assert client.call(ask(what, how), 4).error_code == len(what)
-    assert time.monotonic() - begun >= HELD_MS / 1000
+    assert time.monotonic() - started >= HELD_MS / 1000
     wait_until(lambda: EVENTS[-1] is RequestOutcome.ANSWERED)
     wanted = ["outer request", "inner request", "handler", "inner response", "outer response"]
     assert EVENTS[:-1] == wanted
@@ -176,7 +176,7 @@ def test_the_server_stops_while_messages_are_held(server):
         for client, what in zip(clients, ["hold long", "hold long after"] * 2, strict=True):
             client.send(ask(what), 4)
         wait_until(lambda: EVENTS.count("inner request") == 4)
-        begun = time.monotonic()
+        started = time.monotonic()
         server.stop()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         assert all(client.at_end() for client in clients)

@@ -34,9 +34,9 @@ def alter(client, *upsertions, remove=()):
 
 def ended_after_s(client):
     """How long it takes until the connection is closed."""
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     assert client.at_end()
-    return time.monotonic() - begun_s
+    return time.monotonic() - started_s
 
 
 @pytest.fixture

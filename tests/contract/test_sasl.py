@@ -86,7 +86,7 @@ def test_wrong_credentials(serve, connect, mechanism, user, password, caplog):
         "unknown mechanism",
         "handshake alone",
         "token before handshake",
-        "rubbish",
+        "garbage",
     ],
 )
 def test_no_other_frames_authenticate(serve, connect, way):
@@ -103,7 +103,7 @@ def test_no_other_frames_authenticate(serve, connect, way):
         assert (response.error_code, response.brokers) == (0, [])
     elif way == "token before handshake":
         client.send(SaslAuthenticateRequest(plain("alice", "sesame")), 2)
-    elif way == "rubbish":
+    elif way == "garbage":
         client.send_frame(b"\x16\x03\x01 what is this")
     assert is_out(server, client)
 
@@ -177,9 +177,9 @@ def test_frames_before_authentication_are_small(serve, connect):
 def test_the_answer_to_a_wrong_password_is_delayed(serve, connect, mechanism):
     server = serve("connection_failed_authentication_delay_ms=300")
     client = connect(server)
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     response = log_in(client, mechanism, "alice", "wrong")
-    assert time.monotonic() - begun_s >= 0.3
+    assert time.monotonic() - started_s >= 0.3
     assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert client.at_end()
 

@@ -110,7 +110,7 @@ def test_small_requests_of_a_blocking_api_may_run_on_the_processor(start, connec
     [
         ("raise", ErrorCode.UNKNOWN_SERVER_ERROR),
         ("kafka-error", ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        ("rubbish", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("garbage", ErrorCode.UNKNOWN_SERVER_ERROR),
         ("none", ErrorCode.UNKNOWN_SERVER_ERROR),
         ("wrong-shape", ErrorCode.UNKNOWN_SERVER_ERROR),
     ],

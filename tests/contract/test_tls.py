@@ -244,7 +244,7 @@ def mutual(serve, files):
 REFUSED = {
     "a request in plain text": ("not_tls", lambda server, *_: connect_raw(server, frame_of_metadata())),
     "http": ("not_tls", lambda server, *_: connect_raw(server, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")),
-    "rubbish": ("not_tls", lambda server, *_: connect_raw(server, b"\xff" * 100)),
+    "garbage": ("not_tls", lambda server, *_: connect_raw(server, b"\xff" * 100)),
     "no certificate": ("certificate_missing", lambda server, files, _: handshake(server, files)),
     "an expired certificate": (
         "certificate_expired",
@@ -405,8 +405,8 @@ def subject_served(server, context, serials):
 def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, caplog):
     server = serve(*files.server_settings(reload_interval_ms=10))
     # In one step: the server must not see an empty file first.
-    (files.directory / "rubbish.pem").write_text("rubbish")
-    os.replace(files.directory / "rubbish.pem", files.server.key)
+    (files.directory / "garbage.pem").write_text("garbage")
+    os.replace(files.directory / "garbage.pem", files.server.key)
     failures = "klamm:type=SslTransport,name=ReloadFailures"
     wait_until(lambda: metric(server, failures, listener="default") == 1)
     assert answers(server, ssl_context=files.client_context())

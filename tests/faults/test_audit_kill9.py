@@ -46,7 +46,7 @@ def test_no_durable_event_is_lost_or_doubled(tmp_path: Path, rounds: int, seed: 
     assert set(found.values()) == {1}
     assert len({event["event_id"] for event in events}) == len(events)
     _sequences_have_no_hole(events)
-    _crashes_are_told(events, rounds)
+    _crashes_are_reported(events, rounds)
     _seals_fit(folder)
 
 
@@ -58,7 +58,7 @@ def _sequences_have_no_hole(events: list[dict[str, Any]]) -> None:
     assert list(by_boot) == sorted(by_boot)
 
 
-def _crashes_are_told(events: list[dict[str, Any]], rounds: int) -> None:
+def _crashes_are_reported(events: list[dict[str, Any]], rounds: int) -> None:
     gaps = [event for event in events if event["kind"] == "audit_gap"]
     last_of = {event["boot"]: event["seq"] for event in events}
     assert len(gaps) == rounds

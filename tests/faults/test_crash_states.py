@@ -81,7 +81,7 @@ class Checker:
     def check_once(self, state: State, index: int) -> bool:
         """As `check`, unless an equal state with the same promises has been checked; whether it has not."""
         made = state.make()
-        promises = sum(event.begun_at <= index for event in self._work.events)
+        promises = sum(event.started_at <= index for event in self._work.events)
         promises += sum((event.acknowledged_at or index + 1) <= index for event in self._work.events)
         key = hash((freeze(made.tree), made.commits, state.power_cut, promises))
         if key in self._seen:

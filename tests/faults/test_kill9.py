@@ -34,7 +34,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
 @pytest.mark.timeout(0)
 def test_nothing_acknowledged_is_lost_in_a_thousand_kills(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
-    begun_s, kills, checked = time.monotonic(), 0, (0, 0, 0)
+    started_s, kills, checked = time.monotonic(), 0, (0, 0, 0)
     with target_server(tmp_path / "server", SETTINGS) as server:
         for number in range(-(-MANY_KILLS // KILLS)):
             now = min(KILLS, MANY_KILLS - kills)
@@ -43,7 +43,7 @@ def test_nothing_acknowledged_is_lost_in_a_thousand_kills(tmp_path: Path, seed: 
             checked = tuple(before + more for before, more in zip(checked, season, strict=True))
             records, commits, changes = checked
             print(
-                f"{kills} kills in {time.monotonic() - begun_s:,.0f} s: {records:,} records, {commits:,} commits and"
+                f"{kills} kills in {time.monotonic() - started_s:,.0f} s: {records:,} records, {commits:,} commits and"
                 f" {changes:,} created and deleted topics checked",
                 flush=True,
             )

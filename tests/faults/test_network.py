@@ -276,7 +276,7 @@ def test_handlers_that_raise_block_and_return_garbage_at_once() -> None:
         correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
         assert trying.arrived.acquire(timeout=10)
         good = stack.enter_context(RawClient(server.address(), timeout_s=10))
-        for what in ("raise", "rubbish", "none", "wrong-shape", "kafka-error", "exit", "close") * 10:
+        for what in ("raise", "garbage", "none", "wrong-shape", "kafka-error", "exit", "close") * 10:
             with RawClient(server.address(), timeout_s=10) as bad:
                 bad.send(HeartbeatRequest(group_id=what), 4)
                 assert good.call(HeartbeatRequest(group_id="ok"), 4).error_code == ErrorCode.NONE

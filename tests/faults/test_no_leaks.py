@@ -1,4 +1,4 @@
-"""20,000 real connections that come and go in every way there is leave nothing behind: no place, no byte, no file."""
+"""20,000 real connections that end in every possible way leak nothing: no place in a gate, no memory, no descriptor."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class Crowd:
         self.opened = 0
         self.seen: Counter[str] = Counter()
         self.left_to_the_server: list[socket.socket] = []
-        # Those who talk rubbish come back soon enough to be penalized, those who guess do not.
-        self._rubbish = itertools.cycle(f"127.0.3.{number}" for number in range(1, 25))
+        # Addresses that send garbage connect again soon enough to be penalized, those that guess passwords do not.
+        self._garbage = itertools.cycle(f"127.0.3.{number}" for number in range(1, 25))
         self._guessers = itertools.cycle(f"127.0.4.{number}" for number in range(1, 250))
 
     def connect(self, listener: str, source: str = "127.0.1.1") -> socket.socket:
@@ -182,8 +182,8 @@ class Crowd:
         peer = self.connect("secure")
         return lambda: self.left_to_the_server.append(peer)
 
-    def rubbish_for_a_handshake(self) -> Callable[[], None]:
-        peer = self.connect("secure", next(self._rubbish))
+    def garbage_for_a_handshake(self) -> Callable[[], None]:
+        peer = self.connect("secure", next(self._garbage))
         # Who is penalized is closed before it is read.
         with contextlib.suppress(ConnectionError):
             peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -216,17 +216,17 @@ class Crowd:
         peer = self.with_password("guessed", next(self._guessers))
         return lambda: self.await_end(peer, "failed authentication")
 
-    # ---- what it takes many for
+    # ---- limits that only many connections reach
 
     def fill_the_listener(self) -> None:
-        """The acceptor waits with those beyond, and takes them in when others go."""
+        """The acceptor pauses at the limit, and accepts again when connections are closed."""
         with self.pausing("per_listener"):
             peers = [self.connect("plain") for _ in range(215)]
         for peer in self.shuffled(peers):
             peer.close()
 
     def fill_the_server(self) -> None:
-        """What the protected listener takes in costs the other its least recently used."""
+        """Each connection of the protected listener makes the other close its least recently used one."""
         before = self.evictions()
         for _ in range(ATTEMPTS):
             peers = [self.connect("plain") for _ in range(195)]
@@ -234,7 +234,7 @@ class Crowd:
                 peer.sendall(API_VERSIONS_V0)
                 receive_frame(peer)
             peers += [self.connect("secure") for _ in range(55)]
-            # On a slow machine many are idle for too long before the last have come.
+            # On a slow machine many are idle for too long before the last are accepted.
             with contextlib.suppress(AssertionError):
                 wait_until(lambda: self.evictions() > before + 10, "", within_s=1)
             self.left_to_the_server += peers[-20:]
@@ -248,7 +248,7 @@ class Crowd:
         return sum("closed to make room" in record.msg for record in self.log.records)
 
     def fill_the_handshakes(self) -> None:
-        """The acceptor waits until those who say nothing are given up."""
+        """The acceptor pauses until silent connections are closed."""
         with self.pausing("handshakes"):
             self.left_to_the_server += [self.connect("secure") for _ in range(80)]
 
@@ -285,7 +285,7 @@ class Crowd:
             + [self.too_fast] * 6
             + [self.half_a_handshake] * 20
             + [self.no_handshake] * 3
-            + [self.rubbish_for_a_handshake] * 10
+            + [self.garbage_for_a_handshake] * 10
             + [self.log_in] * 5
             + [self.fail_to_log_in] * 2
         )
@@ -323,7 +323,7 @@ def open_files() -> int:
 
 
 def held(server: EmbeddedServer) -> dict[str, object]:
-    """All that connections hold while they are there."""
+    """All that open connections hold."""
     assert server.server.pool is not None
     socket_group = "kafka.server:type=socket-server-metrics,name="
     created = metric(server, socket_group + "connection-creation-total", "listener")
@@ -359,7 +359,7 @@ def test_nothing_is_left_of_20000_connections(tmp_path: Path, caplog: pytest.Log
         crowd = Crowd(server, tls, caplog)
         crowd.batch()
         crowd.await_all()
-        wait_until(lambda: not held(server), "the first do not go")
+        wait_until(lambda: not held(server), "the first connections are not closed")
         files_before = open_files()
         specials = itertools.cycle([crowd.fill_the_listener, crowd.fill_the_server, crowd.fill_the_handshakes])
         for number in itertools.count():

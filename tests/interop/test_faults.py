@@ -223,9 +223,9 @@ def test_a_client_sees_what_the_rule_says(server, kind, client):
         fault.remove()
         fault = server.faults.add(kind, count=1, api="Produce", topic=topic)
         probe = produce
-    begun = time.monotonic()
+    started = time.monotonic()
     seen = probe(server.bootstrap, topic)
-    check(server, client, kind, topic, fault, seen, time.monotonic() - begun)
+    check(server, client, kind, topic, fault, seen, time.monotonic() - started)
 
 
 def test_java_sees_what_the_rules_say(server, tmp_path):

@@ -180,7 +180,7 @@ def test_a_security_layer_or_a_name_without_a_rule_is_refused(
         assert is_out(client)
 
 
-@pytest.mark.parametrize("token", [b"", b"rubbish", b"\x60\x82\x01\x00" + bytes(300)])
+@pytest.mark.parametrize("token", [b"", b"garbage", b"\x60\x82\x01\x00" + bytes(300)])
 def test_what_is_no_ticket_is_refused(server: EmbeddedServer, token: bytes) -> None:
     with RawClient(server.address()) as client:
         handshake(client, "GSSAPI")

@@ -35,7 +35,7 @@ ENTITIES = {
 
 
 def test_quotas_are_set_described_kept_and_deleted(server: Server) -> None:
-    for entity, _told in ENTITIES.values():
+    for entity, _text in ENTITIES.values():
         configs(server, *entity, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
     address = ["--entity-type", "ips", "--entity-name", "192.0.2.1"]
     configs(server, *address, "--alter", "--add-config", "connection_creation_rate=7")
@@ -48,7 +48,7 @@ def test_quotas_are_set_described_kept_and_deleted(server: Server) -> None:
     assert "connection_creation_rate=7.0" in configs(server, *address, "--describe")
     with pytest.raises(RuntimeError, match="InvalidRequestException"):
         configs(server, *address, "--alter", "--add-config", "connection_creation_rate=-1")
-    entity, _told = ENTITIES["default user"]
+    entity, _text = ENTITIES["default user"]
     configs(server, *entity, "--alter", "--delete-config", "producer_byte_rate,request_percentage")
     assert "producer_byte_rate" not in configs(server, *entity, "--describe")
 

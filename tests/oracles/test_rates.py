@@ -54,6 +54,6 @@ def test_rates_throttle_times_and_tokens_are_kafkas(tmp_path: Path) -> None:
             expected_rate, throttle_time_ms, tokens = answer.split("/")
             assert rate.measure(now_ms) == pytest.approx(float(expected_rate), rel=1e-9, abs=1e-6)
             # Kafka makes it an int later, and lets it wrap around.
-            told_ms = min(int(throttle_time_ms), MAX_THROTTLE_TIME_MS)
-            assert abs(rate.throttle_time_ms(bound, now_ms) - told_ms) <= 1
+            java_ms = min(int(throttle_time_ms), MAX_THROTTLE_TIME_MS)
+            assert abs(rate.throttle_time_ms(bound, now_ms) - java_ms) <= 1
             assert bucket.tokens(bound, now_ms) == pytest.approx(float(tokens), rel=1e-9, abs=1e-6)

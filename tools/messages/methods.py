@@ -8,7 +8,7 @@ from tools.messages.struct_class import StructWriter
 
 
 class MethodsWriter:
-    """Goes on with the class that a `StructWriter` has begun."""
+    """Continues the class that a `StructWriter` has started."""
 
     def __init__(self, owner: StructWriter) -> None:
         self.owner, self.module, self.schema = owner, owner.module, owner.schema

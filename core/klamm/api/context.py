@@ -56,8 +56,8 @@ class ServerServices:
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
     are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
-    nanoseconds: what had arrived from clients by then has been read, and handed to its handler. Whoever ends something
-    because a client was silent compares with it, not with the clock.
+    nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
+    silent client compares its deadline with this moment, not with the clock.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class ServerContext:
     `listeners`   by name; complete when `open` is called.
     `scheduler`   runs timers and periodic work on a thread of its own.
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
-    `temporary_data` the directory goes away with the server.
+    `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
     `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
     `change_configs(values, validate_only)` replaces all earlier changes of dynamic settings (see `klamm.setting`) by
@@ -348,7 +348,7 @@ class RequestContext:
             try:
                 answers.append(getattr(throttle, method)(self, *arguments))
             except Exception as error:
-                # A throttle that fails limits nothing, and costs no client an answer.
+                # A throttle that raises limits nothing; the request is served.
                 listener.failures.log(throttle_log, throttle, method, error)
         return answers
 

@@ -48,7 +48,7 @@ def contract_problem(made: type, contract: type) -> str | None:
     """
     where = f"{made.__module__}.{made.__qualname__}"
     if not issubclass(made, contract):
-        return f"{where} is no {contract.__name__}"
+        return f"{where} is not a {contract.__name__}"
     missing: frozenset[str] = getattr(made, "__abstractmethods__", frozenset())
     if missing:
         return f"{where} does not define {', '.join(sorted(missing))}"

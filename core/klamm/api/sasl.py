@@ -101,7 +101,7 @@ class SaslServer(ABC):
         """
 
     def close(self) -> None:
-        """The exchange is over, or the channel is gone."""
+        """The exchange is over, or the channel is closed."""
 
 
 class CredentialStore(ListenerPart, ABC):

@@ -13,7 +13,7 @@ STARTER = """\
 # Every key and its default: docs/reference/settings.md, or `klamm plugins --settings`.
 
 [server]
-data_dir = "klamm-data"            # relative to this file; without it, a directory that goes away with the server
+data_dir = "klamm-data"            # relative to this file; without it, a temporary directory
 
 [listeners.internal]               # each listener names the parts it is made of
 bind = "127.0.0.1:9092"

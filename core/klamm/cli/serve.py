@@ -17,7 +17,7 @@ log = logging.getLogger("klamm.config")
 
 
 def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool) -> ServerPlan:
-    """The plan that the arguments ask for; `files` as `load_plan` has it. Raises ConfigError."""
+    """The plan of the arguments; `files` as for `load_plan`. Raises ConfigError."""
     overrides = list(options.overrides)
     if options.log_level:
         overrides.append(f"server.log_level={options.log_level}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def check_networks(networks: Iterable[str]) -> str | None:
-    """The problem with the first value that is no address or CIDR network (`10.0.0.0/8`); None if all are."""
+    """The problem with the first value that is not an address or CIDR network (`10.0.0.0/8`); None if all are."""
     # Most servers name no networks, and start faster without.
     import ipaddress
 
@@ -15,7 +15,7 @@ def check_networks(networks: Iterable[str]) -> str | None:
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
-            return f'"{network}" is no address or CIDR network'
+            return f'"{network}" is not an address or CIDR network'
     return None
 
 

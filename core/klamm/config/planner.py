@@ -181,7 +181,7 @@ class _Planner:
         )
 
     def unused_table(self, name: str, used: Collection[str]) -> str:
-        """The problem with a table below a listener that is no part's."""
+        """The problem with a table below a listener that no part uses."""
         for kind, form in PART_KEYS.items():
             if any(found.provider.name == name for found in self.plugins.providers(kind)):
                 return f"is of a {kind.label} that this listener does not name; add {form.format(name)}"

@@ -104,12 +104,12 @@ _SPECS: Final[dict[type, Mapping[str, SettingSpec]]] = {}
 
 
 def specs_of(settings: type) -> Mapping[str, SettingSpec]:
-    """The settings of a class, by their names in TOML. Raises TypeError for what is no settings class."""
+    """The settings of a class, by their names in TOML. Raises TypeError for a class that is not a settings class."""
     if settings in _SPECS:
         return _SPECS[settings]
     found = {}
     if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
-        raise TypeError(f"{settings!r} is no settings class: a frozen dataclass was expected")
+        raise TypeError(f"{settings!r} is not a settings class: a frozen dataclass was expected")
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
         if _KEY not in field.metadata:
@@ -235,7 +235,7 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
 
 
 def _pairs(text: str) -> Any:
-    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. The text itself if it is none."""
+    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. Other text is returned as it is."""
     pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
     return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text
 

@@ -37,7 +37,7 @@ def _check_api_names(table: Mapping[str, int]) -> str | None:
     names = {spec_of(key).name for key in ApiKey}
     for name in table:
         if name != "default" and name not in names:
-            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "default" for all others'
+            return f'"{name}" is not an API; write it as Kafka does, e.g. Produce, or "default" for all others'
     return None
 
 
@@ -235,7 +235,7 @@ class ListenerSettings:
     )
     poller: str = setting(
         "auto",
-        doc="What watches sockets: epoll where the system has it, else the module selectors.",
+        doc="How sockets are polled: epoll where the system has it, else Python's module selectors.",
         choices=("auto", "epoll", "selectors"),
     )
     slow_log: dict[str, int] = setting(

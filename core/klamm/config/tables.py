@@ -14,7 +14,7 @@ DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
 
 
 def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
-    """The tables of a file and its text. Raises ConfigError for what cannot be read or is no TOML."""
+    """The tables of a file and its text. Raises ConfigError for what cannot be read or is not TOML."""
     if file is None:
         return copy.deepcopy(dict(DEFAULT)), ""
     # Most programs that import this read no file.

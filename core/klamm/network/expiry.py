@@ -54,7 +54,7 @@ class ChannelExpiry:
         return [channel for channel in self._setting_up if channel.connection.opened_ns <= limit_ns]
 
     def aged(self, now_ns: int) -> list[KafkaChannel]:
-        """Channels older than `max_connection_age_ms` that are quiet now; the others are looked at again each turn."""
+        """Channels older than `max_connection_age_ms` that are quiet now; the others are checked again each turn."""
         if self._age_ns <= 0:
             return []
         if now_ns >= self._next_age_ns:

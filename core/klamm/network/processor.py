@@ -62,9 +62,9 @@ class Processor:
         return self._reactor.selector.now_ns
 
     def served_until_ns(self) -> int:
-        """What had arrived by this moment, in monotonic nanoseconds, has been read and run, or waits in the queue.
+        """Requests that had arrived by this moment, in monotonic nanoseconds, have run or are in the request queue.
 
-        An idle processor is woken, so that it says so of a later moment soon.
+        Wakes an idle processor, so that the next call returns a later moment. Any thread.
         """
         self.inbox.wakeup()
         return self._reactor.served_until_ns

@@ -41,8 +41,8 @@ _SERVER_STOPS: Final = "server stops"
 class Reactor:
     """Runs on its processor's thread alone. `inbox` holds what other threads hand to it.
 
-    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`. What had come from
-    clients by `served_until_ns` is served; it stands still while a channel has more than a turn allows.
+    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`. Requests
+    that had arrived by `served_until_ns` are served; it does not advance while a channel has more than a turn may run.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:

@@ -97,7 +97,7 @@ class RequestLedger:
             request.weight = count.sample(now_ns) if count.until_sample < 0 else count.one()
 
     def requeue(self, request: PendingRequest, now_ns: int) -> None:
-        """A request that has begun on this thread goes to the handlers after all."""
+        """A request that has started on this thread goes to the handlers after all."""
         request.stage = RequestStage.QUEUED
         request.handler_start_ns = request.local_end_ns = 0
         if not request.received_ns:

@@ -124,7 +124,7 @@ class TokenBucket:
         return self._tokens
 
     def throttle_time_ms(self, rate: float, now_ms: int) -> int:
-        """Milliseconds until the number of tokens is no more negative; at most MAX_THROTTLE_TIME_MS."""
+        """Milliseconds until the number of tokens is not negative; at most MAX_THROTTLE_TIME_MS."""
         tokens = self.tokens(rate, now_ms)
         return _whole_ms(-tokens / rate * 1000) if tokens < 0 else 0
 

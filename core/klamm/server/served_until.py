@@ -1,4 +1,4 @@
-"""`ServedUntil`: up to which moment the server has dealt with what clients sent."""
+"""`ServedUntil`: the moment up to which all requests that arrived have been handed to their handlers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class ServedUntil:
-    """See `klamm.api.context.ServerServices`. From any thread; no request pays for it.
+    """`ServerServices.served_until_ns`, in monotonic nanoseconds. Any thread may call it; it adds no work to requests.
 
-    The processor that is furthest behind counts, and the request that has waited longest for a handler. What a client
-    has sent behind a request of its own that is being answered does not: the order of answers holds it back.
+    It is the smallest of: what each processor has read up to, and when the oldest request in the request queue was
+    received. Requests of a connection whose previous request is still being answered do not count.
     """
 
     def __init__(self, clock: Clock, listeners: Sequence[Listener], request_channel: RequestChannel) -> None:

@@ -16,7 +16,7 @@ IPV6_SOURCE_PREFIX_LENGTH: Final = 64
 def ip_address_of(host: str) -> IpAddress:
     """The address, without its zone; an IPv4 address that IPv6 wraps (`::ffff:192.0.2.7`) is an IPv4 address.
 
-    Raises ValueError if the host is no address.
+    Raises ValueError if the host is not an address.
     """
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -45,7 +45,7 @@ def _ipv6_source(host: str, prefix_length: int) -> str:
 
 
 class IpNetworks:
-    """A set of addresses and CIDR networks: `host in networks`. A host that is no address is in none."""
+    """A set of addresses and CIDR networks: `host in networks`. A host that is not an address is in none."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)

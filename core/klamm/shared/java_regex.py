@@ -30,7 +30,7 @@ _OTHER_WORD: Final = {
     r"\Z": _BEFORE_LAST_LINE_END,
     r"\z": r"\Z",
 }
-# A surrogate is no character, and what comes before a digit may be a number of several.
+# A surrogate is not a character, and a digit before another one may be part of a longer number.
 _SAME_IN_CLASS: Final = r"\\[dDwWsStnrf]|\\x[0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\[^A-Za-z0-9]"
 _MEMBER: Final = rf"{_SAME_IN_CLASS}|\\p\{{(?:{'|'.join(_POSIX)})\}}|(?!&&|--)[^\[\]\\]"
 _TOKEN: Final = re.compile(

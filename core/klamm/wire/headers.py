@@ -24,7 +24,7 @@ _KNOWN: Final = len(_FLEXIBLE_FROM)
 def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
     """API key, version, correlation id, client id, and the position of the body. Raises WireError.
 
-    An unknown key or version is no error here: its header is read like that of the nearest known one.
+    An unknown key or version is not an error here: its header is read like that of the nearest known one.
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)

@@ -174,7 +174,7 @@ def batch_checksum(batch: ReadBuffer) -> int:
 def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
     """Each complete batch of a buffer with its bytes; a partial one at the end is left out.
 
-    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are no batch of magic 2. CRCs are not checked.
+    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not a batch of magic 2. CRCs are not checked.
     """
     view = memoryview(buffer)
     position = 0

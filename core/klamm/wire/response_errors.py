@@ -15,7 +15,7 @@ _OWN_CODE: Final = ErrorFields(("error_code",), (), None, False)
 
 
 def error_fields(kind: type) -> ErrorFields:
-    """Where the errors of a class are. A class that is no generated one has at most an `error_code` of its own."""
+    """Where the errors of a class are. A class that was not generated has at most an `error_code` of its own."""
     found: ErrorFields | None = getattr(kind, "ERRORS", None)
     if found is not None:
         return found

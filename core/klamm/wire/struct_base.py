@@ -40,7 +40,7 @@ class WireStruct:
 def copy_message(message: Any) -> Any:
     """A copy of a message whose structs and lists are its own; bytes, records and file regions are shared.
 
-    What is no message is returned as it is.
+    Anything else is returned as it is.
     """
     if isinstance(message, WireStruct):
         copied = object.__new__(_plain(type(message)))

@@ -15,7 +15,7 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 
 def prometheus_name(mbean: str, kind: str) -> str:
-    """The name of a metric; of a counter, without the `_total` of its samples. Raises ValueError if it is no MBean."""
+    """The name of a metric; of a counter, without the `_total` of its samples. Raises ValueError for other text."""
     match = _MBEAN.fullmatch(mbean)
     if match is None:
         raise ValueError(f'"{mbean}" is not of the form DOMAIN:type=TYPE,name=NAME')

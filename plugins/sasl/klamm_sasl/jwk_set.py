@@ -22,9 +22,9 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
     try:
         entries = json.loads(data)["keys"]
         if not isinstance(entries, list):
-            raise TypeError("its keys are no list")
+            raise TypeError("its keys are not a list")
     except (ValueError, KeyError, TypeError) as error:
-        raise JwksError(f"is no JWK set: {error!r}") from error
+        raise JwksError(f"is not a JWK set: {error!r}") from error
     found: dict[str, list[Key]] = {}
     for entry in entries:
         # With a secret (symmetric) key, everyone who can read the set could sign tokens.

@@ -21,7 +21,7 @@ _PARAMETER: Final = re.compile(r"\$(\d*)")
 
 
 class NoMatchingRuleError(Exception):
-    """No rule gives the principal a name, or one gives it a name that is none."""
+    """No rule gives the principal a name, or one gives it an invalid name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def parse_rule(text: str) -> KerberosRule:
     """Raises ValueError."""
     match = _RULE.fullmatch(text)
     if match is None:
-        raise ValueError(f'"{text}" is no rule such as "RULE:[1:$1@$0](.*@REALM)s/@.*//" or "DEFAULT"')
+        raise ValueError(f'"{text}" is not a rule such as "RULE:[1:$1@$0](.*@REALM)s/@.*//" or "DEFAULT"')
     if match["default"]:
         return KerberosRule(text, None)
     count = int(match["count"])
@@ -73,7 +73,7 @@ def parse_rule(text: str) -> KerberosRule:
             first_only = match["all"] is None
             replace = java_replacement(match["replacement"], compile_java(match["pattern"]), first_only=first_only)
     except JavaRegexError as error:
-        raise ValueError(f'"{text}" has a pattern that is none: {error}') from error
+        raise ValueError(f'"{text}" has an invalid pattern: {error}') from error
     return KerberosRule(text, count, match["format"], wanted, replace, match["case"] or "")
 
 
@@ -89,7 +89,7 @@ class KerberosShortNamer:
         match = _NAME.fullmatch(principal)
         if match is None:
             if "@" in principal or "/" in principal:
-                raise NoMatchingRuleError(f"{principal!r} is no Kerberos name of at most two components")
+                raise NoMatchingRuleError(f"{principal!r} is not a Kerberos name of at most two components")
             return principal
         service, host, realm = match.groups()
         parameters = [realm, service] if host is None else [realm, service, host]

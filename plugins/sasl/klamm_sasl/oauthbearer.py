@@ -40,7 +40,7 @@ class OAuthBearerMechanism(SaslMechanism):
     settings: OAuthBearerSettings
 
     def open(self, context: SaslContext) -> None:
-        """Raises ValueError where no keys are named, OSError or JwksError for a file that is no JWK set.
+        """Raises ValueError where no keys are named, OSError or JwksError for a file that is not a JWK set.
 
         An endpoint that does not answer yet is asked again later; until then all signed tokens are refused.
         """

@@ -119,7 +119,7 @@ class FileStoreSettings:
     refresh_ms: int = setting(2000, doc="Time between two looks at whether the file has changed.", minimum=10)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A file that cannot be read, or has a line that is no user."""
+        """A file that cannot be read, or has an invalid line."""
         from klamm_sasl.stores.users_file import parse_users
 
         try:
@@ -183,7 +183,7 @@ def _is_loopback(url: str) -> bool:
 def _check_algorithms(names: tuple[str, ...]) -> str | None:
     unknown = [name for name in names if name not in _ALGORITHMS]
     if unknown:
-        return f'"{unknown[0]}" is no algorithm that signs with a key pair; known: {", ".join(_ALGORITHMS)}'
+        return f'"{unknown[0]}" is not an algorithm that signs with a key pair; known: {", ".join(_ALGORITHMS)}'
     return None if names else "must name at least one algorithm"
 
 
@@ -197,13 +197,13 @@ class OAuthBearerSettings:
         kafka="sasl.oauthbearer.jwks.endpoint.url",
         check=check_url,
     )
-    jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, looked at every two seconds.")
+    jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, checked every two seconds.")
     jwks_ca_file: Path | None = setting(
         None, doc="Certificates in PEM form that the endpoint is trusted by; unset are the system's."
     )
     jwks_endpoint_refresh_ms: int = setting(
         3_600_000,
-        doc="Time between two fetches of the keys. A key that is not known makes for one more.",
+        doc="Time between two fetches of the keys. An unknown key causes one more.",
         kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",
         minimum=1000,
     )

@@ -46,7 +46,7 @@ class BearerToken:
 
 
 class TokenValidator:
-    """Checks tokens against the settings. `keys` gives the keys of now by id; `wall_ms` the time."""
+    """Checks tokens against the settings. `keys` returns the current keys by id; `wall_ms` the time."""
 
     def __init__(
         self, settings: OAuthBearerSettings, keys: Callable[[], Mapping[str, list[Key]]], wall_ms: Callable[[], int]
@@ -69,7 +69,7 @@ class TokenValidator:
         _, _, rest = token.partition(".")
         payload, dot, signature = rest.partition(".")
         if not dot or signature:
-            raise TokenError("is no unsecured token of three parts")
+            raise TokenError("is not an unsecured token of three parts")
         return _json_of(payload)
 
     def _signed(self, token: str, header: Mapping[str, Any]) -> tuple[Mapping[str, Any], Key]:
@@ -127,16 +127,16 @@ def _json_of(part: str) -> Mapping[str, Any]:
     try:
         return _object(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except binascii.Error as error:
-        raise TokenError("is no JWT") from error
+        raise TokenError("is not a JWT") from error
 
 
 def _object(data: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise TokenError("is no JWT") from error
+        raise TokenError("is not a JWT") from error
     if not isinstance(found, dict):
-        raise TokenError("is no JWT")
+        raise TokenError("is not a JWT")
     return found
 
 

@@ -29,7 +29,7 @@ _SPACE: Final = " \r"
 def subject_name(der: bytes) -> str:
     """The subject of a certificate in DER as Java's `X500Principal.getName()` prints it, RFC 2253.
 
-    Raises ValueError if it is no certificate, and for a subject that `cryptography` cannot read.
+    Raises ValueError if it is not a certificate, and for a subject that `cryptography` cannot read.
     """
     certificate = _certificate(der)
     try:
@@ -41,14 +41,14 @@ def subject_name(der: bytes) -> str:
 
 
 def read_not_after(der: bytes) -> datetime:
-    """The last moment at which a certificate in DER is valid. Raises ValueError if it is no certificate."""
+    """The last moment at which a certificate in DER is valid. Raises ValueError if it is not a certificate."""
     return _certificate(der).not_valid_after_utc
 
 
 def read_next_update(der: bytes) -> datetime | None:
     """When the next update of a revocation list in DER is due, if it says so.
 
-    Raises ValueError if it is no such list.
+    Raises ValueError if it is not a revocation list.
     """
     return x509.load_der_x509_crl(der).next_update_utc
 

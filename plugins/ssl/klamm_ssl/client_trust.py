@@ -29,7 +29,7 @@ Chain: TypeAlias = tuple[CertificateId, ...]
 
 
 def identify(der: bytes) -> CertificateId:
-    """Raises ValueError if it is no certificate."""
+    """Raises ValueError if it is not a certificate."""
     certificate = x509.load_der_x509_certificate(der)
     return CertificateId(
         certificate.subject.public_bytes(),
@@ -46,7 +46,7 @@ _identify_authority = functools.lru_cache(_AUTHORITIES)(identify)
 
 
 def chain_of(ders: Sequence[bytes]) -> Chain:
-    """Of certificates in DER, the client's first. Raises ValueError if one is no certificate."""
+    """Of certificates in DER, the client's first. Raises ValueError if one is not a certificate."""
     return (identify(ders[0]), *map(_identify_authority, ders[1:]))
 
 

@@ -429,7 +429,7 @@ def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> 
     try:
         return load_key_and_certificates(content, password.encode() if password is not None else None)
     except ValueError as error:
-        raise SslFilesError(f"{label}: the password is wrong, or it is no PKCS#12 file", key) from error
+        raise SslFilesError(f"{label}: the password is wrong, or it is not a PKCS#12 file", key) from error
 
 
 def _choose_by_name(

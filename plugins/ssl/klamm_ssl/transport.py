@@ -530,7 +530,7 @@ class SslTransportLayer(TransportLayer):
 
 def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
     """The peer's certificate and the authorities above it, in DER; empty where a session was resumed."""
-    # Python 3.13 has it in public.
+    # Public from Python 3.13 on.
     owner: Any = tls if hasattr(tls, "get_verified_chain") else tls._sslobj  # type: ignore[attr-defined]
     chain = owner.get_verified_chain() or ()
     return [one if isinstance(one, bytes) else one.public_bytes(_DER) for one in chain]

@@ -57,8 +57,8 @@ class Promises:
         self._index = index
         self._power_cut = power_cut
         self.held: Counter[str] = Counter()
-        """How often there was something that a promise is about, and it was there."""
-        self._events = [event for event in work.events if event.begun_at <= index]
+        """Promise → how many items were found that it covers."""
+        self._events = [event for event in work.events if event.started_at <= index]
 
     def _is_certain(self, event: Event) -> bool:
         return event.acknowledged_at is not None and event.acknowledged_at <= self._index
@@ -152,7 +152,7 @@ class Promises:
         if not incarnation.is_compacted and not self._power_cut:
             assert offsets == list(range(start, end)), f"{where} has a hole: {offsets} of {start} to {end}"
         sent = [each for each in self._work.sent if each.incarnation is incarnation and each.partition == partition]
-        by_value = {each.value: each for each in sent if each.event.begun_at <= self._index}
+        by_value = {each.value: each for each in sent if each.event.started_at <= self._index}
         values = [value for _offset, value in found]
         assert len(set(values)) == len(values), f"{where}: a record is there twice"
         keys_from: dict[bytes | None, int] = {}

@@ -58,7 +58,7 @@ class Event:
     kind: str
     key: Any
     value: Any
-    begun_at: int
+    started_at: int
     acknowledged_at: int | None = None
 
 
@@ -197,7 +197,7 @@ class Workload:
             self._check(answers[0])
         committed = {each.key for each in self.events if each.kind == "offset" and each.key[1] == name}
         for key in committed:
-            self.events.append(Event("offset", key, None, event.begun_at, event.acknowledged_at))
+            self.events.append(Event("offset", key, None, event.started_at, event.acknowledged_at))
 
     def add_partitions(self, name: str, count: int) -> None:
         if name in self._topics:
@@ -306,12 +306,12 @@ class Workload:
 
     def retain(self) -> None:
         """Apply retention. Where logs may start is known once it has run."""
-        begun_at = len(self.recording)
+        started_at = len(self.recording)
         self.harness.broker.logs.delete_old_segments(self.harness.clock.wall_ms())
         for name, topic in self._topics.items():
             found = self.harness.broker.topics.get(name)
             for partition in found.partitions if found is not None else ():
-                event = Event("start", (topic, partition.index), partition.log.log_start_offset, begun_at)
+                event = Event("start", (topic, partition.index), partition.log.log_start_offset, started_at)
                 self.events.append(event)
 
 

@@ -366,7 +366,7 @@ def token_cases() -> Iterator[Case]:
     yield Case("renew", always(RenewDelegationTokenRequest(b"x", 1)))
     yield Case("expire", always(ExpireDelegationTokenRequest(b"x", 1)))
     yield Case("describe", always(DescribeDelegationTokenRequest(None)))
-    yield Case("describe nobody's", always(DescribeDelegationTokenRequest([])))
+    yield Case("describe, no owners", always(DescribeDelegationTokenRequest([])))
 
 
 def cluster_cases() -> Iterator[Case]:

@@ -150,7 +150,7 @@ def test_unreadable_files_at_the_start_are_reported_and_counted(tmp_path):
     first.complete(ping(first, first.connection()))
     first.sink.close()
     (path,) = first.sink.spool.path.glob("*.seal")
-    path.write_bytes(b"rubbish")
+    path.write_bytes(b"garbage")
     second = Observing(tmp_path)
     event, gap = second.events()
     assert (gap["kind"], gap["action"], gap["reason"]) == ("audit_gap", "unclean_stop", "unreadable")

@@ -20,7 +20,7 @@ def test_what_is_compressed_is_decompressed(codec, suffix):
 @pytest.mark.parametrize("suffix", [".zst", ".gz"])
 def test_damaged_data_are_a_value_error(suffix):
     with pytest.raises(ValueError):
-        decompress(b"rubbish", suffix)
+        decompress(b"garbage", suffix)
 
 
 @pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])

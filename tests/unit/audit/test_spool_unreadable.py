@@ -35,7 +35,7 @@ def edited(**changes):
     [
         (lambda data: b"", "Expecting value"),
         (lambda data: data[:50], "Unterminated string"),
-        (lambda data: b"\x80rubbish", "codec can't decode"),
+        (lambda data: b"\x80garbage", "codec can't decode"),
         (lambda data: b"[" * 100_000, ""),
         (lambda data: b"[]", "argument"),
         (lambda data: b'{"index":1}', "missing"),
@@ -90,7 +90,7 @@ def test_a_boot_that_wrote_nothing_has_not_reported_what_it_put_aside(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot = writer.spool.boot
     newest = max(writer.folder.glob("*.seal"))
-    newest.write_bytes(b"rubbish")
+    newest.write_bytes(b"garbage")
     writer.start("11111111")
     writer.die()
     again = Recovered(boot, 3, 0, f"{newest.name}.unreadable: put aside by an earlier start")
@@ -136,16 +136,16 @@ def test_of_a_sealed_copy_an_open_segment_that_cannot_be_read_takes_nothing_away
     assert len(seals(writer.folder)) == 2
 
 
-@pytest.mark.parametrize("rubbish", [b"\xff\0\n\xfe\n", b'{"seq": Infinity}\n', b"[" * 100_000 + b"\n", b"5\n6\n"])
-def test_an_open_segment_of_garbage_is_put_aside(writer, rubbish):
+@pytest.mark.parametrize("garbage", [b"\xff\0\n\xfe\n", b'{"seq": Infinity}\n', b"[" * 100_000 + b"\n", b"5\n6\n"])
+def test_an_open_segment_of_garbage_is_put_aside(writer, garbage):
     writer.start()
     boot = writer.spool.boot
     writer.write()
     (path,) = open_segments(writer.folder)
     writer.die()
-    path.write_bytes(rubbish)
+    path.write_bytes(garbage)
     assert writer.start("11111111") == [Recovered(boot, None, 0, f"{path.name}.unreadable: there is no event in it")]
-    assert path.with_name(path.name + ".unreadable").read_bytes() == rubbish
+    assert path.with_name(path.name + ".unreadable").read_bytes() == garbage
     assert sealed_segments(writer.folder) == open_segments(writer.folder) == []
 
 
@@ -155,7 +155,7 @@ def test_an_unreadable_seal_of_a_boot_that_crashed_is_no_second_loss(tmp_path):
     writer.write()
     writer.die()
     (path,) = writer.folder.glob("*.seal")
-    path.write_bytes(b"rubbish")
+    path.write_bytes(b"garbage")
     assert writer.start("11111111") == [Recovered(boot, 2, 0)]
     assert writer.spool.unreadable_count == 1
 
@@ -220,7 +220,7 @@ def test_a_seal_that_was_put_aside_goes_with_a_log_line_alone(tmp_path, caplog):
     writer = two_segments(tmp_path / "n", retention_ms=60_000)
     boot = writer.spool.boot
     newest = max(writer.folder.glob("*.seal"))
-    newest.write_bytes(b"rubbish")
+    newest.write_bytes(b"garbage")
     wall_s = writer.clock.wall_us() / 1e6
     for path in (newest, newest.with_suffix(".jsonl")):
         os.utime(path, (wall_s, wall_s))

@@ -584,8 +584,8 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         found[type(request).__name__.removesuffix("Request")] = recorder.asked
     for asked in ASKED.values():
         # If it is allowed, this API also returns the authorized operations, so it authorizes each of them.
-        tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
-        for policy in policies[:1] if tells_operations else policies:
+        returns_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
+        for policy in policies[:1] if returns_operations else policies:
             recorder = guarded.listener.authorizer = Recorder(policy)
             guarded.send(asked.request, asked.version)
             found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)

@@ -68,7 +68,7 @@ def test_directory_of_another_node(harness: BrokerHarness) -> None:
         ("", "version is None"),
         ("version=0\nbroker.id=1\n", "version is 0"),
         ("version=1\nnode.id=1\n", r"cluster\.id is missing"),
-        ("version=1\ncluster.id=x\nnode.id=one\n", "'one' is no number"),
+        ("version=1\ncluster.id=x\nnode.id=one\n", "'one' is not a number"),
     ],
 )
 def test_meta_properties_that_cannot_be_understood(tmp_path: Path, text: str, complaint: str) -> None:

@@ -125,8 +125,8 @@ def test_reads_are_counted_and_the_unexpected_as_failed(
     ):
         monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(raised), raising=True)
         assert fetched() == (error, 1, failed)
-    monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(ValueError("rubbish")))
-    with pytest.raises(ValueError, match="rubbish"):
+    monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(ValueError("garbage")))
+    with pytest.raises(ValueError, match="garbage"):
         fetched()
     monkeypatch.undo()
     assert counts(harness, "TotalFetchRequestsPerSec")["t"] == 6

@@ -27,7 +27,7 @@ def harness(tmp_path: Path) -> BrokerHarness:
 
 
 def interval_of(harness: BrokerHarness, group_id: str) -> int:
-    """What a member of the group is told."""
+    """The heartbeat interval that the response gives a member, in milliseconds."""
     request = ConsumerGroupHeartbeatRequest(group_id, "m", 0, None, None, 1000, ["t"], topic_partitions=[])
     reply = harness.send(request, 1)
     harness.broker.store.write_and_wait([])

@@ -66,14 +66,14 @@ def test_a_compaction_under_way_does_not_delay_the_close(monkeypatch, tmp_path):
     batch = bytes(encode_batch([Record(timestamp_ms=harness.clock.wall_ms(), key=b"k", value=b"v" * 40)]))
     for _ in range(3):
         assert harness.produce_batches("t", batch).error_code == 0
-    begun, closing, seen = threading.Event(), threading.Event(), []
+    started, closing, seen = threading.Event(), threading.Event(), []
     read_batches, stop = cleaner.read_batches, broker.logs.compaction.stop
 
     def long_segment(*args):
         (first, *_) = read_batches(*args)
         for _ in range(MANY_BATCHES):
             seen.append(first)
-            begun.set()
+            started.set()
             assert closing.wait(20)
             yield first
 
@@ -84,6 +84,6 @@ def test_a_compaction_under_way_does_not_delay_the_close(monkeypatch, tmp_path):
     monkeypatch.setattr(cleaner, "read_batches", long_segment)
     monkeypatch.setattr(broker.logs.compaction, "stop", stop_and_go_on)
     harness.advance_ms(20)
-    assert begun.wait(20)
+    assert started.wait(20)
     broker.close()
     assert len(seen) == 1

@@ -71,8 +71,8 @@ def test_configs_are_kept_listed_and_described(harness: BrokerHarness) -> None:
     assert alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE) == 0
     assert alter(harness, CLIENT_METRICS, "a", ("metrics", APPEND, "other.")) == 0
     harness.reopen()
-    told = {each.name: (each.value, each.config_source) for each in describe(harness, CLIENT_METRICS, "a").configs}
-    assert told == {"metrics": ("org.apache.kafka.,other.", 7), "interval.ms": ("1000", 7), "match": ("", 5)}
+    sent = {each.name: (each.value, each.config_source) for each in describe(harness, CLIENT_METRICS, "a").configs}
+    assert sent == {"metrics": ("org.apache.kafka.,other.", 7), "interval.ms": ("1000", 7), "match": ("", 5)}
     for version in (0, 1):
         types = [CLIENT_METRICS] if version else []
         listed = harness.call(list_config_resources.ListConfigResourcesRequest(types), version).config_resources

@@ -76,7 +76,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         (ECHO + "gates = ['needy']\n", "klamm.toml:1:1  listeners.a.needy.secret: is required"),
         (
             ECHO + "gates = ['connection_quota']\n[listeners.a.connection_quota]\noverrides = { '10.0.0.0/33' = 1 }\n",
-            'klamm.toml:5:1  listeners.a.connection_quota.overrides: "10.0.0.0/33" is no address or CIDR network',
+            'klamm.toml:5:1  listeners.a.connection_quota.overrides: "10.0.0.0/33" is not an address or CIDR network',
         ),
         (
             ECHO + "gates = ['lost']\n",
@@ -148,7 +148,7 @@ def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, proble
 @pytest.mark.parametrize(
     ("gate", "problem"),
     [
-        ("no_dataclass", "NoDataclass'> is no settings class: a frozen dataclass was expected"),
+        ("no_dataclass", "NoDataclass'> is not a settings class: a frozen dataclass was expected"),
         ("plain_field", "PlainField.limit must be made with klamm.setting(…)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Members of consumer groups as clients play them: they hold what they were assigned and give up what they are told."""
+"""Members of consumer groups as clients play them: they own what they are assigned and revoke the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def partitions(**by_topic: set[int]) -> Partitions:
 
 
 class Consumer:
-    """A client that does what it is told, at once."""
+    """A client that takes over each assignment at once."""
 
     def __init__(self, play: Playbook, member_id: str, **joining: object) -> None:
         self.play = play

@@ -269,7 +269,7 @@ class Playbook:
     # Members that speak the consumer protocol
 
     def ask_beat(self, member: str, at: int, /, **changes: Any) -> Call[ConsumerHeartbeatResult]:
-        """Send a heartbeat; with epoch 0 a full one, for topic "t" unless told otherwise."""
+        """Send a heartbeat; with epoch 0 a full one, for topic "t" by default."""
         request = ConsumerHeartbeat(GROUP, member, at, "client", "/127.0.0.1")
         if at == 0:
             request = request._replace(rebalance_timeout_ms=REBALANCE_MS, topics=["t"], owned={})

@@ -47,10 +47,10 @@ def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
     a.beat()
     assert b.beat().assignment == {}
     assert b.epoch == FIRST + 1
-    told = a.beat()
-    assert told.epoch == FIRST
-    assert told.assignment is not None
-    assert sum(map(len, told.assignment.values())) == 2
+    result = a.beat()
+    assert result.epoch == FIRST
+    assert result.assignment is not None
+    assert sum(map(len, result.assignment.values())) == 2
     assert play.state_of_group() == "Reconciling"
     # It still reports all it had: b gets nothing.
     assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).epoch == FIRST

@@ -59,12 +59,12 @@ class Classic:
         return self.play.heartbeat(self.member_id, self.generation, self.instance_id)
 
     def live(self) -> None:
-        """Rejoin as long as it is told to."""
+        """Rejoin while answers ask for it."""
         for _ in range(5):
             if self.heartbeat() is ErrorCode.NONE:
                 return
             assert self.join().error_code is ErrorCode.NONE
-        raise AssertionError("it is told to rejoin again and again")
+        raise AssertionError("each answer asks for another rejoin")
 
 
 def live_classic_group(play: Playbook, count: int = 2) -> list[Classic]:

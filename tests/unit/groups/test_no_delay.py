@@ -4,7 +4,7 @@ import pytest
 
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
-from klamm_broker.groups.patience import PatientScheduler
+from klamm_broker.groups.expiration import ExpirationScheduler
 
 
 @pytest.mark.parametrize(("delay_ms", "called"), [(0, True), (1, False)])
@@ -12,7 +12,7 @@ def test_only_a_timer_with_a_delay_is_patient(delay_ms: int, called: bool) -> No
     clock = ManualClock()
     scheduler = Scheduler(clock)
     calls: list[int] = []
-    PatientScheduler(clock, scheduler, lambda: 0).schedule(delay_ms, lambda: calls.append(1))
+    ExpirationScheduler(clock, scheduler, lambda: 0).schedule(delay_ms, lambda: calls.append(1))
     clock.advance_ms(delay_ms)
     scheduler.run_due()
     assert bool(calls) is called

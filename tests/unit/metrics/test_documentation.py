@@ -14,7 +14,7 @@ def rows():
     return ROW.findall(PAGE.read_text(encoding="utf-8"))
 
 
-def told_labels(cell):
+def documented_labels(cell):
     """`— for all; topic` is of two kinds of samples, one of them without labels."""
     kinds = (re.sub("— for all", "", kind) for kind in cell.split(";"))
     return {frozenset(label.strip() for label in kind.split(",") if label.strip()) for kind in kinds}
@@ -26,4 +26,4 @@ def test_the_table_has_every_metric_and_no_other():
 
 
 def test_the_table_has_the_labels_of_every_metric():
-    assert {name: told_labels(cell) for name, _, _, cell in rows()} == labels()
+    assert {name: documented_labels(cell) for name, _, _, cell in rows()} == labels()

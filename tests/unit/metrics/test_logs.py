@@ -17,7 +17,7 @@ log = logging.getLogger("klamm.test")
 
 
 class Later:
-    """A scheduler whose hour comes when the test says so."""
+    """A scheduler whose calls run when the test calls `run`."""
 
     def __init__(self):
         self.calls = []
@@ -124,7 +124,7 @@ def test_lines_are_limited(caplog):
 
 def test_thresholds_name_apis():
     assert check_slow_log({"Produce": 1, "default": 0}) is None
-    assert '"Prodce" is no API' in check_slow_log({"Prodce": 1})
+    assert '"Prodce" is not an API' in check_slow_log({"Prodce": 1})
     assert "must not be negative" in check_slow_log({"Fetch": -1})
 
 
@@ -137,4 +137,4 @@ def test_a_wrong_threshold_is_reported_with_its_line(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_plan(file, PluginRegistry())
     assert "klamm.toml:3" in str(caught.value.problems[0])
-    assert "no API" in str(caught.value.problems[0])
+    assert "is not an API" in str(caught.value.problems[0])

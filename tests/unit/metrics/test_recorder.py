@@ -98,10 +98,10 @@ def test_after_a_burst_requests_are_timed_again():
     assert weights[-20:] == [1] * 20
 
 
-@pytest.mark.parametrize("told_late", [False, True])
-def test_an_api_that_is_always_timed_has_no_sample_of_more_than_one(told_late):
-    count = RequestCount(always=not told_late)
-    if told_late:
+@pytest.mark.parametrize("late", [False, True])
+def test_an_api_that_is_always_timed_has_no_sample_of_more_than_one(late):
+    count = RequestCount(always=not late)
+    if late:
         for _ in range(105):
             inline(count)
         count.time_all()

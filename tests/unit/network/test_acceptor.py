@@ -96,7 +96,7 @@ class First:
         return 0
 
 
-class Door:
+class AcceptorHarness:
     def __init__(self, *gates):
         self.clock = ManualClock()
         self.socket = Listening()
@@ -120,61 +120,61 @@ class Door:
 
 def test_a_pause_counts_as_blocked_while_it_lasts_and_resume_ends_it():
     gate = ClosedDoor()
-    door = Door(gate)
-    door.socket.outcomes = [Connection()]
-    door.acceptor.accept_some(8)
-    door.clock.advance_ms(5_000)
-    door.acceptor.accept_some(8)
-    assert (door.blocked_ns, door.taken) == (5 * SECOND_NS, [])
+    harness = AcceptorHarness(gate)
+    harness.socket.outcomes = [Connection()]
+    harness.acceptor.accept_some(8)
+    harness.clock.advance_ms(5_000)
+    harness.acceptor.accept_some(8)
+    assert (harness.blocked_ns, harness.taken) == (5 * SECOND_NS, [])
     gate.is_open = True
-    door.acceptor.resume()
-    door.acceptor.accept_some(8)
-    assert len(door.taken) == 1
-    door.clock.advance_ms(5_000)
-    assert door.blocked_ns == 5 * SECOND_NS
-    assert door.acceptor.accept_rate() == pytest.approx(0.1)
+    harness.acceptor.resume()
+    harness.acceptor.accept_some(8)
+    assert len(harness.taken) == 1
+    harness.clock.advance_ms(5_000)
+    assert harness.blocked_ns == 5 * SECOND_NS
+    assert harness.acceptor.accept_rate() == pytest.approx(0.1)
 
 
 def test_a_pause_ends_by_itself_and_counts_its_reason_once():
     gate = ClosedDoor()
-    door = Door(gate)
-    door.socket.outcomes = [Connection()]
+    harness = AcceptorHarness(gate)
+    harness.socket.outcomes = [Connection()]
     for _ in range(3):
-        door.acceptor.accept_some(8)
-        assert door.acceptor.paused_until_ns == door.clock.monotonic_ns() + 600 * SECOND_NS
-        door.clock.advance_ms(600_000)
+        harness.acceptor.accept_some(8)
+        assert harness.acceptor.paused_until_ns == harness.clock.monotonic_ns() + 600 * SECOND_NS
+        harness.clock.advance_ms(600_000)
     gate.is_open = True
-    door.acceptor.accept_some(8)
-    assert len(door.taken) == 1
-    assert door.acceptor.outcomes.paused == {"closed": 1}
+    harness.acceptor.accept_some(8)
+    assert len(harness.taken) == 1
+    assert harness.acceptor.outcomes.paused == {"closed": 1}
 
 
 def test_no_more_than_the_limit_is_accepted_at_once():
-    door = Door()
-    door.socket.outcomes = [Connection() for _ in range(5)]
+    harness = AcceptorHarness()
+    harness.socket.outcomes = [Connection() for _ in range(5)]
     for expected in (2, 4, 5, 5):
-        door.acceptor.accept_some(2)
-        assert len(door.taken) == expected
+        harness.acceptor.accept_some(2)
+        assert len(harness.taken) == expected
 
 
 def test_pauses_for_want_of_descriptors_are_counted_and_said_once(caplog):
     caplog.set_level(logging.WARNING, "klamm.network")
-    door = Door()
+    harness = AcceptorHarness()
     for _ in range(3):
-        door.socket.outcomes += [OSError(errno.EMFILE, "Too many open files"), Connection()]
-        door.acceptor.accept_some(8)
-        door.clock.advance_ms(100)
-        door.acceptor.accept_some(8)
-    assert len(door.taken) == 3
-    assert door.acceptor.descriptor_pauses == 3
-    assert door.blocked_ns == 3 * SECOND_NS // 10
+        harness.socket.outcomes += [OSError(errno.EMFILE, "Too many open files"), Connection()]
+        harness.acceptor.accept_some(8)
+        harness.clock.advance_ms(100)
+        harness.acceptor.accept_some(8)
+    assert len(harness.taken) == 3
+    assert harness.acceptor.descriptor_pauses == 3
+    assert harness.blocked_ns == 3 * SECOND_NS // 10
     assert [record.getMessage() for record in caplog.records] == [
         "listener=a: accepting pauses: Too many open files",
         "listener=a: accepting again",
     ]
     caplog.clear()
-    door.clock.advance_ms(60_000)
-    door.scheduler.run_due()
+    harness.clock.advance_ms(60_000)
+    harness.scheduler.run_due()
     assert [record.getMessage() for record in caplog.records] == [
         "2 more in 60 s like the first, which was: listener=a: accepting pauses: Too many open files",
         "2 more in 60 s like the first, which was: listener=a: accepting again",
@@ -182,18 +182,18 @@ def test_pauses_for_want_of_descriptors_are_counted_and_said_once(caplog):
 
 
 def test_a_full_processor_is_passed_over_and_when_all_are_full_the_connection_is_held():
-    door = Door()
-    first, second = door.processors
+    harness = AcceptorHarness()
+    first, second = harness.processors
     first.inbox.full = True
-    door.socket.outcomes = [Connection(), Connection()]
-    door.acceptor.accept_some(1)
+    harness.socket.outcomes = [Connection(), Connection()]
+    harness.acceptor.accept_some(1)
     assert len(second.inbox.taken) == 1
     second.inbox.full = True
-    door.acceptor.accept_some(8)
-    assert door.acceptor.paused_until_ns
+    harness.acceptor.accept_some(8)
+    assert harness.acceptor.paused_until_ns
     first.inbox.full = False
-    door.clock.advance_ms(5)
-    door.acceptor.accept_some(8)
+    harness.clock.advance_ms(5)
+    harness.acceptor.accept_some(8)
     assert len(first.inbox.taken) == 1
 
 
@@ -201,13 +201,13 @@ def test_a_connection_that_is_held_when_the_server_stops_is_released_and_is_no_f
     caplog.set_level(logging.INFO, "klamm.network")
     gate = ClosedDoor()
     gate.is_open = True
-    door = Door(gate)
-    for processor in door.processors:
+    harness = AcceptorHarness(gate)
+    for processor in harness.processors:
         processor.inbox.full = True
     connection = Connection()
-    door.socket.outcomes.append(connection)
-    door.acceptor.accept_some(8)
-    door.acceptor.stop()
+    harness.socket.outcomes.append(connection)
+    harness.acceptor.accept_some(8)
+    harness.acceptor.stop()
     assert connection.closed
     assert gate.released == 1
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
@@ -216,10 +216,10 @@ def test_a_connection_that_is_held_when_the_server_stops_is_released_and_is_no_f
 
 
 def test_its_loop_may_place_connections_itself():
-    door = Door()
+    harness = AcceptorHarness()
     placed = []
-    door.acceptor.run_in(lambda: None, lambda connection: placed.append(connection.socket) or True)
-    door.socket.outcomes = [Connection()]
-    door.acceptor.accept_some(8)
+    harness.acceptor.run_in(lambda: None, lambda connection: placed.append(connection.socket) or True)
+    harness.socket.outcomes = [Connection()]
+    harness.acceptor.accept_some(8)
     assert len(placed) == 1
-    assert door.taken == []
+    assert harness.taken == []

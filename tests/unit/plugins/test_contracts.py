@@ -113,7 +113,7 @@ def make_no_gate(settings):
         ),
         (HalfGate, ConnectionGate, "HalfGate does not define release"),
         (Attribute, RequestObserver, "Attribute.completed must be a method"),
-        (NoGate, ConnectionGate, "NoGate is no ConnectionGate"),
+        (NoGate, ConnectionGate, "NoGate is not a ConnectionGate"),
         (OwnWay, RequestObserver, None),
         (Upright, RequestFilter, "Upright.api_keys must be a property, or a value: it has to begin with @property"),
         (Plain, RequestFilter, None),
@@ -169,8 +169,8 @@ class Plugin:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ('gates=["none_at_all"]', 'the connection gate "none_at_all" of embedded-0: .*NoGate is no ConnectionGate'),
-        ('gates=["made"]', 'the connection gate "made" of embedded-0: .*NoGate is no ConnectionGate'),
+        ('gates=["none_at_all"]', 'the connection gate "none_at_all" of embedded-0: .*NoGate is not a ConnectionGate'),
+        ('gates=["made"]', 'the connection gate "made" of embedded-0: .*NoGate is not a ConnectionGate'),
         ('gates=["text"]', "must be a ConnectionGate class, or a function that makes one, not 'tests"),
         ('gates=["no_settings"]', r"NoSettings cannot be called as NoSettings\(settings\)"),
         ('gates=["two"]', r"two cannot be called as two\(settings\)"),

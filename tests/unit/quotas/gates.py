@@ -8,19 +8,19 @@ from klamm.shared import CLIENT_QUOTAS, client_quota_key
 from klamm.testing import ManualClock
 
 
-class Door:
-    """One listener with its gates. Connections are admitted or not, break, authenticate or fail to."""
+class GatedListener:
+    """One listener with its gates. Connections are admitted or refused, close, authenticate or fail to authenticate."""
 
-    def __init__(self, house, name, *gates):
-        self.house = house
+    def __init__(self, server, name, *gates):
+        self.server = server
         self.gates = gates
         self.resumed = 0
         self.open_connections = []
         here = Address("127.0.0.1", 1)
-        self.context = ListenerContext(name, here, here, services=house.services)
+        self.context = ListenerContext(name, here, here, services=server.services)
         self.context.resume_accepting = self._resume
         self.context.close_least_recently_used = self._evict
-        house.services.listeners[name] = self.context
+        server.services.listeners[name] = self.context
         for gate in gates:
             gate.open(self.context)
 
@@ -47,7 +47,7 @@ class Door:
         return None
 
     def connect(self, host="10.0.0.1"):
-        return self.ask(self.house.new_address(host))
+        return self.ask(self.server.new_address(host))
 
     def close(self, address):
         self.open_connections.remove(address)
@@ -64,8 +64,8 @@ class Door:
         self.close(address)
 
 
-class House:
-    """One server."""
+class GateServer:
+    """The services of one server, with a manual clock."""
 
     def __init__(self):
         self.clock = ManualClock()

@@ -7,7 +7,7 @@ import pytest
 from klamm import Address, Delay, Refuse
 from klamm_quotas.connection_quota import ConnectionQuota
 from klamm_quotas.settings import ConnectionQuotaSettings
-from tests.unit.quotas.gates import Door, House
+from tests.unit.quotas.gates import GatedListener, GateServer
 
 
 def quota(**settings):
@@ -15,28 +15,28 @@ def quota(**settings):
 
 
 @pytest.fixture
-def house():
-    return House()
+def server():
+    return GateServer()
 
 
-def test_one_more_than_an_address_may_have_is_refused_until_one_goes(house):
-    door = Door(house, "a", quota(max_connections_per_ip=2))
-    assert [door.connect(), door.connect()] == [None, None]
-    assert door.connect() == Refuse("per_ip", "10.0.0.1 has 2 of 2 connections")
-    assert door.connect("10.0.0.2") is None
-    door.close(door.open_connections[0])
-    assert door.connect() is None
+def test_one_more_than_an_address_may_have_is_refused_until_one_goes(server):
+    listener = GatedListener(server, "a", quota(max_connections_per_ip=2))
+    assert [listener.connect(), listener.connect()] == [None, None]
+    assert listener.connect() == Refuse("per_ip", "10.0.0.1 has 2 of 2 connections")
+    assert listener.connect("10.0.0.2") is None
+    listener.close(listener.open_connections[0])
+    assert listener.connect() is None
 
 
-def test_an_address_is_counted_on_all_listeners_together(house):
+def test_an_address_is_counted_on_all_listeners_together(server):
     settings = {"max_connections_per_ip": 2}
-    one, two = Door(house, "a", quota(**settings)), Door(house, "b", quota(**settings))
+    one, two = GatedListener(server, "a", quota(**settings)), GatedListener(server, "b", quota(**settings))
     assert [one.connect(), two.connect("::ffff:10.0.0.1")] == [None, None]
     assert one.connect().reason == two.connect().reason == "per_ip"
 
 
-def test_a_limit_of_zero_admits_no_connection(house):
-    assert isinstance(Door(house, "a", quota(max_connections_per_ip=0)).connect(), Refuse)
+def test_a_limit_of_zero_admits_no_connection(server):
+    assert isinstance(GatedListener(server, "a", quota(max_connections_per_ip=0)).connect(), Refuse)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_the_longest_prefix_counts(host, limit):
     assert quota(max_connections_per_ip=2, overrides=overrides).limit_of(host) == limit
 
 
-def test_a_full_listener_waits_and_is_resumed_when_a_connection_closes(house):
-    full, other = Door(house, "full", quota(max_connections=1)), Door(house, "other", quota())
+def test_a_full_listener_waits_and_is_resumed_when_a_connection_closes(server):
+    full, other = GatedListener(server, "full", quota(max_connections=1)), GatedListener(server, "other", quota())
     assert full.connect() is None
-    address = house.new_address("10.0.0.2")
+    address = server.new_address("10.0.0.2")
     answer = full.ask(address)
     assert isinstance(answer, Delay)
     assert (answer.reason, answer.pause_acceptor) == ("per_listener", True)
@@ -72,9 +72,9 @@ def test_a_full_listener_waits_and_is_resumed_when_a_connection_closes(house):
     assert full.resumed == 1, "no acceptor waits any more"
 
 
-def test_a_full_server_waits_whichever_listener_a_connection_goes_from(house):
+def test_a_full_server_waits_whichever_listener_a_connection_goes_from(server):
     settings = {"broker_max_connections": 2}
-    one, two = Door(house, "a", quota(**settings)), Door(house, "b", quota(**settings))
+    one, two = GatedListener(server, "a", quota(**settings)), GatedListener(server, "b", quota(**settings))
     assert [one.connect(), two.connect()] == [None, None]
     assert one.connect().reason == "per_broker"
     two.close(two.open_connections[0])
@@ -82,51 +82,51 @@ def test_a_full_server_waits_whichever_listener_a_connection_goes_from(house):
     assert one.connect() is None
 
 
-def test_a_client_over_the_limit_of_its_address_delays_no_other(house):
-    door = Door(house, "a", quota(max_connections_per_ip=1, max_connections=1))
-    assert door.connect() is None
-    assert isinstance(door.connect(), Refuse)
+def test_a_client_over_the_limit_of_its_address_delays_no_other(server):
+    listener = GatedListener(server, "a", quota(max_connections_per_ip=1, max_connections=1))
+    assert listener.connect() is None
+    assert isinstance(listener.connect(), Refuse)
 
 
-def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(house):
+def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(server):
     settings = {"broker_max_connections": 3}
-    one, two = Door(house, "a", quota(**settings)), Door(house, "b", quota(**settings))
-    inner = Door(house, "inner", quota(protected=True, **settings))
-    for door in (one, one, two):
-        assert door.connect() is None
+    one, two = GatedListener(server, "a", quota(**settings)), GatedListener(server, "b", quota(**settings))
+    inner = GatedListener(server, "inner", quota(protected=True, **settings))
+    for listener in (one, one, two):
+        assert listener.connect() is None
     oldest = one.open_connections[0]
     assert inner.connect() is None
     assert oldest not in one.open_connections
-    assert [len(door.open_connections) for door in (one, two, inner)] == [1, 1, 1]
+    assert [len(listener.open_connections) for listener in (one, two, inner)] == [1, 1, 1]
     assert [inner.connect(), inner.connect()] == [None, None]
-    assert [len(door.open_connections) for door in (one, two, inner)] == [0, 0, 3]
+    assert [len(listener.open_connections) for listener in (one, two, inner)] == [0, 0, 3]
     # No unprotected connection is left to close; a protected listener accepts nevertheless.
     assert inner.connect() is None
     assert one.connect().reason == "per_broker"
 
 
-def test_what_cannot_be_given_up_yet_is_asked_for_again(house):
+def test_what_cannot_be_given_up_yet_is_asked_for_again(server):
     settings = {"broker_max_connections": 2}
-    one = Door(house, "a", quota(**settings))
-    inner = Door(house, "inner", quota(protected=True, **settings))
+    one = GatedListener(server, "a", quota(**settings))
+    inner = GatedListener(server, "inner", quota(protected=True, **settings))
     assert [one.connect(), one.connect()] == [None, None]
     asked = []
     # As a processor whose connections are still being set up.
-    one.context.close_least_recently_used = lambda: asked.append(house.clock.monotonic_ns()) is not None
+    one.context.close_least_recently_used = lambda: asked.append(server.clock.monotonic_ns()) is not None
     assert [inner.connect(), inner.connect()] == [None, None]
     assert len(asked) == 2
     assert len(one.open_connections) == 2
     one.context.close_least_recently_used = one._evict
-    house.advance_ms(100)
-    assert [len(door.open_connections) for door in (one, inner)] == [0, 2]
-    house.advance_ms(10_000)
-    assert house.services.scheduler.run_due() is None, "no retry is scheduled once the limit is kept"
+    server.advance_ms(100)
+    assert [len(listener.open_connections) for listener in (one, inner)] == [0, 2]
+    server.advance_ms(10_000)
+    assert server.services.scheduler.run_due() is None, "no retry is scheduled once the limit is kept"
 
 
-def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(house):
+def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(server):
     settings = {"broker_max_connections": 10}
-    one = Door(house, "a", quota(**settings))
-    inner = Door(house, "inner", quota(protected=True, **settings))
+    one = GatedListener(server, "a", quota(**settings))
+    inner = GatedListener(server, "inner", quota(protected=True, **settings))
     for _ in range(10):
         assert one.connect() is None
     asked = []
@@ -137,39 +137,39 @@ def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(house):
     # They are gone in the next turn of their processor.
     for _ in range(3):
         one._evict()
-    house.advance_ms(1000)
+    server.advance_ms(1000)
     assert len(asked) == 3
 
 
-def test_the_only_listener_is_never_protected(house):
-    door = Door(house, "only", quota(protected=True, broker_max_connections=1))
-    assert door.connect() is None
-    assert door.connect().reason == "per_broker"
+def test_the_only_listener_is_never_protected(server):
+    listener = GatedListener(server, "only", quota(protected=True, broker_max_connections=1))
+    assert listener.connect() is None
+    assert listener.connect().reason == "per_broker"
 
 
-def test_new_settings_count_at_once(house):
+def test_new_settings_count_at_once(server):
     gate = quota(max_connections=1)
-    door = Door(house, "a", gate)
-    assert door.connect() is None
-    assert door.connect().reason == "per_listener"
+    listener = GatedListener(server, "a", gate)
+    assert listener.connect() is None
+    assert listener.connect().reason == "per_listener"
     assert gate.reconfigure(ConnectionQuotaSettings(max_connections=5, overrides={"10.0.0.0/8": 3}))
-    assert door.resumed == 1
-    assert [door.connect(), door.connect()] == [None, None]
-    assert door.connect().reason == "per_ip"
+    assert listener.resumed == 1
+    assert [listener.connect(), listener.connect()] == [None, None]
+    assert listener.connect().reason == "per_ip"
     # A lower limit of the server is kept at once.
     assert gate.reconfigure(ConnectionQuotaSettings(broker_max_connections=1))
-    assert len(door.open_connections) == 1
+    assert len(listener.open_connections) == 1
 
 
-def test_the_metric_counts_connections(house):
-    door = Door(house, "a", quota())
-    door.connect()
-    assert house.metric("klamm:type=ConnectionQuota,name=Connections") == {("a",): 1}
+def test_the_metric_counts_connections(server):
+    listener = GatedListener(server, "a", quota())
+    listener.connect()
+    assert server.metric("klamm:type=ConnectionQuota,name=Connections") == {("a",): 1}
 
 
-def test_counts_survive_many_threads_and_leave_nothing_behind(house):
+def test_counts_survive_many_threads_and_leave_nothing_behind(server):
     gate = quota(max_connections_per_ip=3)
-    Door(house, "a", gate)
+    GatedListener(server, "a", gate)
     here = Address("127.0.0.1", 1)
     admitted = []
 

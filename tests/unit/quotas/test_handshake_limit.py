@@ -5,48 +5,48 @@ import pytest
 from klamm import Delay
 from klamm_quotas.handshake_limit import HandshakeLimit
 from klamm_quotas.settings import HandshakeLimitSettings
-from tests.unit.quotas.gates import Door, House
+from tests.unit.quotas.gates import GatedListener, GateServer
 
 
 def limited(**settings):
-    return Door(House(), "a", HandshakeLimit(HandshakeLimitSettings(**settings)))
+    return GatedListener(GateServer(), "a", HandshakeLimit(HandshakeLimitSettings(**settings)))
 
 
-@pytest.mark.parametrize("end", [Door.authenticated, Door.fail, Door.close])
+@pytest.mark.parametrize("end", [GatedListener.authenticated, GatedListener.fail, GatedListener.close])
 def test_the_acceptor_waits_until_a_handshake_is_over(end):
-    door = limited(max_handshakes=2)
-    assert [door.connect(), door.connect()] == [None, None]
-    answer = door.connect()
+    listener = limited(max_handshakes=2)
+    assert [listener.connect(), listener.connect()] == [None, None]
+    answer = listener.connect()
     assert isinstance(answer, Delay)
     assert (answer.reason, answer.pause_acceptor) == ("handshakes", True)
-    end(door, door.open_connections[0])
-    assert door.resumed >= 1
-    assert door.connect() is None
-    assert door.house.metric("klamm:type=HandshakeLimit,name=Handshakes") == {("a",): 2}
+    end(listener, listener.open_connections[0])
+    assert listener.resumed >= 1
+    assert listener.connect() is None
+    assert listener.server.metric("klamm:type=HandshakeLimit,name=Handshakes") == {("a",): 2}
 
 
 def test_one_address_holds_only_so_many_places():
-    door = limited(max_handshakes_per_ip=1)
-    assert door.connect() is None
-    assert door.connect().reason == "handshakes_per_ip"
-    assert door.connect("10.0.0.2") is None
-    door.authenticated(door.open_connections[0])
-    assert door.connect() is None
+    listener = limited(max_handshakes_per_ip=1)
+    assert listener.connect() is None
+    assert listener.connect().reason == "handshakes_per_ip"
+    assert listener.connect("10.0.0.2") is None
+    listener.authenticated(listener.open_connections[0])
+    assert listener.connect() is None
 
 
 def test_a_port_that_comes_back_before_its_old_connection_went_is_counted_once():
-    door = limited(max_handshakes_per_ip=1)
-    address = door.house.new_address("10.0.0.1")
-    assert [door.ask(address), door.ask(address)] == [None, None]
-    door.close(address)
-    door.close(address)
-    assert door.gates[0]._by_source == {}
+    listener = limited(max_handshakes_per_ip=1)
+    address = listener.server.new_address("10.0.0.1")
+    assert [listener.ask(address), listener.ask(address)] == [None, None]
+    listener.close(address)
+    listener.close(address)
+    assert listener.gates[0]._by_source == {}
 
 
 def test_new_settings_count_at_once():
-    door = limited(max_handshakes=1)
-    door.connect()
-    assert door.connect() is not None
-    assert door.gates[0].reconfigure(HandshakeLimitSettings(max_handshakes=2))
-    assert door.resumed == 1
-    assert door.connect() is None
+    listener = limited(max_handshakes=1)
+    listener.connect()
+    assert listener.connect() is not None
+    assert listener.gates[0].reconfigure(HandshakeLimitSettings(max_handshakes=2))
+    assert listener.resumed == 1
+    assert listener.connect() is None

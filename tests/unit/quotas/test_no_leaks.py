@@ -16,7 +16,7 @@ from klamm_quotas.settings import (
     CreationRateSettings,
     HandshakeLimitSettings,
 )
-from tests.unit.quotas.gates import Door, House
+from tests.unit.quotas.gates import GatedListener, GateServer
 
 CONNECTIONS = 20_000
 ATTEMPTS = 50
@@ -37,70 +37,70 @@ def gates(**quota):
     ]
 
 
-def connect(house, door, rng, seen):
+def connect(server, listener, rng, seen):
     """As the acceptor does: while a gate says so, wait and ask again; now and then the server stops meanwhile."""
-    address = house.new_address(f"10.0.0.{rng.randrange(20)}")
+    address = server.new_address(f"10.0.0.{rng.randrange(20)}")
     for _ in range(ATTEMPTS):
-        answer = door.ask(address)
+        answer = listener.ask(address)
         if answer is None:
             seen["admitted"] += 1
             return
         seen[answer.reason] += 1
         if isinstance(answer, Refuse) or not answer.pause_acceptor:
             return
-        house.clock.advance_ms(min(answer.delay_ms, 20))
+        server.clock.advance_ms(min(answer.delay_ms, 20))
         if rng.random() < 0.2:
-            close_one(door, rng, seen)
+            close_one(listener, rng, seen)
         if rng.random() < 0.02:
             seen["stopped while it waited"] += 1
             return
 
 
-def close_one(door, rng, seen):
-    if not door.open_connections:
+def close_one(listener, rng, seen):
+    if not listener.open_connections:
         return
-    address = rng.choice(door.open_connections)
+    address = rng.choice(listener.open_connections)
     way = rng.choice(["break", "authenticate", "fail", "authenticate and close", "break"])
     seen[way] += 1
     if way == "fail":
-        door.fail(address)
+        listener.fail(address)
         return
     if "authenticate" in way:
-        door.authenticated(address)
+        listener.authenticated(address)
     if way != "authenticate":
-        door.close(address)
+        listener.close(address)
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_all_counters_return_to_zero(order):
     rng = random.Random(order)
-    house = House()
+    server = GateServer()
     doors = [
-        Door(house, "one", *gates()[::order]),
-        Door(house, "two", *gates()[::order]),
-        Door(house, "inner", *gates(protected=True)[::order]),
+        GatedListener(server, "one", *gates()[::order]),
+        GatedListener(server, "two", *gates()[::order]),
+        GatedListener(server, "inner", *gates(protected=True)[::order]),
     ]
     seen = Counter()
     for _ in range(CONNECTIONS):
-        door = rng.choice(doors)
-        connect(house, door, rng, seen)
+        listener = rng.choice(doors)
+        connect(server, listener, rng, seen)
         if rng.random() < 0.5:
             close_one(rng.choice(doors), rng, seen)
         if rng.random() < 0.1:
-            house.clock.advance_ms(rng.randrange(300))
+            server.clock.advance_ms(rng.randrange(300))
     reasons = {"per_ip", "per_listener", "per_broker", "per_ip_rate", "per_listener_rate", "per_broker_rate"}
     reasons |= {"handshakes", "handshakes_per_ip", "authentication_penalty"}
     assert reasons <= set(seen), reasons - set(seen)
-    for door in doors:
-        for address in list(door.open_connections):
-            door.close(address)
-    for door in doors:
-        by_type = {type(gate): gate for gate in door.gates}
+    for listener in doors:
+        for address in list(listener.open_connections):
+            listener.close(address)
+    for listener in doors:
+        by_type = {type(gate): gate for gate in listener.gates}
         counts = by_type[ConnectionQuota]._counts
         assert (counts.total, counts.by_source) == (0, {})
         assert [listener.connections for listener in counts.listeners.values()] == [0, 0, 0]
         assert by_type[HandshakeLimit]._under_way == set()
         assert by_type[HandshakeLimit]._by_source == {}
-    house.clock.advance_ms(3_600_000)
-    assert house.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {(): 0}
-    assert all(door.connect("192.0.2.1") is None for door in doors)
+    server.clock.advance_ms(3_600_000)
+    assert server.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {(): 0}
+    assert all(listener.connect("192.0.2.1") is None for listener in doors)

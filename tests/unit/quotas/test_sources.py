@@ -13,7 +13,7 @@ from klamm_quotas.settings import (
     CreationRateSettings,
     HandshakeLimitSettings,
 )
-from tests.unit.quotas.gates import Door, House
+from tests.unit.quotas.gates import GatedListener, GateServer
 
 
 def quota(**settings):
@@ -33,69 +33,69 @@ def penalty(**settings):
 
 
 @pytest.fixture
-def house():
-    return House()
+def server():
+    return GateServer()
 
 
 GATES = [quota, rate, handshakes, penalty]
 FIRST, NEIGHBOUR, OTHER = "2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:3::1"
 
 
-def used_up(house, gate, host):
+def used_up(server, gate, host):
     """A listener at which a host has taken what one address may take."""
-    door = Door(house, "a", gate)
-    address = house.new_address(host)
-    assert door.ask(address) is None
+    listener = GatedListener(server, "a", gate)
+    address = server.new_address(host)
+    assert listener.ask(address) is None
     if isinstance(gate, AuthenticationPenalty):
         gate.authentication_failed(address)
-    return door
+    return listener
 
 
 @pytest.mark.parametrize("make", GATES)
-def test_a_network_of_ipv6_counts_as_one_address(house, make):
-    door = used_up(house, make(), FIRST)
-    assert door.connect(NEIGHBOUR) is not None
-    assert door.connect(OTHER) is None
+def test_a_network_of_ipv6_counts_as_one_address(server, make):
+    listener = used_up(server, make(), FIRST)
+    assert listener.connect(NEIGHBOUR) is not None
+    assert listener.connect(OTHER) is None
 
 
 @pytest.mark.parametrize("make", GATES)
-def test_each_ipv6_address_counts_for_itself_if_a_setting_says_so(house, make):
-    door = used_up(house, make(ipv6_prefix_length=128), FIRST)
-    assert door.connect(NEIGHBOUR) is None
-    assert door.connect(FIRST) is not None
+def test_each_ipv6_address_counts_for_itself_if_a_setting_says_so(server, make):
+    listener = used_up(server, make(ipv6_prefix_length=128), FIRST)
+    assert listener.connect(NEIGHBOUR) is None
+    assert listener.connect(FIRST) is not None
 
 
 @pytest.mark.parametrize("make", GATES)
-def test_an_ipv4_address_is_one_on_listeners_for_both(house, make):
-    door = used_up(house, make(), "192.0.2.7")
-    assert door.connect("::ffff:192.0.2.7") is not None
-    assert door.connect("::ffff:192.0.2.8") is None
+def test_an_ipv4_address_is_one_on_listeners_for_both(server, make):
+    listener = used_up(server, make(), "192.0.2.7")
+    assert listener.connect("::ffff:192.0.2.7") is not None
+    assert listener.connect("::ffff:192.0.2.8") is None
 
 
 @pytest.mark.parametrize("make", GATES)
-def test_another_prefix_waits_for_the_next_start(house, make):
+def test_another_prefix_waits_for_the_next_start(server, make):
     gate = make()
-    used_up(house, gate, FIRST)
+    used_up(server, gate, FIRST)
     other = type(gate.settings)(ipv6_prefix_length=56)
     assert gate.reconfigure(other) is False
     assert gate.settings.ipv6_prefix_length == 64
 
 
-def test_connections_of_a_network_are_given_back(house):
+def test_connections_of_a_network_are_given_back(server):
     gate = quota()
-    door = used_up(house, gate, FIRST)
+    listener = used_up(server, gate, FIRST)
     assert gate.count_of("2001:db8:1:2::/64") == 1
-    door.close(door.open_connections[0])
+    listener.close(listener.open_connections[0])
     assert gate.count_of("2001:db8:1:2::/64") == 0
-    assert door.connect(NEIGHBOUR) is None
+    assert listener.connect(NEIGHBOUR) is None
 
 
-def test_an_address_with_a_rate_of_its_own_is_counted_for_itself(house):
-    house.set_ip_rate(FIRST, 100)
-    door = Door(house, "a", rate())
-    assert [door.connect(FIRST) for _ in range(3)] == [None] * 3
-    assert door.connect(NEIGHBOUR) is None
-    assert door.connect(NEIGHBOUR) is not None
+def test_an_address_with_a_rate_of_its_own_is_counted_for_itself(server):
+    server.set_ip_rate(FIRST, 100)
+    listener = GatedListener(server, "a", rate())
+    assert [listener.connect(FIRST) for _ in range(3)] == [None] * 3
+    assert listener.connect(NEIGHBOUR) is None
+    assert listener.connect(NEIGHBOUR) is not None
 
 
 @pytest.mark.parametrize(

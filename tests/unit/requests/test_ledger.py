@@ -191,7 +191,7 @@ class Connection:
         self.sending = []
 
 
-ACTS = ["answer", "later", "fail", "refuse", "error", "both", "none", "none and fail", "close", "rubbish"]
+ACTS = ["answer", "later", "fail", "refuse", "error", "both", "none", "none and fail", "close", "garbage"]
 
 
 class Refuses(RequestFilter):
@@ -255,7 +255,7 @@ class Requests(RuleBasedStateMachine):
             frame = self.line.frame(message, 9)
         else:
             frame = self.line.frame(heartbeat.HeartbeatRequest(act, 1, "m" + padding), 4)
-        if act == "rubbish":
+        if act == "garbage":
             frame = frame[:-3]
         self.submitted += 1
         try:
@@ -263,7 +263,7 @@ class Requests(RuleBasedStateMachine):
                 frame, connection, self.line.connection, self.line.clock.monotonic_ns()
             )
         except InvalidRequestError:
-            assert act in ("rubbish", "none and fail")
+            assert act in ("garbage", "none and fail")
             self.close_connection(connection)
             return
         assert (result is LATER) == (queued or act in ("later", "close", "both"))

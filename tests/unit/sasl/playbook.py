@@ -56,7 +56,7 @@ class ScriptedServer(SaslServer):
             inner = argument.encode()
             return SaslTask(lambda: self.evaluate(inner))  # type: ignore[arg-type, return-value]
         if word == "tell":
-            raise SaslAuthenticationError("told so")
+            raise SaslAuthenticationError("wrong on purpose")
         if word == "crash":
             raise ZeroDivisionError("on purpose")
         if word == "until":

@@ -47,11 +47,11 @@ def problems(tmp_path, text, files=False):
         ),
         (
             HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',
-            'principal_to_local_rules: "RULE" is no rule',
+            'principal_to_local_rules: "RULE" is not a rule',
         ),
         (
             HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\nalgorithms = ["HS256"]\n',
-            '"HS256" is no algorithm that signs with a key pair',
+            '"HS256" is not an algorithm that signs with a key pair',
         ),
         (
             HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\njwks_endpoint_url = "ftp://x"\n',
@@ -90,8 +90,8 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
             "FILE:8:1  listeners.public.sasl.file.path: absent: No such file or directory",
         ),
         (
-            PLAIN + 'credential_stores = ["file"]\n[listeners.public.sasl.file]\npath = "rubbish"\n',
-            "FILE:8:1  listeners.public.sasl.file.path: rubbish: line 1: is not USER:VERIFIER",
+            PLAIN + 'credential_stores = ["file"]\n[listeners.public.sasl.file]\npath = "garbage"\n',
+            "FILE:8:1  listeners.public.sasl.file.path: garbage: line 1: is not USER:VERIFIER",
         ),
         (CALLABLE, "FILE:7:1  listeners.public.sasl.callable: password or verifier must be set"),
         (
@@ -106,17 +106,17 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         ),
         (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
         (
-            TOKENS + 'jwks_file = "rubbish"\njwks_endpoint_url = "https://x"\n',
+            TOKENS + 'jwks_file = "garbage"\njwks_endpoint_url = "https://x"\n',
             "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: jwks_endpoint_url is set as well",
         ),
         (
-            TOKENS + 'jwks_file = "rubbish"\n',
-            "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: rubbish: is no JWK set:"
+            TOKENS + 'jwks_file = "garbage"\n',
+            "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: garbage: is not a JWK set:"
             " JSONDecodeError('Expecting value: line 1 column 1 (char 0)')",
         ),
         (
-            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "rubbish"\n',
-            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: rubbish: there is no certificate in PEM in it",
+            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "garbage"\n',
+            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: garbage: there is no certificate in PEM in it",
         ),
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "absent"\n',
@@ -134,7 +134,7 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
     ],
 )
 def test_unusable_settings_are_reported_with_their_place_before_a_start(tmp_path, text, problem):
-    (tmp_path / "rubbish").write_text("rubbish\n")
+    (tmp_path / "garbage").write_text("garbage\n")
     assert problem in problems(tmp_path, text, files=True)
 
 
@@ -201,7 +201,7 @@ def test_reload_reads_users_again_and_reports_bad_ones(tmp_path):
         assert listener.reload() == []
         assert enters("two")
         assert not enters("one")
-        file.write_text("rubbish")
+        file.write_text("garbage")
         (problem,) = listener.reload()
         assert "line 1: is not USER:VERIFIER" in problem
         assert enters("two")

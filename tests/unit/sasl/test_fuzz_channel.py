@@ -325,7 +325,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.send(metadata.MetadataRequest(topics=None), 12, pieces)
 
     @rule(data=st.binary(max_size=40), pieces=PIECES)
-    def talks_rubbish(self, data, pieces):
+    def talks_garbage(self, data, pieces):
         self.send_frame(data, pieces)
 
     @rule(size=st.sampled_from([-1, MAX_FIRST_BYTES + 1, 2**31 - 1]))

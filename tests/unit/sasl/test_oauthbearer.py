@@ -361,7 +361,7 @@ def test_keys_that_are_not_for_signatures_are_left_out():
                     {**OTHER_RSA.as_dict(private=False), "use": "enc"},
                     {"kty": "oct", "k": "c2VjcmV0", "kid": "secret"},
                     {"kty": "RSA", "kid": "broken", "n": "!", "e": "AQAB"},
-                    "rubbish",
+                    "garbage",
                     {key: value for key, value in EC.as_dict(private=False).items() if key != "kid"},
                 ]
             }

@@ -42,7 +42,7 @@ class FileUsers:
 
     def __init__(self, book, path):
         self.book, self.path, self.users = book, path / "users", {}
-        self.path.write_text("# nobody\n")
+        self.path.write_text("# no users\n")
         self.store = FileStore(FileStoreSettings(self.path, FILE_REFRESH_MS))
         self.store.open(book.listener)
 
@@ -277,13 +277,13 @@ def bring(book, token):
 
 
 def test_a_key_that_is_removed_ends_the_sessions_of_its_tokens(bearer):
-    by_rsa, by_ec, by_nobody = bring(bearer, signed()), bring(bearer, signed(EC, "ES256")), bring(bearer, unsecured())
+    by_rsa, by_ec, by_no_key = bring(bearer, signed()), bring(bearer, signed(EC, "ES256")), bring(bearer, unsecured())
     bearer.file.write_bytes(jwks(OTHER_RSA, EC))
     bearer.mechanism.reload()
     bearer.pass_time(RECHECK_DELAY_MS)
     assert by_rsa.ended == "the key that has signed the token was removed"
     assert by_ec.ended is None
-    assert by_nobody.ended is None
+    assert by_no_key.ended is None
 
 
 def test_a_bearer_token_ends_its_session(bearer):

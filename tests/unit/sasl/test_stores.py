@@ -118,7 +118,7 @@ def test_a_missing_file_keeps_the_users_and_is_reported_once(store, file, listen
 
 
 def test_each_failure_is_reported(store, file, listener, caplog):
-    for times, text in enumerate(("rubbish", "more rubbish", "rubbish"), 1):
+    for times, text in enumerate(("garbage", "more garbage", "garbage"), 1):
         file.write_text(text)
         pass_time(listener)
         assert list(failures(listener).values()) == [times]
@@ -126,14 +126,14 @@ def test_each_failure_is_reported(store, file, listener, caplog):
 
 
 def test_reload_raises_and_keeps_the_users(store, file):
-    file.write_text("rubbish")
+    file.write_text("garbage")
     with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
         store.reload()
     assert knows(store, "alice")
 
 
 def test_what_reload_finds_wrong_is_counted_once(store, file, listener, caplog):
-    file.write_text("rubbish")
+    file.write_text("garbage")
     for _ in range(2):
         with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
             store.reload()
@@ -226,7 +226,7 @@ def verifier(user, mechanism):
     return credential("sesame", ScramMechanism.named(mechanism)).to_text() if user == "alice" else None
 
 
-def rubbish(user, mechanism):
+def garbage(user, mechanism):
     return "clear text"
 
 
@@ -270,5 +270,5 @@ def test_functions_may_be_missing(listener):
 
 def test_what_a_function_returns_must_be_a_verifier(listener):
     with pytest.raises(ValueError) as error:
-        calling(listener, verifier="rubbish").scram_credential("alice", SHA_256)
+        calling(listener, verifier="garbage").scram_credential("alice", SHA_256)
     assert "clear text" not in str(error.value)

@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_made_is_named(certs, tmp_path):
 
 def test_an_authority_that_cannot_be_read_is_said(certs, tmp_path):
     certs()
-    (tmp_path / "certs" / "ca.key").write_text("rubbish")
+    (tmp_path / "certs" / "ca.key").write_text("garbage")
     code, _, complaint = certs("--client", "new")
     assert code == 2
     assert complaint.startswith("klamm certs: ")

@@ -268,28 +268,28 @@ BROKEN = {
     "nothing": ({}, "one of certificate, certificate_pem and keystore must be set"),
     "two certificates": ({"certificate": "server", "keystore": "server"}, "one of certificate"),
     "a file that is not there": ({"certificate": "absent"}, "absent: No such file or directory"),
-    "no certificate": ({"certificate": "rubbish"}, "rubbish: "),
+    "no certificate": ({"certificate": "garbage"}, "garbage: "),
     "no key": ({"certificate": "certificate"}, "no private key"),
     "a key of another": ({"certificate": "certificate", "private_key": "client-key"}, "does not belong"),
     "no password": ({"certificate": "certificate", "private_key": "encrypted"}, "is encrypted: set key_password_file"),
     "a wrong password": (
-        {"certificate": "certificate", "private_key": "encrypted", "key_password_file": "rubbish"},
+        {"certificate": "certificate", "private_key": "encrypted", "key_password_file": "garbage"},
         "the password is wrong",
     ),
     "an absent variable": (
         {"certificate": "certificate", "private_key": "encrypted", "key_password_env": "ABSENT"},
         "the environment variable ABSENT is not set",
     ),
-    "no keystore": ({"keystore": "rubbish"}, "the password is wrong, or it is no PKCS#12 file"),
-    "a keystore with a wrong password": ({"keystore": "p12", "key_password_file": "rubbish"}, "the password is wrong"),
+    "no keystore": ({"keystore": "garbage"}, "the password is wrong, or it is not a PKCS#12 file"),
+    "a keystore with a wrong password": ({"keystore": "p12", "key_password_file": "garbage"}, "the password is wrong"),
     "no trust": ({"certificate": "server", "client_auth": "required"}, "needs trust_store"),
-    "trust in rubbish": ({"certificate": "server", "trust_store": "pem-rubbish"}, "trust_store or revocation_lists"),
+    "trust in garbage": ({"certificate": "server", "trust_store": "pem-garbage"}, "trust_store or revocation_lists"),
     "lists without trust": (
-        {"certificate": "server", "client_auth": "requested", "revocation_lists": "rubbish"},
+        {"certificate": "server", "client_auth": "requested", "revocation_lists": "garbage"},
         "revocation_lists need trust_store",
     ),
     "lists without client certificates": (
-        {"certificate": "server", "trust_store": "certificate", "revocation_lists": "rubbish"},
+        {"certificate": "server", "trust_store": "certificate", "revocation_lists": "garbage"},
         "revocation_lists need client_auth",
     ),
     "no lists": (
@@ -297,18 +297,18 @@ BROKEN = {
             "certificate": "server",
             "trust_store": "certificate",
             "client_auth": "required",
-            "revocation_lists": "rubbish",
+            "revocation_lists": "garbage",
         },
-        "rubbish: there is no revocation list in PEM in it",
+        "garbage: there is no revocation list in PEM in it",
     ),
     "a broken list": (
         {
             "certificate": "server",
             "trust_store": "certificate",
             "client_auth": "required",
-            "revocation_lists": "crl-rubbish",
+            "revocation_lists": "crl-garbage",
         },
-        "crl-rubbish: not a revocation list",
+        "crl-garbage: not a revocation list",
     ),
     "no ciphers": ({"certificate": "server", "ciphers": "NONSENSE"}, "OpenSSL knows none of these"),
     "versions": ({"certificate": "server", "min_version": "TLSv1.3", "max_version": "TLSv1.2"}, "is above"),
@@ -323,9 +323,9 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
         "client-key": files.client.key.read_bytes(),
         "encrypted": files.server.identity.key_pem(PASSWORD),
         "p12": files.server.identity.pkcs12(PASSWORD),
-        "rubbish": b"rubbish",
-        "crl-rubbish": b"-----BEGIN X509 CRL-----\nrubbish\n-----END X509 CRL-----\n",
-        "pem-rubbish": b"-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n",
+        "garbage": b"garbage",
+        "crl-garbage": b"-----BEGIN X509 CRL-----\ngarbage\n-----END X509 CRL-----\n",
+        "pem-garbage": b"-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n",
     }
     for name, content in written.items():
         (tmp_path / name).write_bytes(content)
@@ -345,11 +345,11 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
     [
         ({}, ("", "one of certificate, certificate_pem and keystore must be set; `klamm certs` can make one")),
         ({"certificate": "absent"}, ("certificate", "absent: No such file or directory")),
-        ({"certificate": "rubbish"}, ("certificate", "rubbish: there is no certificate in it")),
+        ({"certificate": "garbage"}, ("certificate", "garbage: there is no certificate in it")),
         ({"certificate": "both", "private_key": "absent"}, ("private_key", "absent: No such file or directory")),
         (
-            {"certificate": "both", "private_key": "rubbish"},
-            ("private_key", "rubbish: there is no private key in it, or the password is wrong"),
+            {"certificate": "both", "private_key": "garbage"},
+            ("private_key", "garbage: there is no private key in it, or the password is wrong"),
         ),
         (
             {"certificate": "both", "private_key": "other-key"},
@@ -389,7 +389,7 @@ def test_problems_are_reported_with_their_setting(files, tmp_path, settings, pro
     (tmp_path / "rsa-key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    (tmp_path / "rubbish").write_bytes(b"rubbish")
+    (tmp_path / "garbage").write_bytes(b"garbage")
     made = convert(SslSettings, settings, lambda *_: pytest.fail("is wrong by itself"), tmp_path)
     assert [(key, message.replace(f"{tmp_path}/", "")) for key, message in made.problems()] == [problem]
 

@@ -79,12 +79,12 @@ def test_errors(server, client, topic, kind, appended):
 @pytest.mark.parametrize(("kind", "meanwhile"), [("delay", 0), ("slow", 1)])
 def test_what_is_late(server, client, topic, kind, meanwhile):
     fault = server.faults.add(kind, api="Produce", delay_ms=150, count=1)
-    begun = time.monotonic()
+    started = time.monotonic()
     correlation_id = client.send(produced(topic), 9)
     fault.wait()
     assert count(server, topic) == meanwhile
     client.receive(produce.API_KEY, 9, correlation_id)
-    assert time.monotonic() - begun >= 0.15
+    assert time.monotonic() - started >= 0.15
     assert count(server, topic) == 1
 
 
@@ -149,11 +149,11 @@ def test_a_coordinator_that_has_moved(server, client):
 
 def test_throttling(server, client, topic):
     server.faults.add("throttle", api="Produce", delay_ms=150, count=1)
-    begun = time.monotonic()
+    started = time.monotonic()
     assert client.call(produced(topic), 9).throttle_time_ms == 150
-    assert time.monotonic() - begun < 0.15
+    assert time.monotonic() - started < 0.15
     assert client.call(produced(topic), 9).throttle_time_ms == 0
-    assert time.monotonic() - begun >= 0.15
+    assert time.monotonic() - started >= 0.15
 
 
 # ---- which requests

@@ -30,7 +30,7 @@ _CRC32C: Final = 0x03
 
 
 class InvalidProxyHeaderError(Exception):
-    """What came is no header of the PROXY protocol."""
+    """The bytes are not a header of the PROXY protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _parse_v1(line: bytes) -> ProxyHeader:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and str(int(text)) == text and int(text) <= 65535):
-        raise ValueError(f"{text!r} is no port")
+        raise ValueError(f"{text!r} is not a port")
     return int(text)
 
 

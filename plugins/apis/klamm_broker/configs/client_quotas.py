@@ -56,7 +56,7 @@ def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
         if address is not None:
             ipaddress.ip_address(address)
     except ValueError:
-        raise _invalid(f"{address} is no address") from None
+        raise _invalid(f"{address} is not an address") from None
     return _IP_KEYS
 
 

@@ -6,7 +6,7 @@
     classic_coordinator  the requests of members of classic groups: join, sync, heartbeat, leave
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
-    patience        timers that wait for what clients have sent in time
+    expiration      timers that remove silent members, once all that clients sent in time is served
     offsets         commit, fetch, delete, expire
     transactional_offsets  what open transactions would commit
     registry        group id → group

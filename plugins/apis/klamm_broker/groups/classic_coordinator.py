@@ -1,4 +1,4 @@
-"""Joins, syncs, heartbeats and departures of classic groups.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic groups.
 
 Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMetadataManager`.
 """

@@ -23,7 +23,7 @@ from klamm_broker.groups.state import (
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
-    from klamm_broker.groups.patience import PatientTimer
+    from klamm_broker.groups.expiration import ExpirationTimer
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -53,8 +53,8 @@ class ClassicGroup(ClassicMembership):
         self.protocol_name: str | None = None
         self.new_member_added = False
         self.subscribed_topics: frozenset[str] | None = None
-        self.join_timer: PatientTimer | None = None
-        self.sync_timer: PatientTimer | None = None
+        self.join_timer: ExpirationTimer | None = None
+        self.sync_timer: ExpirationTimer | None = None
         self.storing_generation_id = -1
         self._clock = clock
 

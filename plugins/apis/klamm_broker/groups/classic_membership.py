@@ -14,13 +14,13 @@ from klamm_broker.groups.member import Member
 from klamm_broker.groups.requests import JoinReply, JoinResult, Protocol, SyncReply, SyncResult
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.patience import PatientTimer
+    from klamm_broker.groups.expiration import ExpirationTimer
 
 log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicMembership(Group):
-    """Who is in a classic group, whatever its state.
+    """The members of a classic group, in any state.
 
     `pending_joins`  member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
     `pending_syncs`  members of this generation that have not requested their assignment yet.
@@ -31,7 +31,7 @@ class ClassicMembership(Group):
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        self.pending_joins: dict[str, PatientTimer] = {}
+        self.pending_joins: dict[str, ExpirationTimer] = {}
         self.pending_syncs: set[str] = set()
         self.awaiting_join_count = 0
         self._protocol_type: str | None = None

@@ -20,8 +20,8 @@ from klamm_broker.groups.consumer.fencing import Fencing, GroupTimeouts
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import Topics
+from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.offsets import OffsetManager
-from klamm_broker.groups.patience import PatientScheduler
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
@@ -73,7 +73,7 @@ class GroupCoordinator:
         self._store = store
         self._clock = clock
         self._registry = GroupRegistry(clock)
-        timers = PatientScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
+        timers = ExpirationScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
         rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
         assignment = TargetAssignment(clock, settings, world.topics)

@@ -10,7 +10,7 @@ from klamm_broker.groups.lock import GroupLock
 
 if TYPE_CHECKING:
     from klamm.runtime import Timer
-    from klamm_broker.groups.patience import PatientTimer
+    from klamm_broker.groups.expiration import ExpirationTimer
 
 
 class CommittedOffset(NamedTuple):
@@ -97,7 +97,7 @@ class Group(GroupLock, ABC):
     @property
     @abstractmethod
     def is_expected(self) -> bool:
-        """Whether somebody may join soon, so that an empty group must stay."""
+        """Whether a member may join soon, so that an empty group must not be removed."""
 
     @abstractmethod
     def forget_expected(self) -> None:
@@ -135,7 +135,7 @@ class Group(GroupLock, ABC):
         """When the retention of an offset of a topic without subscribers began; None if it has not (KIP-211)."""
 
 
-def cancel_timer(timer: Timer | PatientTimer | None) -> None:
+def cancel_timer(timer: Timer | ExpirationTimer | None) -> None:
     """Cancel a timer that may not be armed."""
     if timer is not None:
         timer.cancel()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.patience import PatientTimer
+    from klamm_broker.groups.expiration import ExpirationTimer
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +35,7 @@ class Member:
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
     deadline_ns: int = 0
-    timer: PatientTimer | None = None
+    timer: ExpirationTimer | None = None
 
     @property
     def is_static(self) -> bool:

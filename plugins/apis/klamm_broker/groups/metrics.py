@@ -51,6 +51,6 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
     registry.register(
         _COORDINATOR + "consumer-group-rebalance-count",
         "counter",
-        "Epochs that consumer groups have begun.",
+        "Group epochs that consumer groups have started: one for each rebalance.",
         lambda: [({}, groups.consumers.rebalances)],
     )

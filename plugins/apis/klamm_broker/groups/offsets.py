@@ -170,7 +170,7 @@ class OffsetManager:
         """Committed offsets for each (group id, partitions or None for all), in their order.
 
         With `require_stable` (KIP-447) commits that are under way are waited for, and what an open transaction may
-        change is `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is no error.
+        change is `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is not an error.
         """
 
         def fetched() -> list[FetchedOffsets]:
@@ -211,7 +211,7 @@ class OffsetManager:
     ) -> None:
         """Delete offsets of topics that no member subscribes to; `reply` gets an outcome by topic, once durable.
 
-        Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for a group with members that are no consumers.
+        Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for a group with members that are not consumers.
         """
         group = self._registry.get(group_id)
         if group is None:

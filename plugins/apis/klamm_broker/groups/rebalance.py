@@ -28,7 +28,7 @@ from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
-    from klamm_broker.groups.patience import PatientScheduler
+    from klamm_broker.groups.expiration import ExpirationScheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
@@ -40,7 +40,7 @@ _NAMED_MEMBERS = 10
 class Rebalancer:
     """Join phase, sync phase, sessions."""
 
-    def __init__(self, clock: Clock, timers: PatientScheduler, store: Store, settings: GroupSettings) -> None:
+    def __init__(self, clock: Clock, timers: ExpirationScheduler, store: Store, settings: GroupSettings) -> None:
         self._clock = clock
         self._timers = timers
         self._store = store

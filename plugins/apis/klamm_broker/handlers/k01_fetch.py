@@ -11,7 +11,7 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 - A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. The only epoch is 0, so none is earlier.
 
 Deviations: there are no followers, so `replica_id`, `replica_state` and the follower's fields of a partition are not
-looked at, no epoch ever diverges, and no replica is preferred.
+read, no epoch ever diverges, and no replica is preferred.
 """
 
 from __future__ import annotations

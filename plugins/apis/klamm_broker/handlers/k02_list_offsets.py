@@ -5,7 +5,7 @@ earliest (-2), the record with the largest timestamp (-3, from version 7), earli
 (-5, 9), earliest pending upload (-6, 11). Follows `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset`
 and `UnifiedLog.fetchOffsetByTimestamp`.
 
-- `read_committed`: latest is the last stable offset, and a record found behind it is none.
+- `read_committed`: latest is the last stable offset, and a record behind it is not found.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
 - A partition named twice: INVALID_REQUEST, answered once.
 - Authorization: DESCRIBE on each topic.

@@ -3,7 +3,7 @@
 Topics are durable and ready when the response is sent. Follows `ControllerApis.createTopics` and
 `ReplicationControlManager.createTopics`.
 
-- More than 10,000 partitions in sum: POLICY_VIOLATION for every topic, before anything else is checked.
+- More than 10,000 partitions in total: POLICY_VIOLATION for every topic, before anything else is checked.
 - Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
 - Partitions: -1 (from version 4) means `num.partitions`; 0 and other negative numbers: INVALID_PARTITIONS.
 - Replication factor: -1 or 1, else INVALID_REPLICATION_FACTOR.

@@ -1,6 +1,6 @@
 """DeleteTopics, versions 1 to 6.
 
-By name, or from version 6 by id. A topic is gone at once; its files follow after the file delete delay. Follows
+By name, or from version 6 by id. A topic is removed at once, its files after the file delete delay. Follows
 `ControllerApis.deleteTopics` and `ReplicationControlManager.deleteTopics`.
 
 - Neither or both of name and id: INVALID_REQUEST, for each.

@@ -4,7 +4,8 @@ Follows `KafkaApis.handleCreateTokenRequest` and `DelegationTokenControlManager.
 
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 - A token for another user needs CREATE_TOKENS on that user: DELEGATION_TOKEN_AUTHORIZATION_FAILED.
-- A renewer that is no User: INVALID_PRINCIPAL_TYPE. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
+- A renewer of another type than User: INVALID_PRINCIPAL_TYPE.
+- No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 
 from __future__ import annotations

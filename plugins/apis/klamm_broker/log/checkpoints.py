@@ -50,7 +50,7 @@ def _read(path: Path) -> list[list[str]]:
         # Kafka makes such files empty, and fills them later.
         return []
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
-        raise CorruptCheckpointError(f"{path} is no checkpoint of version {_VERSION}")
+        raise CorruptCheckpointError(f"{path} is not a checkpoint of version {_VERSION}")
     return [line.split() for line in lines[2:]]
 
 
@@ -91,7 +91,7 @@ def _id_bytes(text: str) -> bytes:
     """Raises ValueError."""
     topic_id = base64.urlsafe_b64decode(text + "==")
     if len(topic_id) != _ID_BYTES:
-        raise ValueError(f"{text} is no topic id")
+        raise ValueError(f"{text} is not a topic id")
     return topic_id
 
 

@@ -26,7 +26,7 @@ from klamm_broker.log.producer_state import ProducerStateEntry
 
 
 class OffsetMap:
-    """The last offset of each key, up to a size in memory. `latest_offset` is the last one that was looked at."""
+    """The last offset of each key, up to a size in memory. `latest_offset` is the last one that was added."""
 
     __slots__ = ("_bytes_left", "_offsets", "latest_offset")
 

@@ -54,7 +54,7 @@ class LogContext:
 
     `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
     start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
-    `validates_records`: the records of produced batches are looked at, not only their headers.
+    `validates_records`: the records of produced batches are checked, not only their headers.
     `batch_limits` hold for those batches.
     """
 

@@ -100,7 +100,7 @@ class OffsetCheckpoints:
         self._entries[name] = entries
 
     def _write_topic_ids(self) -> None:
-        """Before the entries: until then they are those of topics that are gone, and were removed with them."""
+        """Write the topic ids, before the entries: the entries of deleted topics were removed with the topics."""
         topic_ids = self._topic_ids | self._known_ids
         if topic_ids != self._topic_ids:
             write_topic_ids(self._operations, self._data_dir / CHECKPOINT_TOPIC_IDS, topic_ids)

@@ -1,7 +1,7 @@
-"""What a topic's settings demand of a produced batch beyond its header. Follows Kafka's `LogValidator`.
+"""What a topic's settings check and change in a produced batch, beyond its header. Follows Kafka's `LogValidator`.
 
-Batches stay packed unless the settings ask for a look at their records: a compacted topic needs keys, a lower bound on
-timestamps needs each of them, a codec of the topic's own needs them compressed anew.
+Batches are decompressed only if the settings need their records: a compacted topic needs keys, a lower bound on
+timestamps needs each timestamp, and the topic's own codec needs the records to compress them again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def prepare(
     Unless the settings prepare all, only a batch with a timestamp in the future needs this.
 
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
-    of codec, and what unpacking raises.
+    of codec, and what decompressing raises.
     """
     if _needs_records(header, config, now_ms):
         recompress = config.codec is not None and config.codec is not header.codec
@@ -78,7 +78,7 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 
 
 class _RecordCheck:
-    """Looks at records as they pass; they are not kept, as a small batch may unpack to many."""
+    """Checks records one by one; they are not kept, as a small batch may decompress to many."""
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
         self._config = config
@@ -86,12 +86,12 @@ class _RecordCheck:
         self._latest_ms = now_ms + config.message_timestamp_after_max_ms
 
     def checked(self, records: Iterable[Record]) -> Iterator[Record]:
-        """All of them; raises RecordValidationError in the end if any is not acceptable."""
+        """Yields the records; raises RecordValidationError after the last if any is not acceptable."""
         errors: list[tuple[int, str | None]] = []
         code = ErrorCode.INVALID_RECORD
         for index, record in enumerate(records):
             if self._config.compact and record.key is None:
-                errors.append((index, "A compacted topic takes no record without a key."))
+                errors.append((index, "A compacted topic accepts no record without a key."))
             elif not self._config.log_append_time and self._is_out_of_time(record.timestamp_ms):
                 code = ErrorCode.INVALID_TIMESTAMP
                 errors.append(

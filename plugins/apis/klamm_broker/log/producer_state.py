@@ -280,7 +280,7 @@ def _read_snapshot(snapshot: bytes) -> list[ProducerStateEntry]:
     try:
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(snapshot)
     except struct_error:
-        raise CorruptSnapshotError(f"{len(snapshot)} bytes are no snapshot") from None
+        raise CorruptSnapshotError(f"{len(snapshot)} bytes are not a snapshot") from None
     if version != _SNAPSHOT_VERSION:
         raise CorruptSnapshotError(f"version {version}, only {_SNAPSHOT_VERSION} is known")
     if crc32c(snapshot[_CRC_START:]) != crc:

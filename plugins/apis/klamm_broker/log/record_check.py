@@ -99,7 +99,7 @@ def check_records(
 
 
 def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
-    """Check that a batch can and may have as many records as it says, without a look at them.
+    """Check that a batch can and may have as many records as its header says, without reading them.
 
     Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
     """

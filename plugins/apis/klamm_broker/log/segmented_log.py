@@ -202,7 +202,7 @@ class SegmentedLog(LogReader):
     def replace_segments(self, old: tuple[LogSegment, ...], replacement: LogSegment) -> bool:
         """Put a compacted segment, whose files have the suffix `.swap`, in the place of others that follow each other.
 
-        False if one of them is gone meanwhile. If renaming fails midway the log takes no more records, and the next
+        False if one of them was deleted meanwhile. If renaming fails midway the log takes no more records, and the next
         start finishes it.
         """
         with self._lock:

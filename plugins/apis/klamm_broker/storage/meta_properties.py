@@ -92,4 +92,4 @@ def _parse(path: Path, text: str) -> MetaProperties:
     except KeyError as error:
         raise MetaPropertiesError(f"{path}: {error.args[0]} is missing") from None
     except ValueError:
-        raise MetaPropertiesError(f"{path}: node.id {values['node.id']!r} is no number") from None
+        raise MetaPropertiesError(f"{path}: node.id {values['node.id']!r} is not a number") from None

@@ -206,7 +206,7 @@ class Store:
     def open(self) -> None:
         """Open or create the file and bring its schema up to date.
 
-        Raises StoreError for a file that is no database, is damaged, cannot be written or is of a newer klamm.
+        Raises StoreError for a file that is not a database, is damaged, cannot be written or is of a newer klamm.
         """
         # It holds credentials; SQLite gives its further files the same mode. Errors are reported by SQLite.
         with contextlib.suppress(OSError):

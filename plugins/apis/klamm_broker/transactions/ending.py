@@ -1,7 +1,7 @@
 """Whether a transaction may end: retries, fenced producers, wrong states.
 
 Follows `TransactionCoordinator.endTransaction` of Kafka 4.3. With `transaction.version` 2 each end raises the epoch, so
-that a request with the epoch before tells a retry, and one with the current epoch is new: an abort of a transaction
+that a request with the previous epoch is a retry, and one with the current epoch is new: an abort of a transaction
 that has written nothing is allowed then.
 """
 

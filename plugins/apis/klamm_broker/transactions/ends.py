@@ -106,7 +106,7 @@ class TransactionEnds:
                 identity = ProducerIdAndEpoch(record.next_producer_id, 0) if rotates else identity_of(record)
             self._write_markers(transaction, lambda: reply(ErrorCode.NONE, identity))
 
-        # What a client takes for committed, or is told to be fenced, survives a power cut too.
+        # A commit, or a fence, that was reported to a client survives a power cut too.
         self._registry.write(transaction, record, written, sync=True)
 
     def _write_markers(self, transaction: Transaction, then: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.sasl")
 class BrokerStore(CredentialStore):
     """Reads the shared table `scram_credentials`, whose changes count at once. A row is decoded once.
 
-    A row that is no credential is logged and left out.
+    A row that is not a credential is logged and left out.
     """
 
     _table: Table

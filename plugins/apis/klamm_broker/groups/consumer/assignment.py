@@ -38,7 +38,7 @@ class TargetAssignment:
         self._settings = settings
         self.topics = topics
         self.rebalances = 0
-        """Group epochs that were begun, of all groups."""
+        """Group epochs that were started, over all groups."""
 
     def update(
         self, group: ConsumerGroup, may_describe: Callable[[str], bool], *, subscription_changed: bool = False

@@ -66,7 +66,7 @@ class ConsumerCoordinator:
 
     @property
     def rebalances(self) -> int:
-        """Epochs that groups have begun."""
+        """Group epochs that were started, over all groups."""
         return self._assignment.rebalances
 
     def start(self, group: ConsumerGroup) -> None:

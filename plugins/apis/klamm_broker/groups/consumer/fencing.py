@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.member import ConsumerMember
     from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.patience import PatientScheduler
+    from klamm_broker.groups.expiration import ExpirationScheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
@@ -46,7 +46,7 @@ class Fencing:
     def __init__(
         self,
         clock: Clock,
-        scheduler: PatientScheduler,
+        scheduler: ExpirationScheduler,
         store: Store,
         timeouts: GroupTimeouts,
         assignment: TargetAssignment,
@@ -166,7 +166,7 @@ class Fencing:
     # Writes
 
     def write(self, group: ConsumerGroup, then: Callable[[bool], None] | None = None) -> None:
-        """Write what has changed. `then` is told whether that worked, after the group is released."""
+        """Write the changes. `then` is called with whether they were written, after the group's lock is released."""
         changes, group.changes = group.changes, Changes()
         if not changes and not group.is_dead:
             if then is not None:

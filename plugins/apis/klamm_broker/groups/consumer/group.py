@@ -16,7 +16,7 @@ from klamm_broker.groups.consumer.state import (
 from klamm_broker.groups.group import CommittedOffset, Group
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.patience import PatientTimer
+    from klamm_broker.groups.expiration import ExpirationTimer
 
 
 class ResolvedRegex(NamedTuple):
@@ -58,7 +58,7 @@ class ConsumerGroup(ConsumerMembership):
         self.metadata_generation = -1
         self.subscribed_topics: frozenset[str] = frozenset()
         self.regexes: dict[str, ResolvedRegex] = {}
-        self.timers: dict[tuple[str, str], PatientTimer] = {}
+        self.timers: dict[tuple[str, str], ExpirationTimer] = {}
         self.deadlines: dict[str, int] = {}
 
     # State
@@ -108,7 +108,7 @@ class ConsumerGroup(ConsumerMembership):
         return False
 
     def forget_expected(self) -> None:
-        """Nobody is: members join in one step."""
+        """No member is expected: members of consumer groups join in one step."""
 
     def die(self) -> None:
         self._transition_to(ConsumerGroupState.DEAD)

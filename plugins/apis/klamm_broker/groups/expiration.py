@@ -1,7 +1,7 @@
-"""`PatientScheduler`: timers that end something because a client was silent.
+"""`ExpirationScheduler`: timers that remove a member, or end a rebalance, because a client was silent.
 
-Such a timer waits until everything is served that clients had sent by its deadline: while the threads that read from
-them are behind, a heartbeat or a join may have come in time and lie unread.
+Such a timer fires only when all requests that had arrived by its deadline are served: while the network threads are
+behind, a Heartbeat or JoinGroup may have arrived in time and not been read yet.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler, Timer
 
 _NS_PER_MS = 1_000_000
-_LOOK_AGAIN_MS = 50
+_RETRY_MS = 50
 
 
-class PatientTimer:
-    """A call at `deadline_ns` or later; see the module. Any thread may cancel it."""
+class ExpirationTimer:
+    """One call at `deadline_ns` or later, on the scheduler's thread. Any thread may cancel it."""
 
     __slots__ = ("_callback", "_owner", "_timer", "deadline_ns")
 
-    def __init__(self, owner: PatientScheduler, delay_ms: float, callback: Callable[[], object]) -> None:
+    def __init__(self, owner: ExpirationScheduler, delay_ms: float, callback: Callable[[], object]) -> None:
         self._owner = owner
         self._callback: Callable[[], object] | None = callback
         # Without a delay no client had time to send anything: there is nothing to wait for.
@@ -29,7 +29,7 @@ class PatientTimer:
         self._timer: Timer = owner.scheduler.schedule(delay_ms, self._fire)
 
     def cancel(self) -> None:
-        """Prevent the call. One that has begun is not interrupted."""
+        """Prevent the call. One that has started is not interrupted."""
         self._callback = None
         self._timer.cancel()
 
@@ -38,19 +38,19 @@ class PatientTimer:
         if callback is None:
             return
         if self._owner.served_until_ns() < self.deadline_ns:
-            self._timer = self._owner.scheduler.schedule(_LOOK_AGAIN_MS, self._fire)
+            self._timer = self._owner.scheduler.schedule(_RETRY_MS, self._fire)
         else:
             callback()
 
 
-class PatientScheduler:
-    """`served_until_ns` is that of `klamm.api.context.ServerServices`."""
+class ExpirationScheduler:
+    """Makes the timers of one group coordinator; `served_until_ns` is that of `klamm.api.context.ServerServices`."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler, served_until_ns: Callable[[], int]) -> None:
         self.clock = clock
         self.scheduler = scheduler
         self.served_until_ns = served_until_ns
 
-    def schedule(self, delay_ms: float, callback: Callable[[], object]) -> PatientTimer:
-        """Call once, in `delay_ms` milliseconds or later."""
-        return PatientTimer(self, delay_ms, callback)
+    def schedule(self, delay_ms: float, callback: Callable[[], object]) -> ExpirationTimer:
+        """Call `callback` once, in `delay_ms` milliseconds or later. Any thread may call this."""
+        return ExpirationTimer(self, delay_ms, callback)

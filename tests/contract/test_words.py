@@ -1,0 +1,90 @@
+"""The field's words: code, comments, messages and documents avoid phrases that a Kafka engineer has to read twice.
+
+Say who does what: *client*, *connection*, *thread*, *caller*; *report*, *record*, *emit*, *notify*. Names of users and
+other short strings in tests are not checked. A phrase is banned in every form that `BANNED` lists, also in a name such
+as `test_nobody_waits`.
+"""
+
+import io
+import re
+import tokenize
+
+import pytest
+
+from tests.contract.source_rules import ROOT
+
+FOLDERS = ("bench", "core", "docs", "examples", "plugins", "scripts", "spark", "tests", "tools")
+GENERATED = ROOT / "core" / "klamm" / "wire" / "messages"
+BANNED = {
+    "told": "use reported, notified, returned",
+    "tells": "use reports, shows, returns",
+    "tell of": "use report",
+    "nobody": "use no client, no thread, no caller",
+    "anybody": "use any client",
+    "somebody": "use another client, a process",
+    "whoever": "use the caller, the client that",
+    "who asks": "use the client, the caller",
+    "stranger": "use unknown, third-party",
+    "strangers": "use unknown users, third parties",
+    "newcomer": "use new member, new connection",
+    "newcomers": "use new members, new connections",
+    "at leisure": "say how fast",
+    "begun": "use started",
+    "of its own accord": "say what causes it",
+    "rubbish": "use garbage, invalid bytes",
+}
+_PHRASES = re.compile(
+    rf"(?<![a-z])({'|'.join(phrase.replace(' ', '[ _]') for phrase in BANNED)})(?![a-z])", re.IGNORECASE
+)
+_STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+
+
+def prose(source):
+    """Line number and text of each comment, name, docstring and message: strings without a space are data."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        is_data = token.type in _STRINGS and " " not in token.string
+        if token.type in {tokenize.COMMENT, tokenize.NAME, *_STRINGS} and not is_data:
+            yield from enumerate(token.string.splitlines(), token.start[0])
+
+
+def findings(source, *, is_python):
+    """`LINE: PHRASE (what to write instead)` for each banned phrase."""
+    lines = prose(source) if is_python else enumerate(source.splitlines(), 1)
+    for number, line in lines:
+        for found in _PHRASES.finditer(line):
+            phrase = found[1].lower().replace("_", " ")
+            yield f"{number}: {phrase} ({BANNED[phrase]})"
+
+
+def test_code_and_documents_use_the_fields_words():
+    paths = [ROOT / "README.md"]
+    for folder in FOLDERS:
+        paths += (ROOT / folder).rglob("*.py")
+        paths += (ROOT / folder).rglob("*.md")
+    found = [
+        f"{path.relative_to(ROOT)}:{finding}"
+        for path in sorted(paths)
+        if GENERATED not in path.parents and path.name != "test_words.py"
+        for finding in findings(path.read_text(encoding="utf-8"), is_python=path.suffix == ".py")
+    ]
+    assert found == [], "\n".join(["words to replace:", *found])
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("# Whoever comes now is served.", 1),
+        ("def test_nobody_waits(): ...", 1),
+        ('"""The client is told."""', 1),
+        ('raise ValueError(f"{name} tells nobody")', 2),
+        ('user = "nobody"', 0),
+        ("foretold = untold = estranged = 1", 0),
+        ("# The thread has begun.\nx = 1", 1),
+    ],
+)
+def test_phrases_are_found_in_prose_and_names(source, count):
+    assert len(list(findings(source, is_python=True))) == count
+
+
+def test_a_document_is_checked_line_by_line():
+    assert list(findings("One.\nStrangers come in.\n", is_python=False)) == [f"2: strangers ({BANNED['strangers']})"]
