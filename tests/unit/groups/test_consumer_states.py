@@ -55,11 +55,11 @@ def test_a_member_takes_what_is_free_and_waits_for_the_rest() -> None:
 
 def test_a_member_gives_up_first_and_needs_to_say_so() -> None:
     holder = member(epoch=4, assigned={T: frozenset({0, 1})})
-    told = next_step(holder, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, {T: frozenset({0, 1})})
-    assert (told.state, told.epoch, told.assigned) == (MemberState.UNREVOKED, 4, {T: frozenset({0})})
-    assert told.pending_revocation == {T: frozenset({1})}
-    assert next_step(told, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, None) is told
-    done = next_step(told, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, {T: frozenset({0})})
+    first = next_step(holder, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, {T: frozenset({0, 1})})
+    assert (first.state, first.epoch, first.assigned) == (MemberState.UNREVOKED, 4, {T: frozenset({0})})
+    assert first.pending_revocation == {T: frozenset({1})}
+    assert next_step(first, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, None) is first
+    done = next_step(first, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, {T: frozenset({0})})
     assert (done.state, done.epoch, done.assigned) == (MemberState.STABLE, 5, {T: frozenset({0, 2})})
 
 

@@ -183,7 +183,7 @@ def test_the_policy_decides_on_downgrades(make_playbook: Callable[..., Playbook]
     assert group_type(play) == "consumer"
 
 
-def test_protocols_that_nobody_has_read_do_not_stop_a_downgrade(play: Playbook) -> None:
+def test_protocols_that_were_never_read_do_not_stop_a_downgrade(play: Playbook) -> None:
     modern = Consumer(play, "m")
     modern.beat()
     classic = Classic(play, protocols=(("range", subscription("t")), ("odd", b"")))
