@@ -38,7 +38,7 @@ from klamm import (
 from klamm.api import authentication, dispatch, extension, filters, gates, observer, throttles, transport
 from klamm.dispatch import ProcessorAssigner
 from klamm.server.server import StartError
-from klamm.server.serving import banner
+from klamm.server.serving import banner, ready_file_entries
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import fetch, heartbeat, metadata
 from klamm_dispatch.schedulers import Fifo
@@ -415,6 +415,7 @@ def use_everything(server):
             client.call(heartbeat.HeartbeatRequest(group_id="g"), 4)
     list(server.server.services.metrics.collect())
     assert "serving" in banner(server.server, 0)
+    ready_file_entries(server.server)
     if "rebalance" in Fault.at:
         wait_until(lambda: Fault.raised)
 

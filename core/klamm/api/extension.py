@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.api.part import Part
@@ -28,3 +29,7 @@ class ServerExtension(Part[_Host]):
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. the address it listens on."""
         return ""
+
+    def ready_file_entries(self) -> Mapping[str, object]:
+        """What the file of `klamm serve --ready-file` says of it, e.g. its address, as JSON has it."""
+        return {}

@@ -50,6 +50,11 @@ def parser() -> argparse.ArgumentParser:
         help="offer the API versions of that release of Apache Kafka: " + ", ".join(AS_VERSIONS),
     )
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
+    serve.add_argument(
+        "--ephemeral",
+        action="store_true",
+        help="for tests: a free port, no waiting for members of a group, and faults, recording and time over HTTP",
+    )
     check = commands.add_parser(
         "check", parents=[common, settings], help="report all problems of a file, without binding"
     )

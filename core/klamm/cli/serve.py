@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import sys
@@ -29,7 +30,20 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool
         folder = str(file.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)
-    return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir, files=files)
+    if not getattr(options, "ephemeral", False):
+        return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir, files=files)
+    from klamm.testing.embedded import TEST_DEFAULTS
+
+    return load_plan(
+        file,
+        plugins,
+        overrides,
+        bind=options.bind or (None if file is not None else "127.0.0.1:0"),
+        data_dir=options.data_dir,
+        files=files,
+        defaults=TEST_DEFAULTS,
+        more_parts={"filters": ["faults"], "observers": ["recording"], "extensions": ["control"]},
+    )
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
@@ -44,5 +58,11 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     os.umask(0o077)
     from klamm.server.serving import run as serve
 
+    clock = None
+    if options.ephemeral:
+        from klamm.testing.clock import MovingClock
+
+        clock = MovingClock()
     ready_file = Path(options.ready_file) if options.ready_file else None
-    return serve(plan, ready_file=ready_file, reload_plan=lambda: plan_of(options, plugins, files=False))
+    reload_plan = functools.partial(plan_of, options, plugins, files=False)
+    return serve(plan, ready_file=ready_file, reload_plan=reload_plan, clock=clock)

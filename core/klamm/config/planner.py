@@ -44,8 +44,8 @@ def load_plan(
     name can be used. A start and `klamm check` ask for that; a reload does not, as parts keep what they have read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
     current directory, unlike paths in the file. `defaults` count for handler sets that have the setting, where neither
-    the file nor the command line gives a value. `more_parts` are parts that every listener has beside those that it
-    names, and before them, by the key that names them, e.g. `filters`.
+    the file nor the command line gives a value. `more_parts` are parts that every listener, or the server, has
+    beside those that it names, and before them, by the key that names them, e.g. `filters`.
     """
     tables, text = read_tables(file)
 
@@ -80,11 +80,13 @@ class _Planner:
                     self.config.set_default((name, key), value)
 
     def add_parts(self, parts: Mapping[str, Sequence[str]]) -> None:
-        """Have every listener name further parts, before its own."""
+        """Have every listener, and the server, name further parts, before its own."""
         listeners = self.config.tables.get("listeners")
-        for table in listeners.values() if isinstance(listeners, dict) else ():
-            for key, names in parts.items() if isinstance(table, dict) else ():
-                own = table.get(key, [])
+        tables = [*listeners.values()] if isinstance(listeners, dict) else []
+        of_server = specs_of(ServerSettings)
+        for key, names in parts.items():
+            for table in [self.config.tables.setdefault("server", {})] if key in of_server else tables:
+                own = table.get(key, []) if isinstance(table, dict) else None
                 if isinstance(own, list):
                     table[key] = [*(name for name in names if name not in own), *own]
 

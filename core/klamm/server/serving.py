@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from klamm.api.api_set import ApiSet
     from klamm.api.extension import ServerExtension
     from klamm.config.plan import PartPlan, ServerPlan
+    from klamm.runtime.clock import Clock
 
 log = logging.getLogger("klamm.server")
 
@@ -31,6 +32,7 @@ def run(
     *,
     ready_file: Path | None = None,
     reload_plan: Callable[[], ServerPlan] | None = None,
+    clock: Clock | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. SIGHUP reloads files and settings.
 
@@ -54,7 +56,7 @@ def run(
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), note)
-    server = SocketServer(plan)
+    server = SocketServer(plan, clock=clock)
     try:
         with no_collections():
             server.start()
@@ -183,12 +185,25 @@ def prepare_ready_file(path: Path) -> None:
 
 def write_ready_file(path: Path, server: SocketServer) -> None:
     """Write the file in one step: a reader never sees half of it."""
-    content = json.dumps({"pid": os.getpid(), "listeners": server.addresses()})
+    entries = ready_file_entries(server)
+    content = json.dumps({"pid": os.getpid(), "listeners": server.addresses(), **entries})
     temporary = _temporary(path)
+    temporary.touch(mode=0o600)
     temporary.write_text(content + "\n")
-    # Health checks of other users read it; it holds no secret.
-    temporary.chmod(0o644)
+    # Health checks of other users read it, unless it has entries of extensions, which may be secrets.
+    temporary.chmod(0o600 if entries else 0o644)
     temporary.replace(path)
+
+
+def ready_file_entries(server: SocketServer) -> dict[str, object]:
+    """What extensions have the ready file say; one that raises is logged and says nothing."""
+    entries: dict[str, object] = {}
+    for extension in server.extensions:
+        try:
+            entries |= extension.ready_file_entries()
+        except Exception:
+            log.exception("%r: ready_file_entries() failed", extension)
+    return entries
 
 
 def _temporary(path: Path) -> Path:

@@ -1,0 +1,74 @@
+"""`Control`: the extension, its settings, and where it listens."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from klamm import ServerExtension, ServerServices, setting
+from klamm_control.actions import Actions
+from klamm_control.http import ControlServer
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, the host an address of this machine alone. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isdigit() or int(port) > 65535 or not ipaddress.ip_address(host).is_loopback:
+        raise ValueError
+    return host, int(port)
+
+
+def _check_endpoint(text: str) -> str | None:
+    try:
+        endpoint(text)
+    except ValueError:
+        return f'must be a loopback address and a port, e.g. 127.0.0.1:0, not "{text}"'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettings:
+    """`[control]`."""
+
+    bind: str = setting("127.0.0.1:0", doc="Where it listens, on a loopback address.", check=_check_endpoint)
+    token: str | None = setting(None, doc="What requests have to show; unset is a random one, in the ready file.")
+
+
+class Control(ServerExtension):
+    """Answers from the moment in which every listener answers until the server stops."""
+
+    def open(self, server: ServerServices) -> None:
+        """Bind. Raises OSError."""
+        settings: ControlSettings = self.settings
+        self._token = settings.token or server.random_bytes(16).hex()
+        self._actions = Actions(server)
+        self._http = ControlServer(endpoint(settings.bind), self._token, self._actions)
+        self._thread = threading.Thread(target=self._http.serve_forever, name="klamm-control", daemon=True)
+
+    def ready(self) -> None:
+        self._thread.start()
+
+    def stopping(self) -> None:
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+
+    def close(self) -> None:
+        self.stopping()
+        self._http.server_close()
+        self._actions.close()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host, port = self._http.server_address[:2]
+        return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
+
+    def describe(self) -> str:
+        return self.url
+
+    def ready_file_entries(self) -> Mapping[str, object]:
+        return {"control": self.url, "token": self._token}

@@ -1,0 +1,171 @@
+"""The extension `control`: each of its paths, whom it answers, and `klamm serve --ephemeral`."""
+
+import http.client
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from urllib.parse import quote
+
+import pytest
+
+from klamm.cli.main import main
+from klamm.testing import EmbeddedServer, MovingClock, RawClient
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+
+
+class Control:
+    """A client of the HTTP API."""
+
+    def __init__(self, url, token):
+        self.host = url.removeprefix("http://")
+        self.token = token
+
+    def __call__(self, method, path, body=None, *, token=None, headers=None):
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        content = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        shown = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
+        connection.request(method, path, content, shown)
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+        connection.close()
+        return answer.status, found
+
+
+@pytest.fixture(scope="module")
+def server():
+    settings = ['server.extensions=["control"]', "control.token=sesame"]
+    with EmbeddedServer(settings, faults=True, recording=True, clock=MovingClock()) as server:
+        yield server
+
+
+@pytest.fixture
+def control(server):
+    (extension,) = server.server.extensions
+    control = Control(extension.url, "sesame")
+    assert control("POST", "/reset") == (200, {})
+    return control
+
+
+def test_topics_and_records(server, control):
+    assert control("GET", "/") == (200, {"listeners": {"default": server.bootstrap}})
+    assert control("POST", "/topics", {"name": "orders", "partitions": 2}) == (200, {"name": "orders"})
+    status, made = control("POST", "/topics")
+    assert (status, made["name"].startswith("topic-")) == (200, True)
+    assert control("GET", "/topics") == (200, {"orders": 2, made["name"]: 1})
+    assert control("POST", "/topics/orders/records", {"values": ["one", None], "key": "k"}) == (200, {"offset": 0})
+    status, records = control("GET", "/topics/orders/records?count=2&timeout_s=5")
+    assert [(one["offset"], one["key"], one["value"]) for one in records] == [(0, "k", "one"), (1, "k", None)]
+    assert control("GET", "/topics/orders/records?count=3&timeout_s=0.2")[0] == 408
+    assert control("DELETE", "/topics/orders") == (200, {})
+    assert control("GET", f"/topics/{quote('no such')}/records")[0] == 409
+
+
+def test_faults(server, control):
+    assert control("GET", "/faults") == (200, [])
+    rule = {"kind": "error", "api": "FindCoordinator", "error": "COORDINATOR_NOT_AVAILABLE", "count": 1, "name": "mine"}
+    assert control("POST", "/faults", rule) == (200, {"name": "mine", "kind": "error", "fired": 0})
+
+    def ask():
+        with RawClient(server.address()) as client:
+            return client.call(FindCoordinatorRequest("g"), 1).error_code
+
+    timer = threading.Timer(0.05, ask)
+    timer.start()
+    assert control("GET", "/faults/mine?wait=1") == (200, {"name": "mine", "kind": "error", "fired": 1})
+    timer.join()
+    assert ask() == 0
+    assert control("GET", "/faults/mine?wait=2&timeout_s=0.01")[0] == 408
+    assert control("DELETE", "/faults/mine")[0] == 200
+    assert control("GET", "/faults/mine") == (404, {"error": 'there is no fault "mine"'})
+    status, answer = control("POST", "/faults", {"kind": "error"})
+    assert (status, answer) == (400, {"error": 'the kind "error" needs an error'})
+    assert control("DELETE", "/faults") == (200, {})
+
+
+def test_requests(server, control):
+    with RawClient(server.address(), client_id="mine") as client:
+        client.call(FindCoordinatorRequest("g"), 1)
+    server.wait_until(server.requests)
+    status, (one,) = control("GET", "/requests?api=FindCoordinator")
+    assert (status, one["client_id"], one["request"]) == (200, "mine", {"key": "g"})
+    assert control("GET", "/requests?api=Nothing")[0] == 400
+    assert control("DELETE", "/requests") == (200, {})
+    assert control("GET", "/requests") == (200, [])
+
+
+def test_time(control):
+    before = time.time_ns() // 1_000_000
+    status, answer = control("POST", "/time", {"advance_ms": 3_600_000})
+    assert status == 200
+    assert answer["wall_ms"] >= before + 3_600_000
+    assert control("POST", "/time", {"advance_ms": -1}) == (400, {"error": "time does not go back: -1"})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nothing", None, 404),
+        ("POST", "/requests", None, 405),
+        ("POST", "/topics", b"{", 400),
+        ("POST", "/topics", b"[]", 400),
+        ("POST", "/topics", {"nmae": "x"}, 400),
+        ("POST", "/topics", {"name": "a b"}, 409),
+    ],
+)
+def test_what_is_wrong_is_said(control, method, path, body, status):
+    found, answer = control(method, path, body)
+    assert found == status
+    assert answer["error"]
+
+
+def test_nobody_comes_in_without_the_token(control):
+    assert control("GET", "/", token="sesam")[0] == 401
+    assert control("DELETE", "/topics/orders", token=" ")[0] == 401
+
+
+def test_a_body_that_is_too_large_is_not_read(control):
+    assert control("POST", "/topics", headers={"Content-Length": str(1 << 40)})[0] == 413
+
+
+def test_it_listens_on_this_machine_alone(capsys):
+    settings = ["--set", 'server.extensions=["control"]', "--set", "control.bind=0.0.0.0:0"]
+    assert main(["check", *settings]) == 2
+    assert 'control.bind: must be a loopback address and a port, e.g. 127.0.0.1:0, not "0.0.0.0:0"' in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_server_without_the_parts_says_so():
+    with EmbeddedServer(['server.extensions=["control"]']) as server:
+        (extension,) = server.server.extensions
+        control = Control(extension.url, extension.ready_file_entries()["token"])
+        assert control("GET", "/faults") == (404, {"error": 'no listener has the part "faults" in filters'})
+        assert control("POST", "/time", {"advance_ms": 1})[0] == 404
+        assert control("POST", "/reset") == (200, {})
+
+
+def test_a_server_for_tests_in_any_language(tmp_path):
+    ready = tmp_path / "ready.json"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "klamm", "serve", "--ephemeral", "--ready-file", str(ready)]
+    process = subprocess.Popen([*command, "--set", "num.partitions=2"], env=environment, stdout=subprocess.PIPE)
+    try:
+        EmbeddedServer.wait_until(ready.exists, "the server does not start", timeout_s=30)
+        assert stat.S_IMODE(ready.stat().st_mode) == 0o600
+        found = json.loads(ready.read_text())
+        control = Control(found["control"], found["token"])
+        assert control("GET", "/")[1] == {"listeners": found["listeners"]}
+        assert control("POST", "/faults", {"kind": "disconnect"})[0] == 200
+        assert control("GET", "/requests") == (200, [])
+        assert control("POST", "/time", {"advance_ms": 5})[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert not ready.exists()
+    finally:
+        process.kill()
+        process.stdout.close()
