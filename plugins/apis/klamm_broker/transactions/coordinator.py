@@ -115,11 +115,12 @@ class TransactionCoordinator:
             with transaction.lock:
                 _check_may_go_on(transaction, expected)
                 if transaction.state is ONGOING:
-                    transaction.fence()
+                    version = self._transaction_version()
+                    transaction.fence(version)
                     self._ends.begin(
                         transaction,
                         committed=False,
-                        client_version=self._transaction_version(),
+                        client_version=version,
                         reply=lambda error, _producer: reply(error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER),
                     )
                     return
@@ -272,11 +273,12 @@ class TransactionCoordinator:
             with transaction.lock:
                 if transaction.record is record and transaction.pending is None:
                     log.info("%s: open for too long, aborting", clipped(transaction.transactional_id))
-                    transaction.fence()
+                    version = self._transaction_version()
+                    transaction.fence(version)
                     self._ends.begin(
                         transaction,
                         committed=False,
-                        client_version=self._transaction_version(),
+                        client_version=version,
                         reply=_ignore,
                     )
 

@@ -72,8 +72,8 @@ class Transaction:
         EMPTY, COMPLETE_COMMIT and COMPLETE_ABORT: to EMPTY for a new epoch, to DEAD when the id expires.
 
     A transition is prepared, written, and completed when it is durable: in between it is `pending`, and no other may
-    begin. PREPARE_EPOCH_FENCE is only ever pending: the producer gets an epoch that no client knows, and the
-    transaction aborts.
+    begin. PREPARE_EPOCH_FENCE is only ever pending: the transaction aborts, with an epoch that its producer does
+    not know.
 
     Threading: everything but `transactional_id` belongs to the thread that holds `lock`. `record` is replaced as a
     whole, so that it may be read without.
@@ -163,15 +163,19 @@ class Transaction:
             )
         )
 
-    def fence(self) -> None:
-        """Raise the epoch, so that the producer of the open transaction is fenced. `end` with PREPARE_ABORT follows."""
+    def fence(self, client_version: int) -> None:
+        """Fence the producer of the open transaction by a higher epoch. `end` with PREPARE_ABORT follows.
+
+        Where the version says so the end raises the epoch, and this does not.
+        """
         record = self.record
         if PREPARE_EPOCH_FENCE not in NEXT_STATES[record.state] or self.pending is not None:
             raise IllegalTransitionError(self.transactional_id, record.state, PREPARE_EPOCH_FENCE, self._waits_for())
-        epoch = record.producer_epoch
-        if not self.has_failed_fence and epoch < MAX_EPOCH:
-            epoch += 1
-        self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+        if not bumps_epoch(client_version):
+            epoch = record.producer_epoch
+            if not self.has_failed_fence and epoch < MAX_EPOCH:
+                epoch += 1
+            self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
         self.pending = PREPARE_EPOCH_FENCE
 
     def end(

@@ -7,7 +7,7 @@ the old one, which is DEAD from then on. The caller holds the group's lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from klamm import ErrorCode, KafkaError
@@ -143,7 +143,7 @@ class Migration:
     def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
         """Whether the group has to become a classic one once the members `without` have left."""
         staying = [member for member_id, member in group.members.items() if member_id not in without]
-        if not staying or any(each.classic is None for each in staying):
+        if not staying or not _common_protocols(staying):
             return False
         if without and all(group.members[member_id].classic is not None for member_id in without):
             return False
@@ -182,8 +182,9 @@ class Migration:
         new.state = STABLE
         for member in members:
             classic = new.members[member.member_id]
-            version = consumer_protocol.version_of(classic.metadata(new.protocol_name))
-            classic.assignment = self.assignment_bytes(version, targets[member.member_id])
+            classic.assignment = self.assignment_bytes(
+                _version_of(classic.metadata(new.protocol_name)), targets[member.member_id]
+            )
         group.die()
         self._registry.replace(group, new)
         log.info("group %s: becomes a classic group in generation %d", group.log_name, new.generation_id)
@@ -204,6 +205,22 @@ class Migration:
             if (topic := self._topics.by_id(topic_id)) is not None
         )
         return consumer_protocol.assignment_bytes(version, sorted(named))
+
+
+def _common_protocols(members: Sequence[ConsumerMember]) -> set[str]:
+    """The classic protocols that all of them support; none if one of them is no classic member."""
+    supported = [
+        {name for name, _ in each.classic.protocols} if each.classic is not None else set() for each in members
+    ]
+    return set.intersection(*supported)
+
+
+def _version_of(subscription: bytes) -> int:
+    """Of one of several subscriptions, of which only the first was read when its member joined."""
+    try:
+        return consumer_protocol.version_of(subscription)
+    except ValueError:
+        return 0
 
 
 def _classic_member(member: ConsumerMember) -> Member:
