@@ -13,7 +13,7 @@ _MAX_WAIT_S = 60.0
 
 
 class Actions:
-    """Any thread may call it. Raises ValueError, TypeError, LookupError, TimeoutError and KafkaError for bad requests."""
+    """Any thread may call it. Bad requests raise ValueError, TypeError, LookupError, TimeoutError or KafkaError."""
 
     def __init__(self, services: ServerServices) -> None:
         self._services = services
