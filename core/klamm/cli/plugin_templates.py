@@ -262,7 +262,7 @@ max_connections = 10
 
 _AUTHORIZER: Final = Template(
     "klamm_authorizers",
-    "lets everyone read, and nobody do anything else",
+    "allows every principal to read, and denies everything else",
     '''\
 from klamm import RequestContext
 from klamm.acl import AclOperation, Authorizer, ResourceType

@@ -1,6 +1,6 @@
 """Copies numbers from a topic to another, exactly once: `python -m tests.faults.kills.copier BOOTSTRAP SOURCE OUTPUT`.
 
-The process ends when its producer cannot go on; whoever starts it starts it again.
+The process ends when its producer gets a fatal error; its parent process restarts it.
 """
 
 from __future__ import annotations
