@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.load import LoadResult
-from bench.peers import SETTINGS
+from bench.peers import SETTINGS, cpu_seconds
 from bench.suites import SUITES, Benchmark, Measure
 from klamm import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
 from klamm.wire.messages import produce
@@ -55,12 +54,6 @@ class Result:
 
     load: LoadResult
     cpu_us: float
-
-
-def cpu_seconds(server: Server) -> float:
-    """Processor time that a server has taken, in the kernel and outside."""
-    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(benchmark: Benchmark, server: Server, seconds: float) -> Result:

@@ -17,6 +17,7 @@ from tests.peers.builds import cached_program
 from tests.peers.probe import API_VERSIONS_V0
 
 SOURCE = Path(__file__).parent / "loadgen"
+WARMUP_S = 0.5
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,6 +57,8 @@ class LoadResult:
     first_error_code: int
     unanswered: int
     client_cpu: float
+    server_cpu_us: float = 0.0
+    """Processor time of the server per request, where that was measured."""
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def run_load(
     frames: Sequence[Frame],
     load: Load,
     seconds: float,
-    warmup_s: float = 0.5,
+    warmup_s: float = WARMUP_S,
     end_offset: int = 0,
 ) -> LoadResult:
     """Send `frames`, connection i the i-th modulo their number. RuntimeError when one answer carried an error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,3 +31,9 @@ def servers(targets: Sequence[str], directory: Path) -> Iterator[list[Server]]:
     """Started one after the other, all running until the block ends."""
     with ExitStack() as stack:
         yield [stack.enter_context(PEERS[target](directory / target, SETTINGS)) for target in targets]
+
+
+def cpu_seconds(server: Server) -> float:
+    """Processor time that a server has taken, in the kernel and outside."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

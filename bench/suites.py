@@ -5,10 +5,11 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench import frames
-from bench.load import Load, LoadResult, run_load
+from bench.load import WARMUP_S, Load, LoadResult, run_load
+from bench.peers import cpu_seconds
 from klamm.wire.compression import Codec
 from klamm.wire.errors import ErrorCode
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -37,6 +38,7 @@ CONNECTIONS_PER_S = Measure("connections/s", lambda result: result.requests_per_
 REQUESTS_PER_S = Measure("requests/s", lambda result: result.requests_per_s)
 SENT_MB_PER_S = Measure("MB/s", lambda result: result.sent_mb_per_s)
 RECORDS_MB_PER_S = Measure("MB/s", lambda result: result.records_mb_per_s)
+SERVER_CPU = Measure("µs of the server's CPU per batch", lambda result: result.server_cpu_us, more_is_better=False)
 P50 = Measure("p50, µs", lambda result: result.p50_us, more_is_better=False)
 P99 = Measure("p99, µs", lambda result: result.p99_us, more_is_better=False)
 
@@ -172,8 +174,22 @@ def codecs() -> list[Benchmark]:
             count = CODEC_BATCH_BYTES // ((sizes[0] + sizes[-1]) // 2 + 10)
             batch = frames.text_batch(count, sizes, codec)
             name = f"Produce, {codec.name.lower()}, {count} records of {shape}, {len(batch):,} bytes a batch"
-            found.append(produce_of(name, f"codec-{codec.name.lower()}", batch))
+            found.append(_with_server_cpu(produce_of(name, f"codec-{codec.name.lower()}", batch)))
     return found
+
+
+def _with_server_cpu(benchmark: Benchmark) -> Benchmark:
+    """Other programs on the machine change throughput more than processor time."""
+
+    def run(server: Server, seconds: float) -> LoadResult:
+        before_s = cpu_seconds(server)
+        result = benchmark.run(server, seconds)
+        used_s = cpu_seconds(server) - before_s
+        # What was used for the requests of the warm-up too.
+        measured = result.seconds / (result.seconds + WARMUP_S)
+        return replace(result, server_cpu_us=used_s * measured / result.requests * 1e6)
+
+    return Benchmark(benchmark.name, (*benchmark.measures, SERVER_CPU), run)
 
 
 def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:

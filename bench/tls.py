@@ -26,8 +26,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.audit import cpu_seconds
-from bench.peers import SETTINGS
+from bench.peers import SETTINGS, cpu_seconds
 from bench.suites import touch_memory
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer

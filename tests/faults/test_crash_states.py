@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 SETTINGS: list[dict[str, Any]] = [{}, {"offsets_commit_fsync": True}]
 PARTS = 8
 """Of the whole suite, so that it can be taken up again (`--lf`)."""
+SHARE_OF_CRASHED_RECOVERIES = 0.1
 PLACES_IN_CI = 40
 FAULTS_IN_CI = 12
 """In each test; together they take about 20 s."""
@@ -177,9 +178,11 @@ def test_some_crashes_of_a_recovery(scratch: Path, settings: dict[str, Any], see
     chance = random.Random(seed)
     checker = Checker(scratch, work)
     places = set(chance.sample(range(len(work.recording) + 1), PLACES_IN_CI // 5))
-    for index, disk, _operation in walk(work.recording.operations):
+    for index, disk, operation in walk(work.recording.operations):
         if index in places:
-            checker.check_crash_of_recovery(next(power_cut_states(disk, chance, 1)), index, chance)
+            killed = chance.choice(list(killed_states(disk, operation)))
+            for state in (killed, next(power_cut_states(disk, chance, 1))):
+                checker.check_crash_of_recovery(state, index, chance)
 
 
 @pytest.mark.slow
@@ -197,7 +200,7 @@ def test_all_crash_states(scratch: Path, settings: dict[str, Any], part: int, se
         # The settings differ in what is synced, which a kill does not ask for.
         killed = killed_states(disk, operation) if settings is SETTINGS[0] else ()
         for state in itertools.chain(killed, power_cut_states(disk, chance, 8)):
-            if checker.check_once(state, index) and chance.random() < 0.02:
+            if checker.check_once(state, index) and chance.random() < SHARE_OF_CRASHED_RECOVERIES:
                 checker.check_crash_of_recovery(state, index, chance)
     print(f"{settings}, operations {wanted}: {checker.checked} states, and {checker.repeated} that equal one of them")
     print(f"  checked: {dict(checker.held)}")

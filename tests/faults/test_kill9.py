@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kills.season import Season
+from tests.peers.server import Server, lasting_port
 from tests.peers.target import TARGET, target_server
 
 pytestmark = [pytest.mark.faults, pytest.mark.interop]
@@ -23,9 +24,15 @@ MANY_KILLS = int(os.environ.get("KLAMM_KILLS", "1000"))
 SETTINGS = {"log.segment.bytes": str(1 << 20), "group.initial.rebalance.delay.ms": "0"}
 
 
+def lasting_server(directory: Path) -> Server:
+    server = target_server(directory, SETTINGS)
+    server.port = lasting_port()
+    return server
+
+
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
-    with target_server(tmp_path / "server", SETTINGS) as server:
+    with lasting_server(tmp_path / "server") as server:
         checked = Season(server, 0, random.Random(seed)).run(KILLS)
     assert min(checked) > 0, "nothing was checked"
 
@@ -35,7 +42,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
 def test_nothing_acknowledged_is_lost_in_a_thousand_kills(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
     started_s, kills, checked = time.monotonic(), 0, (0, 0, 0)
-    with target_server(tmp_path / "server", SETTINGS) as server:
+    with lasting_server(tmp_path / "server") as server:
         for number in range(-(-MANY_KILLS // KILLS)):
             now = min(KILLS, MANY_KILLS - kills)
             season = Season(server, number, moments).run(now)

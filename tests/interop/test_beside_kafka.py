@@ -6,6 +6,7 @@ What differs on purpose is in docs/deviations.md, and marked in the cases.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.interop.beside_kafka import admin_cases, data_cases
 from tests.interop.beside_kafka.comparison import Case, Target, differences
 from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
+from tests.interop.beside_kafka.transaction_steps import Steps, settled
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.waiting import wait_until
@@ -89,3 +91,14 @@ def test_answers_are_kafkas(targets: tuple[Target, Target], cases: Cases) -> Non
 def test_what_differs_is_documented_and_does_differ(targets: tuple[Target, Target], case: Case) -> None:
     assert case.differs in " ".join(DEVIATIONS.read_text(encoding="utf-8").split())
     assert found([case], targets)
+
+
+def test_transactions_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+    outcomes = []
+    for target in targets:
+        for name in ("t", "u", "whole-3", "whole-5"):
+            target.client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 5)
+        assert settled(partial(target.client.call, FindCoordinatorRequest("p", 1), 3)) == ErrorCode.NONE
+        outcomes.append(list(Steps(target.client).run()))
+    ours, kafkas = outcomes
+    assert ours == kafkas

@@ -61,7 +61,11 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--strict", action="store_true", help="end with exit code 1 if there is a warning")
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
     init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
-    plugins = commands.add_parser("plugins", parents=[common, settings], help="list what plugins provide")
+    plugins = commands.add_parser(
+        "plugins",
+        parents=[common, settings],
+        help="list what plugins provide; `plugins new NAME` writes a package to begin with",
+    )
     plugins.add_argument("--json", action="store_true", help="as JSON")
     plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
     return top
@@ -74,6 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         top = parser()
         if given and not given[0].startswith("-") and given[0] not in OWN_COMMANDS:
             return _plugin_command(given)
+        if given[:2] == ["plugins", "new"]:
+            from klamm.cli.new_plugin import run as write_package
+
+            return write_package(given[2:])
         if given and given[0] in ("-h", "--help"):
             top.epilog = _commands_of_plugins()
         options = top.parse_args(given)

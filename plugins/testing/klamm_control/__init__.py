@@ -1,4 +1,4 @@
-"""The extension `control`: what tests in any language do to a server, over HTTP."""
+"""The extension `control`: an HTTP API to control a test server from any language."""
 
 from __future__ import annotations
 

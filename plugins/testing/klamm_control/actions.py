@@ -1,4 +1,4 @@
-"""`Actions`: one method for each thing that may be done over HTTP; arguments and results are what JSON has."""
+"""`Actions`: one method for each route of the HTTP API; arguments and results are JSON values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ _MAX_WAIT_S = 60.0
 
 
 class Actions:
-    """From any thread. Raises ValueError, TypeError, LookupError, TimeoutError and KafkaError for bad requests."""
+    """Any thread may call it. Bad requests raise ValueError, TypeError, LookupError, TimeoutError or KafkaError."""
 
     def __init__(self, services: ServerServices) -> None:
         self._services = services
         self._admin = Admin(self._connect)
 
     def close(self) -> None:
-        """Close the connection to the server itself."""
+        """Close the client connection to this server."""
         self._admin.close()
 
     def _connect(self) -> RawClient:
         for listener in self._services.listeners.values():
             if listener.security_protocol == "PLAINTEXT":
                 return RawClient((listener.bound.host, listener.bound.port), client_id=HELPER_CLIENT_ID)
-        raise LookupError("no listener lets everyone in; one with transport plaintext and without authenticator does")
+        raise LookupError(
+            "no listener is open to every client; add one with transport plaintext and without authenticator"
+        )
 
     def about(self) -> dict[str, Any]:
         """The addresses of the listeners."""
@@ -42,20 +44,20 @@ class Actions:
     def create_topic(
         self, name: str | None = None, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> dict[str, str]:
-        """A new topic; its name is made up if none is given."""
+        """Create a topic; without a name it gets a random one."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         self._admin.create_topic(name, partitions, configs)
         return {"name": name}
 
     def delete_topic(self, topic: str) -> dict[str, str]:
-        """It is gone."""
+        """Delete a topic."""
         self._admin.delete_topics(topic)
         return {}
 
     def produce(
         self, topic: str, values: Sequence[str | None], key: str | None = None, partition: int = 0
     ) -> dict[str, int]:
-        """Append records; the offset of the first."""
+        """Append records; returns the offset of the first."""
         return {"offset": self._admin.produce(topic, *values, key=key, partition=partition)}
 
     def consume(self, topic: str, count: str | None = None, timeout_s: str = "10") -> list[dict[str, Any]]:
@@ -79,27 +81,27 @@ class Actions:
         return self._shared("faults", "filters")
 
     def faults(self) -> list[dict[str, Any]]:
-        """The rules in use."""
+        """The active rules."""
         return [_fault(one) for one in self._book().faults]
 
     def add_fault(self, kind: str = "", **options: Any) -> dict[str, Any]:
-        """A new rule."""
+        """Add a rule."""
         return _fault(self._book().add(kind, **options))
 
     def clear_faults(self) -> dict[str, Any]:
-        """No rules."""
+        """Remove all rules."""
         self._book().clear()
         return {}
 
     def fault(self, name: str, wait: str = "0", timeout_s: str = "10") -> dict[str, Any]:
-        """One rule; with `wait` as soon as it has fired so often."""
+        """One rule; with `wait`, once it has fired that many times."""
         fault = self._fault_of(name)
         if int(wait):
             fault.wait(int(wait), timeout_s=_wait(timeout_s))
         return _fault(fault)
 
     def remove_fault(self, name: str) -> dict[str, Any]:
-        """A rule less."""
+        """Remove a rule."""
         fault = self._fault_of(name)
         fault.remove()
         return _fault(fault)
@@ -113,11 +115,11 @@ class Actions:
     # ---- recording, time
 
     def requests(self, api: str | None = None) -> list[dict[str, Any]]:
-        """What clients have asked."""
+        """The recorded requests of clients."""
         return [one.to_json() for one in self._shared("recording", "observers").requests(api)]
 
     def forget_requests(self) -> dict[str, Any]:
-        """Record from the beginning."""
+        """Drop the recorded requests."""
         self._shared("recording", "observers").clear()
         return {}
 
@@ -131,7 +133,7 @@ class Actions:
         return {"wall_ms": self._services.clock.wall_ms()}
 
     def reset(self) -> dict[str, Any]:
-        """No topics, no groups without members, no faults, nothing recorded."""
+        """Delete all topics, empty groups, rules of faults and recorded requests."""
         self._admin.delete_topics(*self._admin.topics())
         idle = [name for name, state in self._admin.groups().items() if state in ("Empty", "Dead")]
         self._admin.delete_groups(*idle)

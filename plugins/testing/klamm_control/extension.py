@@ -1,4 +1,4 @@
-"""`Control`: the extension, its settings, and where it listens."""
+"""`Control`: the extension, its settings, and its address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm_control.http import ControlServer
 
 
 def endpoint(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, the host an address of this machine alone. Raises ValueError."""
+    """Host and port of `HOST:PORT`, where the host is a loopback address. Raises ValueError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not port.isdigit() or int(port) > 65535 or not ipaddress.ip_address(host).is_loopback:
@@ -33,15 +33,19 @@ def _check_endpoint(text: str) -> str | None:
 class ControlSettings:
     """`[control]`."""
 
-    bind: str = setting("127.0.0.1:0", doc="Where it listens, on a loopback address.", check=_check_endpoint)
-    token: str | None = setting(None, doc="What requests have to show; unset is a random one, in the ready file.")
+    bind: str = setting(
+        "127.0.0.1:0", doc="Address to listen on: a loopback address and a port.", check=_check_endpoint
+    )
+    token: str | None = setting(
+        None, doc="Bearer token of requests; unset is a random one, which the ready file names."
+    )
 
 
 class Control(ServerExtension):
-    """Answers from the moment in which every listener answers until the server stops."""
+    """Serves from when all listeners are ready until the server stops."""
 
     def open(self, server: ServerServices) -> None:
-        """Bind. Raises OSError."""
+        """Bind the address. Raises OSError."""
         settings: ControlSettings = self.settings
         self._token = settings.token or server.random_bytes(16).hex()
         self._actions = Actions(server)
@@ -63,7 +67,7 @@ class Control(ServerExtension):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The base URL."""
         host, port = self._http.server_address[:2]
         return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 

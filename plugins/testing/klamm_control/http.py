@@ -1,4 +1,4 @@
-"""`ControlServer`: JSON over HTTP/1.1, for whoever shows the token."""
+"""`ControlServer`: JSON over HTTP/1.1, for clients that send the token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Route = tuple[str, tuple[str, ...], Callable[..., Any]]
 
 
 class ControlServer(ThreadingHTTPServer):
-    """Binds when it is made, raising OSError. A thread for each connection; tests have few."""
+    """Its constructor binds and may raise OSError. Each connection has its own thread; tests open few."""
 
     daemon_threads = True
     block_on_close = False
@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         if status == 413:
-            # What it sends is not read.
+            # The body was not read, so the connection cannot be reused.
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()
@@ -112,7 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
                 names = words[1:2]
                 return 200, act(*names, **options)
         if known:
-            return 405, {"error": f"{method} is not for this path, but {', '.join(verb for verb, _ in known)}"}
+            return 405, {
+                "error": f"{method} is not allowed for this path, which has {', '.join(verb for verb, _ in known)}"
+            }
         raise LookupError(f"there is no /{'/'.join(words)}")
 
     def log_message(self, format: str, *arguments: Any) -> None:

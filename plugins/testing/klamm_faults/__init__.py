@@ -1,4 +1,4 @@
-"""The filter `faults`: what may go wrong with a broker, on demand, for tests of clients."""
+"""The filter `faults`: injects errors, delays and broken connections, for tests of clients."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
 
 
 class FaultBook:
-    """Rules in order; the first that concerns a request decides. From any thread."""
+    """The rules in order; the first that matches a request applies. Any thread may call it."""
 
     def __init__(self) -> None:
         # Protects the numbering and changes of `faults`; readers take the tuple as it is.
@@ -38,7 +38,7 @@ class FaultBook:
         self.faults: tuple[Fault, ...] = ()
 
     def add(self, kind: str, /, **options: Any) -> Fault:
-        """Add a rule behind those that there are; `options` are the keys of a rule, e.g. `api="Produce"`.
+        """Add a rule after the existing ones; `options` are the keys of a rule, e.g. `api="Produce"`.
 
         Raises ValueError, with all that is wrong.
         """
@@ -56,7 +56,7 @@ class FaultBook:
         return self.put(name, rule)
 
     def put(self, name: str, rule: RuleSettings) -> Fault:
-        """Add a rule whose settings are right."""
+        """Add a rule whose settings were validated."""
         with self._lock:
             self._number += 1
             fault = Fault(name or f"{rule.kind}-{self._number}", rule, self.seed, self._remove)
@@ -68,7 +68,7 @@ class FaultBook:
         return [self.add(kind.value, **options) for kind, options in _CHAOS]
 
     def clear(self) -> None:
-        """Take all rules away."""
+        """Remove all rules."""
         self.faults = ()
 
     def _remove(self, fault: Fault) -> None:

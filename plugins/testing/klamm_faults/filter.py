@@ -1,4 +1,4 @@
-"""`FaultFilter`: has the faults of the book happen to the requests of one listener."""
+"""`FaultFilter`: applies the rules of the `FaultBook` to the requests of one listener."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLIPPED: Final = bytes(255 - byte for byte in range(256))
 
 
 class FaultFilter(RequestFilter):
-    """Requests of klamm's own test helpers have no faults, and those that want no answer none that comes after."""
+    """No fault applies to klamm's own test helpers. Kinds after the handler need a request that expects a response."""
 
     def __init__(self, settings: FaultsSettings) -> None:
         super().__init__(settings)
@@ -69,14 +69,14 @@ class FaultFilter(RequestFilter):
             return response
         del context.connection.state[_STATE]
         fault.note()
-        return self._spoiled(fault, response, context)
+        return self._with_fault(fault, response, context)
 
     def _learn_names(self, response: Any) -> None:
         for topic in response.topics:
             if topic.name is not None:
                 self._names[topic.topic_id] = topic.name
 
-    def _spoiled(self, fault: Fault, response: Any, context: RequestContext) -> Any:
+    def _with_fault(self, fault: Fault, response: Any, context: RequestContext) -> Any:
         kind = fault.kind
         if kind is FaultKind.SLOW:
             return Hold(response, fault.rule.delay_ms)

@@ -1,4 +1,4 @@
-"""`RuleSettings`: which requests a rule is for, and what happens to them. `Fault`: a rule in use, which counts."""
+"""`RuleSettings`: which requests a rule is for, and what happens to them. `Fault`: an active rule with its counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = tuple(kind.value for kind in FaultKind)
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """A rule. What it leaves open, e.g. `topic`, any request has; patterns are those of `fnmatch`."""
+    """A rule. A condition that is unset, e.g. `topic`, matches every request; patterns are those of `fnmatch`."""
 
     kind: str = setting(doc="What happens.", choices=_KINDS)
     api: tuple[str, ...] = setting((), doc="Names of APIs, e.g. Produce; empty stands for all but ApiVersions.")
@@ -35,7 +35,7 @@ class RuleSettings:
     probability: float = setting(1.0, doc="The share of the requests.", minimum=0.0, maximum=1.0)
 
     def complaints(self) -> Iterator[str]:
-        """What is wrong with it as a whole."""
+        """Problems that concern several settings together."""
         kind = FaultKind(self.kind)
         if kind in NEED_ERROR and self.error is None:
             yield f'the kind "{self.kind}" needs an error'
@@ -49,7 +49,7 @@ class RuleSettings:
 
 
 class Fault:
-    """A rule in use; from any thread. `fired` is how often it has done what it says."""
+    """An active rule. Any thread may call it. `fired` counts the requests that got the fault."""
 
     def __init__(self, name: str, rule: RuleSettings, seed: int, remove: Callable[[Fault], None]) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Fault:
 
     @property
     def error(self) -> ErrorCode:
-        """Of the kinds that answer with one."""
+        """The error code, for the kinds that answer with one."""
         return ErrorCode[self.rule.error or "NOT_COORDINATOR"]
 
     def take(self, context: RequestContext, entities: Entities) -> bool:
@@ -106,7 +106,7 @@ class Fault:
         )
 
     def note(self) -> None:
-        """It has happened."""
+        """Count one request that got the fault."""
         with self._changed:
             self.fired += 1
             self._changed.notify_all()
@@ -119,7 +119,7 @@ class Fault:
             return self.fired
 
     def remove(self) -> None:
-        """Have it happen no more."""
+        """Remove the rule."""
         self._remove(self)
 
     def __repr__(self) -> str:

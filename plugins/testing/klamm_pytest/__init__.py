@@ -111,7 +111,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The report of a failed test shows the requests that its broker had."""
+    """The report of a failed test shows the requests that its broker received."""
     report = yield
     if call.when == "call" and report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         own = item.stash.get(_own, None)

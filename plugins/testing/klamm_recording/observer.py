@@ -11,7 +11,7 @@ from klamm_recording.recording import SHARED_KEY, Recording
 
 @dataclass(frozen=True, slots=True)
 class RecordingSettings:
-    """How much is kept."""
+    """Limits of the recording."""
 
     max_requests: int = setting(10_000, doc="The latest requests that are kept, of all listeners together.", minimum=1)
     max_bytes: int = setting(64 << 20, doc="The most bytes that the kept requests have had on the wire.", minimum=1)

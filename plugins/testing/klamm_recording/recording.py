@@ -101,10 +101,10 @@ class RecordedRequest:
 
 
 class Recording:
-    """From any thread. When there is more than may be kept, the oldest go. Requests of test helpers are left out."""
+    """Any thread may call it. Beyond the limits the oldest requests are dropped. Test helpers are not recorded."""
 
     def __init__(self, max_requests: int = 10_000, max_bytes: int = 64 << 20) -> None:
-        # Protects all fields: processors add at once.
+        # Protects all fields: several processors call `add`.
         self._lock = threading.Lock()
         self._max_requests = max_requests
         self._max_bytes = max_bytes
@@ -112,7 +112,7 @@ class Recording:
         self._bytes = 0
 
     def add(self, events: Sequence[RequestEvent], now_ms: int) -> None:
-        """Requests have ended."""
+        """Record requests that have ended."""
         with self._lock:
             for event in events:
                 if event.context.client_id != HELPER_CLIENT_ID:
@@ -122,14 +122,14 @@ class Recording:
                 self._bytes -= _size(self._kept.popleft()._event)
 
     def requests(self, api: str | None = None) -> list[RecordedRequest]:
-        """All of them, or those of one API; oldest first. Raises ValueError for a name that no API has."""
+        """All of them, or those of one API; oldest first. Raises ValueError for an unknown API."""
         if api is not None and api not in _API_NAMES:
             raise ValueError(f'there is no API "{api}"')
         with self._lock:
             return [one for one in self._kept if api is None or one.api == api]
 
     def clear(self) -> None:
-        """Forget them."""
+        """Drop all recorded requests."""
         with self._lock:
             self._kept.clear()
             self._bytes = 0

@@ -57,7 +57,7 @@ def _records(records: Any) -> Any:
     if records is None:
         return None
     if not isinstance(records, (bytes, bytearray, memoryview)):
-        # They went out of a file that may be gone.
+        # They were sent from a file that may have been deleted.
         return {"bytes": records.size_bytes}
     found = []
     try:

@@ -1,4 +1,4 @@
-"""`klamm replay`: sends recorded requests to another server, and says where its answers differ."""
+"""`klamm replay`: sends recorded requests to another server and reports responses with another error code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USAGE: Final = 2
 
 
 class ReplayError(Exception):
-    """What the caller can mend."""
+    """An error in the arguments or the file."""
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +51,7 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         head, *requests = map(json.loads, file.read_text(encoding="utf-8").splitlines())
         known = head["klamm_recording"] == FORMAT
     except (ValueError, KeyError, TypeError) as error:
-        raise ReplayError(f"{file} is no recording: {error!r}") from error
+        raise ReplayError(f"{file} is not a recording: {error!r}") from error
     if not known:
         raise ReplayError(f"{file} is a recording of format {head['klamm_recording']}, not {FORMAT}")
     return head, [one for one in requests if one["raw"] and one["api"] in _KEYS]

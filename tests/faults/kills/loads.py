@@ -145,7 +145,8 @@ class Survivor:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 6000,
+            # A member that expires between two deaths may be fenced: what was stored of the group names its former id.
+            "session.timeout.ms": 30_000,
             **IMPATIENT,
         }
         if instance_id is not None:
@@ -234,7 +235,7 @@ class PlainLoad:
                 self._send(producer, number)
                 number += 1
         producer.flush(timeout=60)
-        producer.close()
+        producer.close(timeout=10)
 
     def _send(self, producer: Any, number: int) -> None:
         def delivered(metadata: Any) -> None:

@@ -78,8 +78,9 @@ class Season:
     def run(self, kills: int) -> Checked:
         """Kill so many times. Raises AssertionError if something acknowledged is not there."""
         bootstrap = self._server.bootstrap
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (self._topic, self._plain_topic)]
-        for created in AdminClient({"bootstrap.servers": bootstrap}).create_topics(topics).values():
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        topics = [self._topic, self._plain_topic]
+        for created in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in topics]).values():
             created.result(30)
         load, survivors = Load(bootstrap, self._topic, self._codec), Survivors(bootstrap, self._topic)
         plain_load = PlainLoad(bootstrap, self._plain_topic)
@@ -100,6 +101,9 @@ class Season:
             assert numbers == sorted(set(numbers)), f"partition {partition} has records twice or out of order"
         self._check_records(self._plain_topic, plain_load.acknowledged)
         self._check_configs()
+        # So that a later season does not recover the logs of all earlier ones.
+        for deleted in admin.delete_topics(topics).values():
+            deleted.result(30)
         records = len(load.acknowledged) + len(plain_load.acknowledged)
         return Checked(records, self._commits, self._administrator.changes)
 

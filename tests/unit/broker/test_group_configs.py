@@ -9,6 +9,7 @@ import pytest
 from klamm import ErrorCode
 from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
+from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.test_configs import GROUP, alter, describe, one, replace
 
@@ -88,3 +89,24 @@ def test_a_session_is_longer_than_an_interval(tmp_path: Path) -> None:
     assert alter(harness, GROUP, "g", (INTERVAL, SET, "45000")) == ErrorCode.INVALID_CONFIG
     assert alter(harness, GROUP, "g", (INTERVAL, APPEND, "45000")) == ErrorCode.INVALID_CONFIG
     harness.broker.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"group_coordinator_rebalance_protocols": ("consumer",)}, "group.coordinator.rebalance.protocols"),
+        ({"group_coordinator_rebalance_protocols": ("classic", "share")}, "group.coordinator.rebalance.protocols"),
+        ({"group_consumer_assignors": ("best",)}, "group.consumer.assignors"),
+        ({"group_consumer_assignors": ()}, "group.consumer.assignors"),
+        ({"group_consumer_session_timeout_ms": 10_000}, "group.consumer.session.timeout.ms"),
+        ({"group_consumer_min_session_timeout_ms": 70_000}, "group.consumer.min.session.timeout.ms"),
+        ({"group_consumer_heartbeat_interval_ms": 20_000}, "group.consumer.heartbeat.interval.ms"),
+        (
+            {"group_consumer_heartbeat_interval_ms": 45_000, "group_consumer_max_heartbeat_interval_ms": 50_000},
+            "group.consumer.heartbeat.interval.ms",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_reported(settings: dict[str, object], key: str) -> None:
+    assert [each for each, _ in BrokerSettings(**settings).problems()] == [key]  # type: ignore[arg-type]
+    assert list(BrokerSettings().problems()) == []

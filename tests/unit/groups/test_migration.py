@@ -183,6 +183,15 @@ def test_the_policy_decides_on_downgrades(make_playbook: Callable[..., Playbook]
     assert group_type(play) == "consumer"
 
 
+def test_protocols_that_were_never_read_do_not_stop_a_downgrade(play: Playbook) -> None:
+    modern = Consumer(play, "m")
+    modern.beat()
+    classic = Classic(play, protocols=(("range", subscription("t")), ("odd", b"")))
+    assert classic.join().error_code is ErrorCode.NONE
+    play.beat("m", -1)
+    assert group_type(play) == "classic"
+
+
 def test_groups_of_others_stay_as_they_are(play: Playbook) -> None:
     joins = [play.ask_join(play.promised_id(protocol_type="connect"), protocol_type="connect")]
     play.await_joins(joins)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from klamm import KafkaError
 from klamm_broker.log.segment import SEGMENT_SUFFIXES
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced
 
@@ -213,3 +214,49 @@ def test_killed_with_an_epoch_but_no_record_of_it(open_log: OpenLog) -> None:
 
     assert book.log.end_offset_for_epoch(4) is None
     assert book.log.end_offset_for_epoch(0) == (0, 3)
+
+
+def test_what_recovery_cuts_off_is_durable(open_log: OpenLog) -> None:
+    """Records before the cut may be synced, and then a clean shutdown syncs nothing."""
+    book = open_log()
+    book.append(b"synced")
+    book.log.flush(START_MS)
+    path = book.directory / "00000000000000000000.log"
+    with path.open("ab") as file:
+        file.write(b"torn")
+    book.disk.synced.clear()
+    book.crash(recovery_point=1)
+    assert book.disk.synced[:1] == [str(path)]
+    assert str(book.directory) in book.disk.synced
+
+
+def test_segments_that_recovery_sets_aside_do_not_come_back(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=100)
+    for value in (b"a", b"b", b"c"):
+        book.append(value * 20)
+    book.log.flush(START_MS)
+    path = book.directory / "00000000000000000001.log"
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+    book.disk.synced.clear()
+    book.crash()
+    assert book.log.end_offset == 1
+    assert str(book.directory) in book.disk.synced
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_failed_write_that_was_cut_off_does_not_come_back(open_log: OpenLog, rolls: bool) -> None:
+    book = open_log()
+    book.append(b"synced")
+    book.log.flush(START_MS)
+    path = book.directory / "00000000000000000000.log"
+    book.disk.free_bytes = 7
+    with pytest.raises(KafkaError):
+        book.append(b"refused")
+    book.disk.free_bytes = None
+    book.disk.synced.clear()
+    if rolls:
+        book.log.roll(START_MS)
+        assert book.disk.synced[:1] == [str(path)], "before another segment is the one that recovery checks"
+    else:
+        book.reopen()
+        assert str(path) in book.disk.synced

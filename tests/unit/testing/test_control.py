@@ -117,13 +117,13 @@ def test_time(control):
         ("POST", "/topics", {"name": "a b"}, 409),
     ],
 )
-def test_what_is_wrong_is_said(control, method, path, body, status):
+def test_invalid_requests_get_an_error(control, method, path, body, status):
     found, answer = control(method, path, body)
     assert found == status
     assert answer["error"]
 
 
-def test_nobody_comes_in_without_the_token(control):
+def test_requests_without_the_token_get_401(control):
     assert control("GET", "/", token="sesam")[0] == 401
     assert control("DELETE", "/topics/orders", token=" ")[0] == 401
 

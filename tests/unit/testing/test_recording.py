@@ -97,4 +97,4 @@ def test_a_recording_is_replayed(server, client, tmp_path, capsys):
     assert main(["replay", str(file), *to]) == 2
     file.write_text("{}\n")
     assert main(["replay", str(file), *to]) == 2
-    assert "is no recording" in capsys.readouterr().err
+    assert "is not a recording" in capsys.readouterr().err

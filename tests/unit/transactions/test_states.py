@@ -47,7 +47,7 @@ def attempt(transaction, target):
     elif target is DEAD:
         transaction.expire()
     else:
-        transaction.fence()
+        transaction.fence(0)
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(TransactionState, TransactionState)))
@@ -56,7 +56,7 @@ def test_only_the_transitions_of_the_table(source, target):
     if source is PREPARE_EPOCH_FENCE:
         # It is only ever pending.
         transaction = in_state(ONGOING)
-        transaction.fence()
+        transaction.fence(0)
     if target in NEXT_STATES[source]:
         attempt(transaction, target)
         assert transaction.pending is target
@@ -117,15 +117,23 @@ def test_an_end_raises_the_epoch_from_version_2_on(version, epoch, last):
 
 def test_a_fence_raises_the_epoch_once_until_it_is_written():
     transaction = in_state(ONGOING)
-    transaction.fence()
+    transaction.fence(0)
     assert transaction.record.producer_epoch == 4
     transaction.end(PREPARE_ABORT, 0, -1, 5)
     transaction.give_up()
     transaction.has_failed_fence = True
-    transaction.fence()
+    transaction.fence(0)
     assert transaction.record.producer_epoch == 4
     transaction.complete(transaction.end(PREPARE_ABORT, 0, -1, 6))
     assert not transaction.has_failed_fence
+
+
+def test_the_end_raises_the_epoch_of_a_fenced_producer_from_version_2_on():
+    """Once, since KAFKA-19367."""
+    transaction = in_state(ONGOING)
+    transaction.fence(2)
+    record = transaction.end(PREPARE_ABORT, 2, -1, 5)
+    assert (record.producer_epoch, record.last_producer_epoch) == (4, 3)
 
 
 def test_the_next_producer_id_takes_over_at_the_completion():
@@ -240,7 +248,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.target is None and self.transaction.state is ONGOING)
     @rule(version=st.sampled_from([0, 2]))
     def fence(self, version):
-        self.transaction.fence()
+        self.transaction.fence(version)
         self.prepare(self.transaction.end(PREPARE_ABORT, version, -1, 1))
 
     @precondition(lambda self: self.target is None and self.transaction.state in (PREPARE_COMMIT, PREPARE_ABORT))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TransactionalOffsets:
-    """What open transactions would commit, of all groups. The transaction coordinator says when one ends."""
+    """Pending offsets of open transactions, of all groups. The transaction coordinator calls it when one ends."""
 
     def __init__(self, clock: Clock, store: Store, settings: GroupSettings, registry: GroupRegistry) -> None:
         self._clock = clock
@@ -30,9 +30,9 @@ class TransactionalOffsets:
         self._registry = registry
 
     def commit(self, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Put positions aside until the transaction ends; `reply` gets an outcome for each, once they are durable.
+        """Store offsets as pending until the transaction ends; `reply` gets an error code for each, once durable.
 
-        Never waits. The caller has seen to it that the transaction is open and knows the group.
+        Never waits. The caller has checked that the transaction is open and includes the group.
         """
         group = self._registry.get(request.group_id)
         if group is None:
@@ -88,7 +88,7 @@ class TransactionalOffsets:
         )
 
     def end(self, producer_id: int, then: Callable[[StoreError | None], None], *, committed: bool) -> None:
-        """End what the transaction of a producer would commit, apart from its coordinator; `then` once durable."""
+        """Commit or drop the pending offsets of a producer, without its coordinator; `then` once durable."""
 
         def on_durable(error: StoreError | None) -> None:
             if error is None:
@@ -98,7 +98,7 @@ class TransactionalOffsets:
         self._store.submit(self.statements_of_end(producer_id, committed=committed), on_durable)
 
     def statements_of_end(self, producer_id: int, *, committed: bool) -> list[Statement]:
-        """What makes the end of a transaction durable; to be committed together with the coordinator's own state."""
+        """The statements that end a transaction's pending offsets; committed together with the coordinator's state."""
         return persistence.end_pending_offsets(producer_id, committed=committed)
 
     def ended(self, producer_id: int, *, committed: bool) -> None:

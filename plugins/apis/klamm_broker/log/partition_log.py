@@ -180,6 +180,8 @@ class PartitionLog(SegmentedLog):
             assign_offset(batch, base_offset, leader_epoch)
             active.append(batch, base_offset, last_offset, header.max_timestamp_ms, self.config.index_interval_bytes)
         except OSError as error:
+            if active not in self._cut:
+                self._cut.append(active)
             if not self._disk_refuses:
                 log.error("%s: the disk refuses appends: %s", self.directory, error)
                 self._disk_refuses = True
@@ -233,7 +235,11 @@ class PartitionLog(SegmentedLog):
     def _sync(self, offset: int) -> None:
         """Sync the records below an offset. Raises KafkaError."""
         with self._flush_lock:
-            if offset <= self.recovery_point or self._refusal is not None:
+            if self._refusal is not None:
+                return
+            if self._cut:
+                self._sync_cuts()
+            if offset <= self.recovery_point:
                 return
             segments = self._segments
             ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
@@ -245,6 +251,15 @@ class PartitionLog(SegmentedLog):
             except OSError as error:
                 raise self._refuse(error) from error
             self.recovery_point = offset
+
+    def _sync_cuts(self) -> None:
+        with self._lock:
+            segments, self._cut = self._cut, []
+        try:
+            for segment in segments:
+                self._sync_segment(segment)
+        except OSError as error:
+            raise self._refuse(error) from error
 
     def _sync_segment(self, segment: LogSegment) -> None:
         try:

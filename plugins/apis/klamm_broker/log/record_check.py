@@ -31,6 +31,8 @@ _LARGE_BYTES: Final = 16 * 1024 * 1024
 _one_large_at_a_time: Final = threading.Lock()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7
+_NULL: Final = 1
+"""The length of a key or value that is null: -1, in zigzag."""
 _LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
 # Zigzag of 0 to 63 takes one byte, that of 64 to 8191 two.
@@ -135,11 +137,17 @@ def _check_body(body: memoryview, count: int) -> None:
 def _walk(body: bytes, count: int) -> int:
     """Where the last of so many records ends. Raises KafkaError, IndexError."""
     position = 0
+    # `_varint` is spelled out where a number takes two bytes: a call costs as much as the rest of a record.
     for index in range(count):
         raw = body[position]
         position += 1
         if raw > 0x7F:
-            raw, position = _varint(body, position - 1)
+            high = body[position]
+            if high < 0x80:
+                raw += (high - 1) << 7
+                position += 1
+            else:
+                raw, position = _varint(body, position - 1)
         stop = position + (raw >> 1)
         # Behind the length, the attributes, which mean nothing, and the timestamp, which may be any.
         position += 1
@@ -155,15 +163,16 @@ def _walk(body: bytes, count: int) -> int:
             delta, position = _varint(body, position - 1)
         if delta != 2 * index:
             raise _invalid(f"Record {index} has another offset.")
-        for _ in _KEY_AND_VALUE:
-            length = body[position]
-            position += 1
-            if length > 0x7F:
-                length, position = _varint(body, position - 1)
-            if not length & 1:
-                position += length >> 1
-            elif length != 1:
-                raise _invalid(f"Record {index} has a key or value of a negative length.")
+        length = body[position]
+        position += 1
+        if length != _NULL:
+            position = _end_of_content(body, position, length, index)
+        length = body[position]
+        position += 1
+        if length > 0x7F and (high := body[position]) < 0x80 and not length & 1:
+            position += 1 + ((length + ((high - 1) << 7)) >> 1)
+        elif length != _NULL:
+            position = _end_of_content(body, position, length, index)
         if body[position]:
             position = _check_headers(body, position, index)
         else:
@@ -171,6 +180,17 @@ def _walk(body: bytes, count: int) -> int:
         if position != stop:
             raise _invalid(f"Record {index} is not as long as it says.")
     return position
+
+
+def _end_of_content(body: bytes, position: int, length: int, index: int) -> int:
+    """Where a key or value ends; `length` is the first byte of its length, behind which the position is."""
+    if length > 0x7F:
+        length, position = _varint(body, position - 1)
+    if length & 1:
+        if length != _NULL:
+            raise _invalid(f"Record {index} has a key or value of a negative length.")
+        return position
+    return position + (length >> 1)
 
 
 def _check_headers(body: bytes, position: int, index: int) -> int:

@@ -96,6 +96,7 @@ def load_log(
         )
         _set_aside(segments, context)
         segments = [new_segment(directory, log_start_offset, context)]
+        context.operations.sync_directory(directory)
         end_offset = log_start_offset
     snapshots.remove_behind(end_offset)
     snapshots.keep_only({segment.base_offset for segment in segments})
@@ -197,9 +198,13 @@ class _Recovery:
         snapshot_offset = self._snapshots.load_latest(self._producers, log_start_offset, base_offset)
         replay(segments[:first], self._producers, snapshot_offset, base_offset)
         for index in range(first, len(segments)):
-            if self._check(segments[index]):
+            segment = segments[index]
+            if self._check(segment):
                 _set_aside(segments[index + 1 :], self._context)
                 del segments[index + 1 :]
+                # A clean shutdown syncs records, and after it nothing looks for what was cut.
+                segment.sync()
+                self._context.operations.sync_directory(segment.file.path.parent)
                 return
 
     def _check(self, segment: LogSegment) -> int:

@@ -27,6 +27,7 @@ class SegmentedLog(LogReader):
 
     __slots__ = (
         "_context",
+        "_cut",
         "_disk_refuses",
         "_flush_lock",
         "_flushed_ms",
@@ -86,6 +87,8 @@ class SegmentedLog(LogReader):
         self._snapshots = loaded.snapshots
         self._refusal: KafkaError | None = None
         self._disk_refuses = False
+        # Segments from whose end failed writes were cut, until that is durable. Guarded by `_lock`.
+        self._cut: list[LogSegment] = []
         self._flushed_ms = context.clock.wall_ms()
         # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
         self._lock = threading.Lock()
@@ -140,6 +143,10 @@ class SegmentedLog(LogReader):
     def _roll(self, now_ms: int) -> LogSegment:
         end_offset, active, _size_bytes, stable_offset = self._tail
         active.seal()
+        if active in self._cut:
+            # Recovery checks no more than the segment of the recovery point, which is the next one from here on.
+            active.sync()
+            self._cut.remove(active)
         self._snapshots.write(self._producers, end_offset)
         segment = self._new_segment(end_offset, now_ms)
         self._segments = (*self._segments, segment)

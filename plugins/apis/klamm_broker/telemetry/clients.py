@@ -35,7 +35,7 @@ CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 MAX_CLIENTS: Final = 16_384
 MAX_POINTS: Final = 1_000
-"""Values that are kept of one client; further ones are dropped."""
+"""Most values that are kept for one client; further ones are dropped."""
 MAX_REPORTED_CLIENTS: Final = 100
 _UNPACKED_FACTOR: Final = 10
 _MIN_EXPIRY_MS: Final = 60_000
@@ -47,7 +47,7 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class ClientInstance:
-    """One client; `metrics` are what it is asked for, `values` what it has pushed."""
+    """One client; `metrics` are the names it is subscribed to, `values` what it has pushed."""
 
     __slots__ = (
         "client_id",
@@ -81,7 +81,7 @@ class ClientInstance:
         self.values: dict[Key, float] = {}
 
     def may_get(self, now_ms: int) -> bool:
-        """Whether it may ask for its subscription now, once per interval; if so, it has."""
+        """Whether it may get its subscription now: once per interval. If so, this counts as that time."""
         times = [each for each in (self.last_get_ms, self.last_push_ms) if each is not None]
         if times and now_ms - max(times) < self.interval_ms:
             return False
@@ -89,7 +89,7 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether it may push now: once per interval, and after it has asked for its subscription."""
+        """Whether it may push now: once per interval, and after it has got its subscription."""
         last = self.last_push_ms
         has_asked = self.last_get_ms is not None and (last is None or self.last_get_ms > last)
         if not has_asked and last is not None and now_ms - last < self.interval_ms:
@@ -107,7 +107,7 @@ def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: by
 
 
 class ClientTelemetry:
-    """From any thread; one lock. Clients that were silent for three intervals are forgotten, as in Kafka."""
+    """Any thread may call it. Clients that were silent for three intervals are removed, as in Kafka."""
 
     def __init__(
         self,
@@ -122,16 +122,18 @@ class ClientTelemetry:
         self.max_bytes = max_bytes
         self._clock = clock
         self._random_bytes = random_bytes
-        # Protects the clients and what is in them.
+        # Protects the clients and their fields.
         self._lock = threading.Lock()
         self._clients: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._log = RateLimitedLog(log, scheduler.schedule)
         counter = metrics.counter
-        self._throttled = counter(_METRICS + "throttle-count", "Telemetry requests before their time.")
+        self._throttled = counter(
+            _METRICS + "throttle-count", "Telemetry requests that came before the interval was over."
+        )
         self._unknown = counter(
             _METRICS + "unknown-subscription-request-count", "Pushes with a subscription that has changed."
         )
-        self._pushes: Counter = counter(_METRICS + "plugin-export-count", "Pushes of metrics that were taken.")
+        self._pushes: Counter = counter(_METRICS + "plugin-export-count", "Pushes of metrics that were accepted.")
         self._failures = counter(_METRICS + "plugin-error-count", "Pushes of metrics that cannot be read.")
         metrics.gauge(
             _METRICS + "ClientMetricsInstanceCount", "Clients that push metrics or may.", lambda: len(self._clients)
@@ -145,7 +147,7 @@ class ClientTelemetry:
         )
 
     def subscribe(self, instance_id: bytes, context: RequestContext) -> ClientInstance:
-        """The client, with what it is asked for; a new id for the id zero.
+        """The client with its subscription; the zero id gets a new one.
 
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) before its interval is over, unless its last push was refused.
         """
@@ -169,7 +171,7 @@ class ClientTelemetry:
         data: bytes,
         context: RequestContext,
     ) -> None:
-        """Take pushed metrics.
+        """Store pushed metrics.
 
         Raises KafkaError: INVALID_REQUEST for an id that no client has and after a client's last push,
         THROTTLING_QUOTA_EXCEEDED before its interval is over, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
@@ -248,7 +250,7 @@ class ClientTelemetry:
         )
 
     def expire(self, now_ms: int) -> None:
-        """Forget clients that were silent for three intervals."""
+        """Remove clients that were silent for three intervals."""
         with self._lock:
             for client in list(self._clients.values()):
                 if now_ms - client.seen_ms > max(_MIN_EXPIRY_MS, 3 * client.interval_ms):

@@ -22,7 +22,7 @@ _DELTA: Final = 1
 
 
 class TelemetryError(ValueError):
-    """Bytes that are no metrics."""
+    """Bytes that are not valid `MetricsData`."""
 
 
 class MetricPoint(NamedTuple):

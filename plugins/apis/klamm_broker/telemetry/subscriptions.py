@@ -53,7 +53,7 @@ _ATTRIBUTES: Final = (
 
 
 def attributes_of(instance_id: str, context: RequestContext) -> dict[str, str]:
-    """What subscriptions can select clients by."""
+    """The client attributes that a subscription can match."""
     connection = context.connection
     return {
         "client_instance_id": instance_id,
@@ -73,7 +73,7 @@ class Subscription(NamedTuple):
     patterns: Mapping[str, re.Pattern[str]]
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a client with these attributes is subscribed to."""
+        """Whether a client with these attributes is matched."""
         return all(pattern.fullmatch(attributes[name]) for name, pattern in self.patterns.items())
 
 
@@ -111,7 +111,7 @@ def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
 
 
 class ClientMetricsConfigs:
-    """The configs of all subscriptions. From any thread; changes are serialized by the caller.
+    """The configs of all subscriptions. Any thread may read; the caller serializes changes.
 
     `version` is higher after each change.
     """
@@ -123,7 +123,7 @@ class ClientMetricsConfigs:
         self.version = 0
 
     def load(self) -> None:
-        """Read the configs back. Raises StoreError."""
+        """Load the configs from the store. Raises StoreError."""
         stored: dict[str, dict[str, str]] = {}
         for subscription, name, value in self._store.read(
             "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (ResourceType.CLIENT_METRICS,)
@@ -141,7 +141,7 @@ class ClientMetricsConfigs:
         return list(self._parsed.values())
 
     def own(self, name: str) -> dict[str, str]:
-        """What is set for a subscription; empty if there is none of this name."""
+        """The configs set for a subscription; empty if it does not exist."""
         return dict(self._own.get(name, {}))
 
     def replace(self, name: str, values: Mapping[str, str]) -> None:

@@ -34,7 +34,7 @@ class LogConfigs(Protocol):
 
 
 class LogOpener:
-    """Threads: any may open any log. `lock` is held while one is opened, is deleted, or follows changed configs."""
+    """Any thread may open any log. `lock` is held while one is opened, deleted, or gets changed configs."""
 
     def __init__(self, logs: LogManager, configs: LogConfigs) -> None:
         self.lock = threading.Lock()
@@ -50,7 +50,7 @@ class LogOpener:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def open_now(self, partition: Partition) -> None:
-        """As `open`. Raises OSError for what the disk refuses."""
+        """As `open`, but raises OSError for disk errors."""
         topic = partition.topic
         with self.lock:
             if partition.opened_log is not None:
@@ -61,13 +61,13 @@ class LogOpener:
             partition.log = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
 
     def open_if_slow(self, topic: Topic) -> None:
-        """Open those logs of a topic whose recovery would hold up a request. Raises OSError."""
+        """Open those logs of a topic whose recovery would delay a request. Raises OSError."""
         for partition in topic.partitions:
             if self._logs.opens_slowly(topic.name, partition.index, topic.id):
                 self.open_now(partition)
 
     def update_configs(self, topic: Topic, config: LogConfig) -> None:
-        """Let the open logs of a topic follow; others get the configs when they are opened."""
+        """Apply changed configs to the open logs of a topic; others get them when they are opened."""
         with self.lock:
             for partition in topic.partitions:
                 opened = partition.opened_log

@@ -8,10 +8,10 @@
     transaction  one transactional id (`state` has its transitions)
     persistence  to and from the store
 
-A transaction ends in three steps, each durable before the next begins: the decision (PrepareCommit, PrepareAbort), the
-markers in all its partitions, and the completion together with the offsets that it commits. A start carries on where a
-kill has left off. A transactional id is the unit of locking; a batch is appended while its id is held, so that none
-comes behind the marker.
+A transaction ends in three steps, each durable before the next starts: the decision (PrepareCommit, PrepareAbort), the
+markers in all its partitions, and the completion together with the offsets that it commits. After a kill, the next
+start of the server finishes it. A transactional id is the unit of locking; a batch is appended while its id is locked,
+so that none is appended after the marker.
 """
 
 from __future__ import annotations

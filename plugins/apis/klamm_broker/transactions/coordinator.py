@@ -55,8 +55,8 @@ _LEAVES_NO_ROOM: Final = frozenset((PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH
 class TransactionCoordinator:
     """Coordinates all transactions of this broker.
 
-    It answers through the replies it is given, at once or later, from the caller's thread, the store's, or that of the
-    log flusher. It never waits, but for a block of producer ids. Life cycle: `load` → `resume` → requests → `close`.
+    It calls the `reply` of a request at once or later, on the caller's thread, the store's, or the log flusher's. It
+    waits for nothing but a new block of producer ids. Life cycle: `load` → `resume` → requests → `close`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TransactionCoordinator:
         self._ends = TransactionEnds(clock, scheduler, self.registry, markers, offsets)
 
     def load(self) -> None:
-        """Read all transactional ids back. Raises StoreError."""
+        """Load all transactional ids from the store. Raises StoreError."""
         self.registry.load()
 
     def resume(self) -> None:
@@ -86,7 +86,7 @@ class TransactionCoordinator:
         self._ends.resume()
 
     def close(self) -> None:
-        """Write the markers at hand; what is not durable by then goes on at the next start."""
+        """Write the markers that are queued; what is not durable by then is finished at the next start."""
         self._ends.close()
 
     # Producers
@@ -94,13 +94,13 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, reply: Identified
     ) -> None:
-        """Give the producer of a transactional id its next epoch, and fence those before it.
+        """Give the producer of a transactional id its next epoch, and fence earlier ones.
 
-        `expected` is what a producer has that goes on after an error (KIP-360). Outcomes: INVALID_REQUEST,
+        `expected` is the identity of a producer that continues after an error (KIP-360). Outcomes: INVALID_REQUEST,
         INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is under way or an
         open transaction is being aborted, NOT_COORDINATOR when it could not be written.
 
-        Raises StoreError when there is no producer id to be had.
+        Raises StoreError when no producer id can be allocated.
         """
         if not transactional_id:
             reply(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
@@ -109,17 +109,18 @@ class TransactionCoordinator:
             reply(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
             return
         transaction = self._get_or_create(transactional_id, timeout_ms)
-        # Before the id is held, as the thread that gives producer ids may wait for it.
+        # Before the transaction is locked: the thread that allocates producer ids may wait for the lock.
         spare = self._spare_producer_id(transaction)
         try:
             with transaction.lock:
                 _check_may_go_on(transaction, expected)
                 if transaction.state is ONGOING:
-                    transaction.fence()
+                    version = self._transaction_version()
+                    transaction.fence(version)
                     self._ends.begin(
                         transaction,
                         committed=False,
-                        client_version=self._transaction_version(),
+                        client_version=version,
                         reply=lambda error, _producer: reply(error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER),
                     )
                     return
@@ -163,7 +164,7 @@ class TransactionCoordinator:
         client_version: int,
         reply: Written,
     ) -> None:
-        """Let partitions take part in the transaction, which they open if need be; `reply` once that is durable.
+        """Add partitions to the transaction, and open it if none is open; `reply` once that is durable.
 
         Outcomes: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
         NOT_COORDINATOR.
@@ -185,7 +186,7 @@ class TransactionCoordinator:
         reply(ErrorCode.NONE)
 
     def missing(self, transactional_id: str, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Which of these do not take part in the open transaction."""
+        """Those that are not in the open transaction."""
         transaction = self.registry.get(transactional_id)
         record = transaction.record if transaction is not None else None
         if record is None or record.state is not ONGOING:
@@ -195,7 +196,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Whether partitions take part; TRANSACTION_ABORTABLE for those that do not.
+        """Whether partitions are in the transaction; TRANSACTION_ABORTABLE for those that are not.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
@@ -211,9 +212,9 @@ class TransactionCoordinator:
         topic_partition: TopicPartition,
         work: Callable[[], R],
     ) -> R:
-        """Do what belongs to an open transaction, such as an append, so that no end comes in between.
+        """Run `work`, e.g. an append, as part of an open transaction, which cannot end meanwhile.
 
-        Raises KafkaError as `verify_partitions`, TRANSACTION_ABORTABLE if the partition does not take part, and what
+        Raises KafkaError as `verify_partitions`, TRANSACTION_ABORTABLE if the partition is not in it, and what
         `work` raises.
         """
         transaction = self.registry.find(transactional_id)
@@ -237,7 +238,7 @@ class TransactionCoordinator:
 
         It is called once the transaction is complete, or when its markers cannot be written for now. Outcomes:
         INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
-        NOT_COORDINATOR. Raises StoreError when there is no producer id to be had.
+        NOT_COORDINATOR. Raises StoreError when no producer id can be allocated.
         """
         raises_epoch = bumps_epoch(client_version)
         try:
@@ -272,16 +273,17 @@ class TransactionCoordinator:
             with transaction.lock:
                 if transaction.record is record and transaction.pending is None:
                     log.info("%s: open for too long, aborting", clipped(transaction.transactional_id))
-                    transaction.fence()
+                    version = self._transaction_version()
+                    transaction.fence(version)
                     self._ends.begin(
                         transaction,
                         committed=False,
-                        client_version=self._transaction_version(),
+                        client_version=version,
                         reply=_ignore,
                     )
 
     def expire(self, now_ms: int) -> None:
-        """Forget transactional ids that have not been used for `transactional.id.expiration.ms`."""
+        """Remove transactional ids that have not been used for `transactional.id.expiration.ms`."""
         latest_ms = now_ms - self._settings.transactional_id_expiration_ms
         for transaction in self.registry.all():
             with transaction.lock:
@@ -311,7 +313,7 @@ def _check_may_go_on(transaction: Transaction, expected: ProducerIdAndEpoch | No
 
 
 def _open_partitions(transaction: Transaction, producer: ProducerIdAndEpoch) -> frozenset[TopicPartition]:
-    """The partitions of the open transaction, which is held. Raises KafkaError."""
+    """The partitions of the open transaction; the caller holds its lock. Raises KafkaError."""
     transaction.check_producer(*producer)
     if transaction.state in PREPARED or transaction.pending in _LEAVES_NO_ROOM:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -27,7 +27,7 @@ _PREPARED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}
 def check_end(
     transaction: Transaction, producer_id: int, producer_epoch: int, client_version: int, *, committed: bool
 ) -> bool:
-    """Whether there is something to end; False: it has ended that way already. The transaction is held.
+    """Whether there is a transaction to end; False: it has ended that way already. The caller holds its lock.
 
     Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
@@ -59,7 +59,7 @@ def check_end(
 
 
 def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    """Whether the producer repeats a request whose raised epoch, or new producer id, it did not hear of."""
+    """Whether the producer retries a request whose response, with the new epoch or producer id, it did not get."""
     record = transaction.record
     if record.producer_id == producer_id:
         return record.producer_epoch == producer_epoch + 1

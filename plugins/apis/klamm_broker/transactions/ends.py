@@ -1,4 +1,4 @@
-"""How a transaction ends: the decision, the markers, the completion, each durable before the next begins.
+"""How a transaction ends: the decision, the markers, the completion, each durable before the next starts.
 
 Follows Kafka's `TransactionCoordinator.endTransaction` and `TransactionMarkerChannelManager`.
 """
@@ -28,7 +28,7 @@ _RETRY_MS: Final = 1000
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer's identity; -1 and -1 where an error leaves none."""
+    """A producer's identity; -1 and -1 with an error."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -46,8 +46,8 @@ def identity_of(record: TransactionRecord) -> ProducerIdAndEpoch:
 class TransactionEnds:
     """Takes transactions from their decision to their completion, after a restart too.
 
-    It has no thread: markers are written on that of `TransactionMarkers`, and what is durable is confirmed on those of
-    the log flusher and the store.
+    It has no thread: markers are written on that of `TransactionMarkers`, and confirmed on those of the log flusher and
+    the store.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TransactionEnds:
                 self._write_markers(transaction, lambda: None)
 
     def close(self) -> None:
-        """Write the markers at hand; what is not durable by then goes on at the next start."""
+        """Write the markers that are queued; what is not durable by then is finished at the next start."""
         self._closing = True
         self._markers.close()
 
@@ -86,7 +86,7 @@ class TransactionEnds:
         reply: Identified,
         next_producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Write the decision, then the markers. The transaction is held, and open or being fenced.
+        """Write the decision, then the markers. The caller holds its lock; it is open or being fenced.
 
         `reply` gets the producer's next identity, if the client's version changes it: once the transaction is complete,
         or when its markers cannot be written for now. Else NOT_COORDINATOR.
@@ -145,7 +145,7 @@ class TransactionEnds:
             written(None)
 
     def _complete(self, transaction: Transaction, then: Callable[[], None], retry: Callable[[], None]) -> None:
-        """All markers are durable: write that, with the offsets that take effect or are forgotten."""
+        """All markers are durable: write the completion, together with the offsets that it commits or drops."""
         with transaction.lock:
             before = transaction.record
             committed = before.state is PREPARE_COMMIT

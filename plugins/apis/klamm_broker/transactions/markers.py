@@ -29,7 +29,7 @@ _NOTHING_TO_END: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorC
 
 
 class Marker(NamedTuple):
-    """What a marker says."""
+    """A control record that ends a transaction: commit or abort."""
 
     producer_id: int
     producer_epoch: int
@@ -38,7 +38,7 @@ class Marker(NamedTuple):
 
 
 class TransactionMarkers:
-    """Writes markers on a thread of its own, and syncs them on that of the log flusher. Any thread may ask."""
+    """Writes markers on its own thread, and syncs them on that of the log flusher. Any thread may call `submit`."""
 
     def __init__(self, topics: TopicRegistry, flusher: LogFlusher, clock: Clock) -> None:
         self._topics = topics
@@ -47,11 +47,11 @@ class TransactionMarkers:
         self._worker = SerialWorker("klamm-transaction-markers")
 
     def close(self) -> None:
-        """Write what was asked for and end the thread."""
+        """Write the queued markers and end the thread."""
         self._worker.close()
 
     def submit(self, marker: Marker, partitions: Iterable[TopicPartition], on_written: Written) -> None:
-        """Write a marker to all partitions. Those whose topic is gone, or whose producer has gone on, need none."""
+        """Write a marker to all partitions but those that are deleted or whose producer has a newer epoch."""
         self._worker.submit(lambda: self._write(marker, partitions, on_written))
 
     def _write(self, marker: Marker, partitions: Iterable[TopicPartition], on_written: Written) -> None:
@@ -90,7 +90,7 @@ class TransactionMarkers:
 
 
 class _Pending:
-    """Counts the partitions that are not durable yet; it begins with one for the caller, who adds the others."""
+    """Counts the partitions that are not durable yet. It starts at 1, which the caller takes off at the end."""
 
     __slots__ = ("_count", "_error", "_lock", "_on_written")
 
@@ -101,12 +101,12 @@ class _Pending:
         self._error: KafkaError | None = None
 
     def add(self) -> None:
-        """One more."""
+        """Count one partition more."""
         with self._lock:
             self._count += 1
 
     def done(self, error: KafkaError | None) -> None:
-        """One less."""
+        """Count one partition less; at 0, or with an error, call `on_written`."""
         with self._lock:
             self._error = self._error or error
             self._count -= 1

@@ -43,7 +43,7 @@ def put(transactional_id: str, record: TransactionRecord) -> Statement:
 
 
 def delete(transactional_id: str) -> Statement:
-    """Forget a transactional id."""
+    """Delete a transactional id."""
     return (_DELETE, (transactional_id,))
 
 

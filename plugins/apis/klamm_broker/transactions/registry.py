@@ -29,7 +29,7 @@ class TransactionRegistry:
         self._transactions: dict[str, Transaction] = {}
 
     def load(self) -> None:
-        """Read all transactional ids back. Raises StoreError."""
+        """Load all transactional ids from the store. Raises StoreError."""
         self._transactions = {key: Transaction(key, record) for key, record in persistence.load(self._store)}
 
     def get(self, transactional_id: str) -> Transaction | None:
@@ -46,7 +46,7 @@ class TransactionRegistry:
         return transaction
 
     def add(self, transactional_id: str, record: TransactionRecord) -> Transaction:
-        """A new transactional id, not durable yet; the present one if another thread has added it."""
+        """A new transactional id, not durable yet; the existing one if another thread has added it."""
         with self._lock:
             return self._transactions.setdefault(transactional_id, Transaction(transactional_id, record))
 
@@ -64,7 +64,7 @@ class TransactionRegistry:
         *,
         sync: bool = False,
     ) -> None:
-        """Write the record of a pending transition, and complete that once it is durable. The transaction is held.
+        """Write the record of a pending transition, and complete that once it is durable. The caller holds its lock.
 
         Further `statements` are committed together with it. `sync`: it survives a power cut too.
         """
@@ -82,7 +82,7 @@ class TransactionRegistry:
         self._store.submit([put, *statements], on_durable, sync=True if sync else None)
 
     def remove(self, transaction: Transaction) -> None:
-        """Remove a transactional id whose transition to DEAD is pending. The transaction is held."""
+        """Remove a transactional id whose transition to DEAD is pending. The caller holds its lock."""
 
         def on_durable(error: StoreError | None) -> None:
             if error is not None:

@@ -38,11 +38,11 @@ def is_exhausted(producer_epoch: int) -> bool:
 
 
 class TransactionRecord(NamedTuple):
-    """What is durable of a transactional id; Kafka's `TransactionLogValue`.
+    """The durable state of a transactional id; Kafka's `TransactionLogValue`.
 
-    `previous_producer_id` and `last_producer_epoch` tell a retry from a producer that is fenced (KIP-360, KIP-890).
-    `next_producer_id` takes over when the transaction is complete, if the epochs are exhausted. `start_ms` is -1 where
-    no transaction was open. `client_version` is the `transaction.version` that the client uses.
+    `previous_producer_id` and `last_producer_epoch` distinguish a retry from a fenced producer (KIP-360, KIP-890).
+    `next_producer_id` replaces `producer_id` when the transaction is complete, if the epochs are exhausted.
+    `start_ms` is -1 where no transaction was open. `client_version` is the `transaction.version` that the client uses.
     """
 
     producer_id: int
@@ -72,8 +72,8 @@ class Transaction:
         EMPTY, COMPLETE_COMMIT and COMPLETE_ABORT: to EMPTY for a new epoch, to DEAD when the id expires.
 
     A transition is prepared, written, and completed when it is durable: in between it is `pending`, and no other may
-    begin. PREPARE_EPOCH_FENCE is only ever pending: the producer gets an epoch that no client knows, and the
-    transaction aborts.
+    begin. PREPARE_EPOCH_FENCE is only ever pending: the transaction aborts, with an epoch that its producer does
+    not know.
 
     Threading: everything but `transactional_id` belongs to the thread that holds `lock`. `record` is replaced as a
     whole, so that it may be read without.
@@ -102,13 +102,13 @@ class Transaction:
         if record.producer_epoch != producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
-    # Transitions. Each returns the record to write; all but `fence` may be given up.
+    # Transitions. Each returns the record to write; all but `fence` may be cancelled with `give_up`.
 
     def begin_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionRecord:
-        """The producer starts, or goes on after an error: the next epoch.
+        """The producer starts, or continues after an error: the next epoch.
 
-        `expected_epoch` is what a producer that goes on has (KIP-360). One that repeats its request gets the epoch that
-        it did not hear of. Raises KafkaError(PRODUCER_FENCED) for any other.
+        `expected_epoch` is that of a producer that continues (KIP-360). A retry gets the epoch of the response that was
+        lost. Raises KafkaError(PRODUCER_FENCED) for any other.
         """
         record = self.record
         if is_exhausted(record.producer_epoch):
@@ -150,7 +150,7 @@ class Transaction:
         )
 
     def add(self, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> TransactionRecord:
-        """Partitions take part from now on; the first of them open the transaction."""
+        """Add partitions; the first ones open the transaction."""
         record = self.record
         return self._prepare(
             record._replace(
@@ -163,28 +163,32 @@ class Transaction:
             )
         )
 
-    def fence(self) -> None:
-        """Raise the epoch, so that the producer of the open transaction is fenced. `end` with PREPARE_ABORT follows."""
+    def fence(self, client_version: int) -> None:
+        """Fence the producer of the open transaction by a higher epoch. `end` with PREPARE_ABORT follows.
+
+        Where the version says so the end raises the epoch, and this does not.
+        """
         record = self.record
         if PREPARE_EPOCH_FENCE not in NEXT_STATES[record.state] or self.pending is not None:
             raise IllegalTransitionError(self.transactional_id, record.state, PREPARE_EPOCH_FENCE, self._waits_for())
-        epoch = record.producer_epoch
-        if not self.has_failed_fence and epoch < MAX_EPOCH:
-            epoch += 1
-        self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+        if not bumps_epoch(client_version):
+            epoch = record.producer_epoch
+            if not self.has_failed_fence and epoch < MAX_EPOCH:
+                epoch += 1
+            self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
         self.pending = PREPARE_EPOCH_FENCE
 
     def end(
         self, target: TransactionState, client_version: int, next_producer_id: int, now_ms: int
     ) -> TransactionRecord:
-        """Decide for PREPARE_COMMIT or PREPARE_ABORT. The epoch rises where the client's version says so."""
+        """Prepare the commit or abort. The epoch rises if the client's `transaction.version` requires it."""
         if self.pending is PREPARE_EPOCH_FENCE and target is PREPARE_ABORT:
             self.pending = None
         record = self.record
         epoch, last = record.producer_epoch, record.last_producer_epoch
         if bumps_epoch(client_version):
             last = epoch
-            # The largest epoch has no next one; an abort goes through all the same.
+            # The largest epoch has no next one; an abort is allowed all the same.
             if epoch < MAX_EPOCH:
                 epoch += 1
         return self._prepare(
@@ -201,7 +205,7 @@ class Transaction:
         )
 
     def completion(self, now_ms: int) -> TransactionRecord:
-        """All markers are durable."""
+        """The record that completes the end; all markers are durable."""
         record = self.record
         target = COMPLETED.get(record.state)
         if target is None:

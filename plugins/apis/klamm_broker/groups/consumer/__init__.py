@@ -3,12 +3,12 @@
 coordinator     heartbeats and departures of members that speak the consumer protocol
 classic_members joins, syncs, heartbeats and departures of members that still speak the classic protocol
 migration       from a classic group to a consumer group, and back, with live members
-fencing         the timers of members, and what happens when a member goes
+fencing         timers of members, and the removal of members
 assignment      group epoch, metadata, target assignment
-subscriptions   which topics members read; regular expressions
+subscriptions   the topics that members subscribe to; regular expressions
 reconciliation  one step of a member towards its target
 group, member   state
-state           states, and which may follow which
+state           states and their transitions
 persistence     to and from the store
-requests        what comes in and goes out, free of wire versions
+requests        requests and results, independent of wire versions
 """

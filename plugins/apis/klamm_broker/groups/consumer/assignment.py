@@ -31,7 +31,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class TargetAssignment:
-    """Keeps the epoch, the metadata and the target of consumer groups up to date. Groups are held by the caller."""
+    """Keeps the epoch, the metadata and the target of consumer groups up to date. The caller holds the group's lock."""
 
     def __init__(self, clock: Clock, settings: GroupSettings, topics: Topics) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class TargetAssignment:
     def update(
         self, group: ConsumerGroup, may_describe: Callable[[str], bool], *, subscription_changed: bool = False
     ) -> None:
-        """Begin a new epoch if members, subscriptions or topics have changed, and compute its target assignment.
+        """Start a new epoch if members, subscriptions or topics have changed, and compute its target assignment.
 
         Raises KafkaError(UNKNOWN_SERVER_ERROR) if the assignor fails: the next heartbeat tries again.
         """
@@ -58,12 +58,12 @@ class TargetAssignment:
             self._compute(group)
 
     def begin_epoch(self, group: ConsumerGroup) -> None:
-        """Begin a new epoch, whose target is computed with the next heartbeat."""
+        """Start a new epoch; the next heartbeat computes its target."""
         group.bump_epoch()
         self.rebalances += 1
 
     def member_gone(self, group: ConsumerGroup) -> None:
-        """Begin the epoch after a departure."""
+        """Start a new epoch: a member was removed."""
         refresh_metadata(group, self.topics)
         self.begin_epoch(group)
 
@@ -95,7 +95,7 @@ class TargetAssignment:
         return {topics_of(group, member) for member in group.members.values()}
 
     def reconcile(self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
-        """Take the member one step towards its target; what it is then."""
+        """Reconcile the member by one step; returns the new member."""
         if member.is_reconciled_to(group.assignment_epoch):
             return member
         target = group.target_of(member.member_id)

@@ -1,7 +1,7 @@
 """Members of a consumer group that still speak the classic protocol: their joins, syncs, heartbeats and departures.
 
-Follows `classicGroup…ToConsumerGroup` of Kafka's `GroupMetadataManager`. The server assigns for them too: each one
-leads nothing, its generation is its member epoch, and it rejoins for each step of its reconciliation.
+Follows `classicGroup…ToConsumerGroup` of Kafka's `GroupMetadataManager`. The server assigns partitions to them too:
+none is the leader, the generation of each is its member epoch, and it rejoins for each step of its reconciliation.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ClassicMembers:
     def _member(
         self, group: ConsumerGroup, request: JoinRequest, member_id: str
     ) -> tuple[ConsumerMember | None, ConsumerMember]:
-        """The static member that is replaced, if one is, and the member that joins."""
+        """The static member that is replaced (or None), and the member that joins."""
         instance_id = request.group_instance_id
         if instance_id is None:
             return None, group.members.get(member_id) or ConsumerMember(member_id=member_id)
@@ -117,7 +117,7 @@ class ClassicMembers:
         if old_id is None:
             return None, ConsumerMember(member_id=member_id, instance_id=instance_id)
         old = group.members[old_id]
-        log.info("group %s: %s takes the place of %s", group.log_name, clipped(member_id), clipped(old_id))
+        log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
         return old, replace_member(group, self._fencing, old, member_id)
 
     def _updated(

@@ -42,7 +42,7 @@ log = logging.getLogger("klamm.broker.groups")
 T = TypeVar("T")
 
 NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
-"""What a client gets whose change could not be written: it looks for the coordinator and repeats its request."""
+"""The error when a change could not be written: the client finds the coordinator again and retries."""
 
 
 class ConsumerCoordinator:
@@ -74,7 +74,7 @@ class ConsumerCoordinator:
         with group:
             topics = self._assignment.topics
             resolve_regexes(group, topics, lambda _name: True, 0, 1)
-            # What has changed while the server was down is seen by the first heartbeat.
+            # The first heartbeat finds what has changed while the server was down.
             known = group.metadata_hash
             refresh_metadata(group, topics)
             group.metadata_hash, group.metadata_generation = known, -1
@@ -90,7 +90,7 @@ class ConsumerCoordinator:
     # Heartbeat
 
     def heartbeat(self, request: ConsumerHeartbeat, reply: ConsumerHeartbeatReply) -> None:
-        """Join, stay in, or leave a group. `reply` is called at once, or when what has changed is durable."""
+        """Join, stay in, or leave a group. `reply` is called at once, or when the change is durable."""
         try:
             self._validate(request)
             group = self._group(request)
@@ -220,7 +220,7 @@ class ConsumerCoordinator:
             return self._replace_static(group, group.static_members[request.instance_id], member_id)
         known = group.members.get(member_id)
         if known is not None:
-            # It joins again with nothing, at whatever epoch it was.
+            # It joins again without partitions; its former epoch does not matter.
             return known
         log.info("group %s: member %s joins with the consumer protocol", group.log_name, clipped(member_id))
         return ConsumerMember(member_id=member_id)
@@ -233,7 +233,7 @@ class ConsumerCoordinator:
                 f"Static member {member_id} with instance id {old.instance_id} cannot join the group because the"
                 f" instance id is owned by {old_id} member.",
             )
-        log.info("group %s: %s takes the place of %s", group.log_name, clipped(member_id), clipped(old_id))
+        log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
         return replace_member(group, self._fencing, old, member_id)
 
     # Leave
@@ -241,8 +241,8 @@ class ConsumerCoordinator:
     def _leave(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
         member = group.member(request.member_id, request.instance_id)
         if request.epoch == STATIC_LEAVE_EPOCH:
-            log.info("group %s: static member %s leaves for a while", group.log_name, clipped(member.member_id))
-            # Its session runs on: if it does not come back in time, its partitions go to others.
+            log.info("group %s: static member %s leaves temporarily", group.log_name, clipped(member.member_id))
+            # Its session timer keeps running: if it is not back in time, its partitions are assigned to others.
             group.put(replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS))
             group.refresh_state()
         else:
@@ -284,7 +284,7 @@ def replace_member(group: ConsumerGroup, fencing: Fencing, old: ConsumerMember, 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
     """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that is not the member's.
 
-    The previous one passes with nothing but assigned partitions: the answer with the new one may have been lost.
+    The previous epoch is accepted from a member that owns only assigned partitions: the response may have been lost.
     """
     if epoch == member.epoch:
         return

@@ -1,6 +1,6 @@
-"""The timers of a consumer group's members, and the departure of a member.
+"""The timers of a consumer group's members, and the removal of members.
 
-Follows the timers of Kafka's `GroupMetadataManager`. Groups are held by the caller; timers hold them.
+Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group's lock; timers take it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GroupTimeouts(Protocol):
 
 
 class Fencing:
-    """Timers, departures and writes of consumer groups."""
+    """Timers, removals and writes of consumer groups."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Fencing:
     def keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Restart a member's session.
 
-        The timer that is armed stays and looks at the new deadline when it fires, unless that would be too late.
+        A timer that is running stays, and checks the new deadline when it fires, unless that would be too late.
         """
         classic = member.classic
         timeout_ms = classic.session_timeout_ms if classic else self.timeouts.session_timeout_ms(group.group_id)
@@ -85,19 +85,19 @@ class Fencing:
         self._arm(group, SESSION, member_id, left_ns / _NS_PER_MS, check)
 
     def follow_state(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Start the rebalance timeout of a member that has to give up partitions, end that of another."""
+        """Start the rebalance timeout of a member that has to revoke partitions; cancel that of any other."""
         if member.state is not MemberState.UNREVOKED or member.classic is not None:
             self.cancel(group, REBALANCE, member.member_id)
             return
         epoch = member.epoch
 
-        def give_up() -> None:
+        def expire() -> None:
             late = group.members.get(member.member_id)
             if late is not None and late.epoch == epoch:
                 reason = f"it did not leave epoch {epoch} within {member.rebalance_timeout_ms} ms"
                 self._fence(group, member.member_id, reason)
 
-        self._arm(group, REBALANCE, member.member_id, member.rebalance_timeout_ms, give_up)
+        self._arm(group, REBALANCE, member.member_id, member.rebalance_timeout_ms, expire)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Give a classic member that has to rejoin its rebalance timeout, unless that runs already."""
@@ -123,7 +123,7 @@ class Fencing:
 
         def fire() -> None:
             with group:
-                # It may have been cancelled while this waited for the group.
+                # It may have been cancelled while this thread waited for the lock.
                 if group.timers.get(key) is timer:
                     del group.timers[key]
                     then()
@@ -152,7 +152,7 @@ class Fencing:
             self.write(group)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str]) -> None:
-        """Remove members and begin the next epoch, or turn the group into a classic one if only such members stay."""
+        """Remove members and start the next epoch, or turn the group into a classic one if only such members stay."""
         for member_id in member_ids:
             self.cancel_all(group, member_id)
         if self._migration.is_downgrade(group, member_ids):

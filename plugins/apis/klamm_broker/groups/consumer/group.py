@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, and when: a generation of all topics, and the monotonic time."""
+    """The topics that an expression matched, the generation of all topics at that time, and the monotonic time."""
 
     topics: frozenset[str]
     generation: int
@@ -40,7 +40,7 @@ class ConsumerGroup(ConsumerMembership):
     RECONCILING while a member is not at its target.
 
     `epoch`             rises with each change of members, subscriptions or their topics, from 1.
-    `assignment_epoch`  the group epoch of which `target` is.
+    `assignment_epoch`  the group epoch that `target` was computed for.
     `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
                         generation of all topics at which it was computed, -1 for never.
     `regexes`           the topics of each regular expression of a member.
@@ -64,7 +64,7 @@ class ConsumerGroup(ConsumerMembership):
     # State
 
     def refresh_state(self) -> None:
-        """Let the state follow the epochs. Raises IllegalConsumerGroupTransitionError for a dead group."""
+        """Recompute the state from the epochs. Raises IllegalConsumerGroupTransitionError for a dead group."""
         if not self.members:
             state = ConsumerGroupState.EMPTY
         elif self.epoch > self.assignment_epoch:
@@ -81,11 +81,11 @@ class ConsumerGroup(ConsumerMembership):
         self.state = state
 
     def bump_epoch(self) -> None:
-        """Begin a new epoch: members, subscriptions or topics have changed."""
+        """Start a new epoch: members, subscriptions or topics have changed."""
         self.epoch += 1
         self.changes.group = True
 
-    # What all kinds of groups answer
+    # Common to all types of groups
 
     @property
     def state_name(self) -> str:
@@ -149,7 +149,7 @@ class ConsumerGroup(ConsumerMembership):
             )
 
     def validate_offset_delete(self) -> None:
-        """Each topic is looked at on its own."""
+        """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscribed_topics

@@ -12,18 +12,18 @@ from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.requests import Protocol
 
 JOIN_EPOCH: Final = 0
-"""The epoch of a member that joins, or joins again with nothing."""
+"""The epoch of a member that joins, or rejoins without partitions."""
 LEAVE_EPOCH: Final = -1
 """The epoch of a member that leaves."""
 STATIC_LEAVE_EPOCH: Final = -2
-"""The epoch of a static member that leaves for a while."""
+"""The epoch of a static member that leaves temporarily."""
 
 NO_PARTITIONS: Final[Mapping[bytes, frozenset[int]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocol:
-    """What a member that speaks the classic protocol has joined with."""
+    """The JoinGroup request of a member that speaks the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
@@ -35,9 +35,9 @@ class ConsumerMember:
 
     `topics`              names that it subscribes to; `regex` an expression, empty for none.
     `epoch`               that of the assignment that it has, or STATIC_LEAVE_EPOCH; `previous_epoch` the one before,
-                          with which it may come once more because the answer was lost.
+                          which is accepted once more because the response may have been lost.
     `assigned`            what it has or is to take.
-    `pending_revocation`  what it is to give up.
+    `pending_revocation`  what it has to revoke.
     `classic`             set for a member that speaks the classic protocol.
     """
 
@@ -59,7 +59,7 @@ class ConsumerMember:
 
     @property
     def is_away(self) -> bool:
-        """Whether it is a static member that has left for a while."""
+        """Whether it is a static member that has left temporarily."""
         return self.epoch == STATIC_LEAVE_EPOCH
 
     def is_reconciled_to(self, epoch: int) -> bool:

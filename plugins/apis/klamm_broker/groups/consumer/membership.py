@@ -1,4 +1,4 @@
-"""The members of a consumer group, their targets, and who holds which partition."""
+"""The members of a consumer group, their targets, and which member owns which partition."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Changes:
-    """What the store does not have yet: the group's row, members and targets by member id, present ones or not.
+    """Changes to write: the group's row, and the member ids whose member or target was set or removed.
 
-    `before` are statements that go first, such as those that delete what the group replaces.
+    `before` are statements that run first, such as those that delete the group that this one replaces.
     """
 
     group: bool = False
@@ -33,7 +33,7 @@ class Changes:
         return self.group or bool(self.members) or bool(self.targets) or bool(self.before)
 
     def add(self, other: Changes) -> None:
-        """Add older ones, which could not be written."""
+        """Add older changes, which could not be written."""
         self.group = self.group or other.group
         self.members |= other.members
         self.targets |= other.targets
@@ -41,7 +41,7 @@ class Changes:
 
 
 class ConsumerMembership(Group):
-    """Who is in a consumer group, whatever its state.
+    """The members of a consumer group and the partitions they own; `ConsumerGroup` adds epochs and state.
 
     `target`    what each member is to have.
     `patterns`  how many members subscribe to each regular expression.
@@ -58,7 +58,7 @@ class ConsumerMembership(Group):
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
     def put(self, member: ConsumerMember) -> None:
-        """Add a member or replace what is known of it."""
+        """Add or replace a member."""
         old = self.members.get(member.member_id)
         if old == member:
             return
@@ -75,7 +75,7 @@ class ConsumerMembership(Group):
         self.changes.members.add(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member; what it held is free."""
+        """Remove a member; its partitions are free."""
         member = self.members.pop(member_id)
         self._disown(member)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
@@ -97,7 +97,7 @@ class ConsumerMembership(Group):
                         del owned[topic, index]
 
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
-        """Whether a member holds the partition or is to give it up."""
+        """Whether a member owns the partition or has still to revoke it."""
         return (topic_id, partition) in self._owned
 
     def member(self, member_id: str, instance_id: str | None = None) -> ConsumerMember:
@@ -119,7 +119,7 @@ class ConsumerMembership(Group):
         return member
 
     def target_of(self, member_id: str) -> Partitions:
-        """What the member is to have."""
+        """The member's target assignment."""
         return self.target.get(member_id, NO_PARTITIONS)
 
     def set_target(self, member_id: str, target: Partitions | None) -> None:
@@ -134,7 +134,7 @@ class ConsumerMembership(Group):
 
     @property
     def preferred_assignor(self) -> str | None:
-        """The one that most members want, None if none wants a certain one."""
+        """The server assignor that most members ask for; None if no member names one."""
         wanted = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(wanted, key=lambda name: wanted[name], default=None)
 
@@ -149,7 +149,7 @@ class ConsumerMembership(Group):
         return any(known[name] == len(others) for name in protocols)
 
     def awaits_release(self, member: ConsumerMember) -> bool:
-        """Whether some of the member's target is still held by others."""
+        """Whether other members still own some of the member's target partitions."""
         return any(
             self.is_owned(topic, index)
             for topic, indexes in self.target_of(member.member_id).items()

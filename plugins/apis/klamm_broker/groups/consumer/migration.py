@@ -1,13 +1,13 @@
 """From a classic group to a consumer group and back, with live members.
 
 Follows Kafka's `convertToConsumerGroup` and `convertToClassicGroup`. The new group shares the lock and the offsets of
-the old one, which is dead from then on. Groups are held by the caller.
+the old one, which is DEAD from then on. The caller holds the group's lock.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from klamm import ErrorCode, KafkaError
@@ -42,7 +42,7 @@ class NamedPartitions(Protocol):
 
 
 class Migration:
-    """Replaces groups by those of the other kind, as far as `group.consumer.migration.policy` lets it."""
+    """Replaces groups by those of the other type, where `group.consumer.migration.policy` allows it."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Migration:
     def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
         """Replace a classic group. An empty one always can be; its offsets stay.
 
-        Raises KafkaError(GROUP_ID_NOT_FOUND) for one whose members cannot go on in a consumer group.
+        Raises KafkaError(GROUP_ID_NOT_FOUND) for one whose members cannot be in a consumer group.
         """
         if group.is_empty:
             new = ConsumerGroup(group.group_id, replaced=group)
@@ -83,9 +83,9 @@ class Migration:
 
     def _check_upgrade(self, group: ClassicGroup) -> None:
         if self._settings.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
-            raise _no_consumer_group(group, "group.consumer.migration.policy does not let it become one")
+            raise _no_consumer_group(group, "group.consumer.migration.policy does not allow the upgrade")
         if not group.uses_consumer_protocol:
-            raise _no_consumer_group(group, "its members are no consumers")
+            raise _no_consumer_group(group, "its members are not consumers")
         if len(group.members) > self._settings.group_consumer_max_size:
             raise _no_consumer_group(group, "it has more members than group.consumer.max.size")
 
@@ -141,9 +141,9 @@ class Migration:
     # To a classic group
 
     def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
-        """Whether the group can and shall be a classic one, once the members `without` have left."""
+        """Whether the group has to become a classic one once the members `without` have left."""
         staying = [member for member_id, member in group.members.items() if member_id not in without]
-        if not staying or any(each.classic is None for each in staying):
+        if not staying or not _common_protocols(staying):
             return False
         if without and all(group.members[member_id].classic is not None for member_id in without):
             return False
@@ -156,7 +156,7 @@ class Migration:
         return True
 
     def downgrade_if_empty(self, group: ConsumerGroup) -> bool:
-        """Replace a group that has no members by a classic one, as any client may want. Whether it was replaced."""
+        """Replace a consumer group without members by a classic group. Whether it was replaced."""
         with group:
             if not group.is_empty:
                 return group.is_dead
@@ -169,7 +169,7 @@ class Migration:
     def downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> ClassicGroup:
         """Replace a consumer group whose last modern members, `without`, leave or have been replaced by classic ones.
 
-        A departure begins a rebalance. The generation is the group's epoch: members that are behind rejoin.
+        A departure starts a rebalance. The generation is the group's epoch: members that are behind rejoin.
         """
         new = ClassicGroup(group.group_id, self._clock, replaced=group)
         new.restore(consumer_protocol.PROTOCOL_TYPE, None, group.epoch)
@@ -182,8 +182,9 @@ class Migration:
         new.state = STABLE
         for member in members:
             classic = new.members[member.member_id]
-            version = consumer_protocol.version_of(classic.metadata(new.protocol_name))
-            classic.assignment = self.assignment_bytes(version, targets[member.member_id])
+            classic.assignment = self.assignment_bytes(
+                _version_of(classic.metadata(new.protocol_name)), targets[member.member_id]
+            )
         group.die()
         self._registry.replace(group, new)
         log.info("group %s: becomes a classic group in generation %d", group.log_name, new.generation_id)
@@ -204,6 +205,22 @@ class Migration:
             if (topic := self._topics.by_id(topic_id)) is not None
         )
         return consumer_protocol.assignment_bytes(version, sorted(named))
+
+
+def _common_protocols(members: Sequence[ConsumerMember]) -> set[str]:
+    """The classic protocols that all of them support; none if one of them is no classic member."""
+    supported = [
+        {name for name, _ in each.classic.protocols} if each.classic is not None else set() for each in members
+    ]
+    return set.intersection(*supported)
+
+
+def _version_of(subscription: bytes) -> int:
+    """Of one of several subscriptions, of which only the first was read when its member joined."""
+    try:
+        return consumer_protocol.version_of(subscription)
+    except ValueError:
+        return 0
 
 
 def _classic_member(member: ConsumerMember) -> Member:

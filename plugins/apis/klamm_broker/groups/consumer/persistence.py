@@ -1,8 +1,8 @@
 """Consumer groups in the store, and back.
 
 A row for the group, one for each member, one for the target of each member. What a heartbeat changes is written in one
-transaction before it is answered, in the order of the changes: after a crash no member has been promised what another
-one still holds.
+transaction before it is answered, in the order of the changes: after a crash no partition is assigned to a member
+while another one still owns it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _DELETE: Final = (
 
 
 def delete(group_id: str) -> list[Statement]:
-    """Forget a consumer group, but not its offsets."""
+    """Delete a consumer group, but not its offsets."""
     return [(statement, (group_id,)) for statement in _DELETE]
 
 
 def put(group: ConsumerGroup, changes: Changes) -> list[Statement]:
-    """Write what has changed of a group; its own row always, so that no member is without one."""
+    """Write the changes of a group; its own row always, so that no member row is without a group row."""
     group_id = group.group_id
     statements: list[Statement] = list(changes.before)
     statements.append((_PUT_GROUP, (group_id, group.epoch, group.assignment_epoch, group.metadata_hash)))

@@ -19,9 +19,9 @@ def next_step(
 ) -> ConsumerMember:
     """The member after one step.
 
-    A member first gives up what others are to get, at its present epoch. Then it enters the target epoch and takes what
-    is free; what another member still holds it gets later. `is_owned` says whether a partition is held by any member;
-    `owned` is what the member reports to hold, None if it does not report it.
+    A member first revokes the partitions that are not in its target, at its current epoch. Then it enters the target
+    epoch and is assigned the free partitions of its target; those that other members still own follow later.
+    `is_owned` returns whether any member owns a partition. `owned` is what the member reports to own, or None.
     """
     if member.state is MemberState.STABLE:
         if member.epoch == target_epoch:
@@ -35,7 +35,7 @@ def next_step(
 
 
 def _holds(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether it may still hold some of these; so it is if it does not report what it holds."""
+    """Whether the member may still own some of these; true if it does not report what it owns."""
     if owned is None:
         return True
     return any(not indexes.isdisjoint(owned.get(topic, ())) for topic, indexes in revoked.items())

@@ -1,4 +1,4 @@
-"""Requests of members of consumer groups and their results, free of wire versions."""
+"""Requests of members of consumer groups and their results, independent of wire versions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from klamm_broker.groups.assignors import Partitions
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, for a while) -2.
+    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2.
 
-    None, or -1 for `rebalance_timeout_ms`: as before. `owned` is what the member holds. `may_describe` says which
-    topics its principal may know of; a regular expression matches no others.
+    None, or -1 for `rebalance_timeout_ms`: unchanged. `owned` are the partitions that the member owns. `may_describe`
+    returns whether the principal may describe a topic; a regular expression matches no other topics.
     """
 
     group_id: str
@@ -33,7 +33,7 @@ class ConsumerHeartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says all that a member says of itself: then it gets its assignment, changed or not."""
+        """Whether it is a full heartbeat, with all fields set: its response has the assignment, changed or not."""
         complete = self.rebalance_timeout_ms != -1 and self.owned is not None
         return self.epoch == 0 or (complete and (self.topics is not None or self.regex is not None))
 

@@ -18,12 +18,12 @@ class ConsumerGroupState(enum.Enum):
 
 
 class MemberState(enum.Enum):
-    """How far a member has come with its assignment; the value is what the store has.
+    """How far a member has reconciled its assignment; the value is what the store has.
 
-        STABLE ◄──► UNREVOKED        it holds partitions that are to go to others
+        STABLE ◄──► UNREVOKED        it owns partitions that it has to revoke
           ▲           ▲
           │           ▼
-          └───────► UNRELEASED       it waits for partitions that others still hold
+          └───────► UNRELEASED       it waits for partitions that other members still own
 
     Each may be followed by itself: with a new target there is new work of the same kind.
     """

@@ -1,7 +1,7 @@
-"""Which topics the members of a group read, and what is known of them.
+"""The topics that the members of a group subscribe to, and their partitions.
 
-Regular expressions are those of RE2, whose time is linear in the text; so no client can hold up the server with one.
-The engine is imported with the first expression.
+Regular expressions are those of RE2, whose matching time is linear in the text, so that no client can slow the
+server down with one. The engine is imported with the first expression.
 """
 
 from __future__ import annotations

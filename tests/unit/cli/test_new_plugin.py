@@ -1,0 +1,52 @@
+"""`klamm plugins new`: what it writes passes its own tests and its TOML is right."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import tomli
+
+from klamm.cli.main import main
+from klamm.cli.plugin_templates import KINDS
+
+
+def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
+    for kind in KINDS:
+        assert (
+            main(["plugins", "new", f"klamm-my-{kind.replace('_', '-')}", "--kind", kind, "--in", str(tmp_path)]) == 0
+        )
+        assert "next: cd" in capsys.readouterr().out
+    folders = sorted(tmp_path.iterdir())
+    path = os.pathsep.join([*map(str, folders), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *folders],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert f"{len(KINDS)} passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_package_is_whole(tmp_path, kind):
+    assert main(["plugins", "new", "klamm-mine", "--kind", kind, "--in", str(tmp_path)]) == 0
+    project = tomli.loads((tmp_path / "klamm-mine" / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["klamm"] == {"mine": "klamm_mine"}
+    (shown,) = re.findall(r"```toml\n(.*?)```", (tmp_path / "klamm-mine" / "README.md").read_text(), re.DOTALL)
+    assert "mine" in shown
+    assert tomli.loads(shown)["listeners"]
+    text = "".join(file.read_text() for file in (tmp_path / "klamm-mine").rglob("*.py"))
+    assert not re.search(r"\b(NAME|MODULE|PART|CLASS|HOOK|KIND|SUMMARY|SETTINGS)\b", text)
+
+
+def test_what_is_there_is_not_overwritten(tmp_path, capsys):
+    assert main(["plugins", "new", "klamm-mine", "--in", str(tmp_path)]) == 0
+    assert main(["plugins", "new", "klamm-mine", "--in", str(tmp_path)]) == 2
+    assert "is there already; nothing is overwritten" in capsys.readouterr().err
+    assert main(["plugins", "new", "My Plugin", "--in", str(tmp_path)]) == 2
+    assert '"My Plugin" is no name' in capsys.readouterr().err
