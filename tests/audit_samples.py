@@ -17,7 +17,14 @@ from typing import Any, Final
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, SCHEMA_VERSION
 from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, SEALED_SUFFIX, Seal, SegmentName, chain_of
 
-_APIS: Final = ((0, "Produce", 11), (1, "Fetch", 17), (3, "Metadata", 12), (12, "Heartbeat", 4), (8, "OffsetCommit", 9))
+_APIS: Final = (
+    (0, "Produce", 11),
+    (1, "Fetch", 17),
+    (3, "Metadata", 12),
+    (12, "Heartbeat", 4),
+    (8, "OffsetCommit", 9),
+    (19, "CreateTopics", 7),
+)
 _SOFTWARE: Final = (
     ("apache-kafka-java", "4.3.1"),
     ("librdkafka", "2.8.0"),

@@ -8,21 +8,25 @@ others only sums are kept.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm import RequestOutcome
+from klamm_spark.api_classes import CHANGING, is_change
 from klamm_spark.encoder import connection_fields, listener_fields
-from klamm_spark.policy import ADMINISTRATIVE, EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
+from klamm_spark.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
+from klamm_spark.state_changes import summarize_change
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
+    from klamm_spark.event_queue import EventQueue
+    from klamm_spark.intents import IntentJournal
     from klamm_spark.settings import AuditSettings
 
-# The kinds of entries in the queue: places in `AuditSink`'s table.
+# The kinds of entries in a queue: places in the table of `AuditStream`.
 REQUESTS: Final = 0
 WINDOW: Final = 1
 AUTHENTICATED: Final = 2
@@ -30,6 +34,8 @@ OPENED: Final = 3
 CLOSED: Final = 4
 REFUSED: Final = 5
 ADMIN_EVENT: Final = 6
+CHANGE: Final = 7
+INTERRUPTED: Final = 8
 
 WINDOW_NS: Final = 1_000_000_000
 _SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
@@ -42,29 +48,67 @@ _KEPT_UP_TO_BYTES: Final = 2048
 MAX_WINDOWS: Final = 64
 """Windows of one connection. Requests for which there is no window are recorded one by one."""
 _NO_CLIENT_ID_YET: Final = object()
+_NOT_RUN: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE})
+_RESOURCES_OF_ONE_EVENT: Final = 64
+"""About so many fit into one event: larger state changes take more room in a queue."""
+
+
+class HasQueue(Protocol):
+    """A stream of the audit."""
+
+    @property
+    def queue(self) -> EventQueue: ...
+
+
+class Queues(Protocol):
+    """Where events go: the `AuditSink`."""
+
+    topics: TopicNames
+    new_counting: deque[Client]
+    journal: IntentJournal
+
+    @property
+    def requests(self) -> HasQueue: ...
+
+    @property
+    def security(self) -> HasQueue: ...
+
+    @property
+    def administration(self) -> HasQueue: ...
 
 
 class ListenerAudit:
-    """What is recorded of one listener. `put` is the queue's; `new_counting` receives clients that begin to count."""
+    """What is recorded of one listener.
 
-    __slots__ = ("aggregate_above", "fields", "max_resources", "new_counting", "policy", "put", "topics")
+    `put`, `put_security` and `put_administration` are those of the queues; `new_counting` receives clients that begin
+    to count; `abandon` is the journal's.
+    """
 
-    def __init__(
-        self,
-        listener: ListenerContext,
-        settings: AuditSettings,
-        topics: TopicNames,
-        put: Callable[..., None],
-        new_counting: deque[Client],
-    ) -> None:
+    __slots__ = (
+        "abandon",
+        "aggregate_above",
+        "fields",
+        "max_resources",
+        "new_counting",
+        "policy",
+        "put",
+        "put_administration",
+        "put_security",
+        "topics",
+    )
+
+    def __init__(self, listener: ListenerContext, settings: AuditSettings, sink: Queues) -> None:
         self.fields = listener_fields(listener)
         self.policy = Policy(settings)
         above = settings.aggregate_above_per_second
         self.aggregate_above = above if above >= 0 else _ALWAYS
         self.max_resources = settings.max_resources
-        self.topics = topics
-        self.put = put
-        self.new_counting = new_counting
+        self.topics = sink.topics
+        self.put = sink.requests.queue.put
+        self.put_security = sink.security.queue.put
+        self.put_administration = sink.administration.queue.put
+        self.abandon = sink.journal.abandon
+        self.new_counting = sink.new_counting
 
 
 class Window:
@@ -126,6 +170,8 @@ class Window:
 class Client:
     """One connection. Its processor's thread and the writer's share it, under `lock`.
 
+    `intents` has the ids of those of its requests that run, by the identity of their contexts.
+
     The key of a window is the API key, with `client_id`, the first one that the connection named, or both the API key
     and the client id; then what went wrong.
     """
@@ -136,6 +182,7 @@ class Client:
         "counting",
         "excluded",
         "fields",
+        "intents",
         "levels",
         "listener",
         "lock",
@@ -152,6 +199,7 @@ class Client:
         self.windows: dict[Any, Window] = {}
         self.client_id: Any = _NO_CLIENT_ID_YET
         self.counting = False
+        self.intents: dict[int, str] = {}
         self._copy_connection()
 
     def _copy_connection(self) -> None:
@@ -180,6 +228,7 @@ class Client:
         """Hand over the requests that are recorded one by one, and add up the others."""
         individual: list[RequestEvent] = []
         ended: list[Window] = []
+        apart: list[RequestEvent] = []
         windows, client_id = self.windows, self.client_id
         with self.lock:
             for event in events:
@@ -188,8 +237,11 @@ class Client:
                 if context.client_id != client_id:
                     key = self._key_of_other(context)
                     client_id = self.client_id
+                if context.api_key in CHANGING and is_change(context.api_key, event.request):
+                    apart.append(event)
+                    continue
                 if event.outcome not in _SUMMED_OUTCOMES or (event.error_code and _is_denial(event)):
-                    individual.append(event)
+                    (apart if event.error_code and _is_denial(event) else individual).append(event)
                     continue
                 refused = event.outcome is RequestOutcome.REFUSED
                 if event.error_code or refused or context.throttle_time_ms:
@@ -213,6 +265,28 @@ class Client:
         if individual:
             kept = [without_messages(event, self.listener) for event in individual]
             self.listener.put((REQUESTS, self, kept), len(kept), request=True)
+        for event in apart:
+            self._put_apart(event)
+
+    def _put_apart(self, event: RequestEvent) -> None:
+        """Hand over a state change or a denied request.
+
+        What was executed goes to the administration: a client without rights cannot fill that.
+        """
+        intent_id = self.intents.pop(id(event.context), None)
+        changes = is_change(event.context.api_key, event.request)
+        kept = without_messages(event, self.listener, change=changes)
+        size = 1
+        if type(kept.request) is Summary:
+            size += len(kept.request.resources) // _RESOURCES_OF_ONE_EVENT
+        not_run = intent_id is None and event.outcome in _NOT_RUN
+        if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
+            if intent_id is not None:
+                self.listener.abandon(intent_id)
+            entry = (CHANGE, self, kept, intent_id) if changes else (REQUESTS, self, [kept])
+            self.listener.put_security(entry, size)
+        else:
+            self.listener.put_administration((CHANGE, self, kept, intent_id), size)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
         count = window.count = window.count + 1
@@ -243,7 +317,7 @@ class Client:
             self.counting = True
             self.listener.new_counting.append(self)
         level = self.level(api_key)
-        individual_left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
+        individual_left = self.listener.aggregate_above
         topics_summed = level == EVERYTHING and api_key in SUMMED_BY_TOPIC
         recorded = level != NOTHING or refused
         window = self.windows[key] = Window(
@@ -265,8 +339,19 @@ def _is_denial(event: RequestEvent) -> bool:
     return event.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in decisions)
 
 
-def without_messages(event: RequestEvent, listener: ListenerAudit) -> RequestEvent:
+def _is_denied_whole(event: RequestEvent) -> bool:
+    """Whether nothing of a request was granted."""
+    if not event.error_code or not _is_denial(event):
+        return False
+    return not any(granted for *_, granted in event.context.decisions or ())
+
+
+def without_messages(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent:
     """The event, with its messages replaced by their summary if they are large: an event that waits holds no frame."""
     if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES and type(event.request) is not Summary:
-        return event._replace(request=summarize(event, listener.topics, listener.max_resources), response=None)
+        if change:
+            summary = summarize_change(event, listener.topics)
+        else:
+            summary = summarize(event, listener.topics, listener.max_resources)
+        return event._replace(request=summary, response=None)
     return event

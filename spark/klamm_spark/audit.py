@@ -1,10 +1,11 @@
-"""The observer `audit`: puts events into a queue, and does nothing else on the server's threads."""
+"""The observer `audit`: writes the intents of state changes, and puts events into queues."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import ErrorCode, KafkaError, RequestFilter, RequestObserver
+from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestFilter, RequestObserver
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.aggregation import (
     AUTHENTICATED,
@@ -15,8 +16,13 @@ from klamm_spark.aggregation import (
     Client,
     ListenerAudit,
 )
+from klamm_spark.api_classes import ADMINISTRATIVE, CHANGING, is_change
+from klamm_spark.encoder import context_fields, resource_texts
 from klamm_spark.event_queue import REFUSE
+from klamm_spark.intents import UnrecordableError
+from klamm_spark.resources import Summary
 from klamm_spark.sink import AuditSink
+from klamm_spark.state_changes import described
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -59,19 +65,49 @@ class AuditObserver(RequestObserver):
         self._settings = settings
         self._sink: AuditSink
         self._listener: ListenerAudit
+        self._failures: RateLimitedLog
 
     def open(self, listener: ListenerContext) -> None:
         settings, services = self._settings, listener.services
         sink = self._sink = shared_sink(settings, listener)
         if settings.on_full == REFUSE and listener.name not in sink.filtered_listeners:
             raise ValueError('on_full = "refuse" needs filters = ["audit"] on the listener')
-        self._listener = ListenerAudit(listener, settings, sink.topics, sink.queue.put, sink.new_counting)
+        self._listener = ListenerAudit(listener, settings, sink)
+        self._failures = RateLimitedLog(logging.getLogger("klamm.audit"), services.scheduler.schedule)
         sink.acquire(settings)
-        self._put = sink.queue.put
+        self._put = sink.requests.queue.put
+        self._put_security = sink.security.queue.put
+        self._clock = services.clock
         self._now_ns = services.clock.monotonic_ns
 
     def close(self) -> None:
         self._sink.release()
+
+    @property
+    def announced_api_keys(self) -> Collection[int]:
+        """The APIs that may change state."""
+        return CHANGING
+
+    def starting(self, message: Any, context: RequestContext) -> None:
+        """Write the intent of a state change, so that a crash before its outcome leaves a trace."""
+        if not is_change(context.api_key, message):
+            return
+        client = self._client(context.connection)
+        resources = described(context.api_key, message, None, self._listener.topics)
+        texts = ",".join(resource_texts(Summary(0, False, resources, len(resources))))
+        fields = f'{client.fields}{context_fields(context)},"resources":[{texts}]'
+        try:
+            intent_id = self._sink.journal.begin(self._clock.wall_us(), fields, sync=self._syncs(context.api_key))
+        except UnrecordableError as error:
+            self._failures.log("intent", logging.ERROR, "audit: a state change cannot be recorded: %s", error)
+            if self._settings.on_unrecordable_change == REFUSE:
+                raise _refusal(context) from error
+            return
+        client.intents[id(context)] = intent_id
+
+    def _syncs(self, api_key: int) -> bool:
+        wanted = self._settings.sync_intents
+        return wanted == "all" or (wanted == "administrative" and api_key in ADMINISTRATIVE)
 
     def completed_many(self, events: Sequence[RequestEvent]) -> None:
         connection = events[0].context.connection
@@ -85,7 +121,7 @@ class AuditObserver(RequestObserver):
         return client
 
     def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
-        self._put((AUTHENTICATED, self._client(connection), action, reason, self._now_ns()))
+        self._put_security((AUTHENTICATED, self._client(connection), action, reason, self._now_ns()))
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
         self._authentication(connection, "reauthentication" if reauthentication else "success", "")
@@ -130,10 +166,15 @@ class AuditFilter(RequestFilter):
         self._sink.filtered_listeners.add(listener.name)
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
-        if self._settings.on_full == REFUSE and self._sink.queue.full:
-            code = _RETRIABLE.get(context.api_key, ErrorCode.REQUEST_TIMED_OUT)
-            raise KafkaError(code, "the audit log cannot be written")
+        sink = self._sink
+        if self._settings.on_full == REFUSE and (sink.requests.queue.full or sink.security.queue.full):
+            raise _refusal(context)
         return message
+
+
+def _refusal(context: RequestContext) -> KafkaError:
+    code = _RETRIABLE.get(context.api_key, ErrorCode.REQUEST_TIMED_OUT)
+    return KafkaError(code, "the audit log cannot be written")
 
 
 def shared_sink(settings: AuditSettings, listener: ListenerContext) -> AuditSink:

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from klamm_spark.event import ACTIONS, FIELDS, RESOURCE_FIELDS, SCHEMA_VERSION, Field
+from klamm_spark.event import ACTIONS, FIELDS, LISTS, SCHEMA_VERSION, Field
 from klamm_spark.filesystems import parse_location
 from klamm_spark.spark_schema import EVENT_SCHEMA
 from klamm_spark.spool_offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
@@ -179,8 +179,13 @@ def _parsed(lines: bytes) -> pa.Table | None:
 
 
 def _arrow(fields: tuple[Field, ...]) -> list[pa.Field]:
-    resources = pa.list_(pa.struct(_arrow(RESOURCE_FIELDS))) if fields is FIELDS else None
-    return [pa.field(field.name, resources if field.type == "resources" else _ARROW[field.type]) for field in fields]
+    return [
+        pa.field(
+            field.name,
+            pa.list_(pa.struct(_arrow(LISTS[field.type]))) if field.type in LISTS else _ARROW[field.type],
+        )
+        for field in fields
+    ]
 
 
 _EVENT: Final = pa.schema(_arrow(FIELDS))

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm import clipped
 from klamm.wire.errors import ErrorCode
 from klamm_spark.event import SCHEMA_VERSION
 from klamm_spark.resources import Resource, Summary
 
 if TYPE_CHECKING:
-    from klamm import Address, ConnectionContext, ListenerContext, RequestEvent
+    from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
 
-_text: Final = encode_basestring_ascii
+MAX_CHARACTERS: Final = 256
+"""So much of a string that a client has chosen stands in an event."""
+MAX_EVENT_BYTES: Final = 64 * 1024
+"""The longest line. More resources of a state change, or of a denied request, come in further events."""
+_HASH_CHARACTERS: Final = 32
+_MAX_SENTENCE: Final = 1024
+_MAX_HEAD_BYTES: Final = 2048
+"""What `LineEncoder.line` adds, and the numbers of parts."""
+_MAX_RESOURCE_BYTES: Final = 16 * 1024
 _ERROR_NAMES: Final = {int(code): f',"error_name":"{code.name}"' for code in ErrorCode if code}
+
+
+def cut(text: str) -> str:
+    """A string of at most `MAX_CHARACTERS`: a hash of the whole replaces what is cut, so names stay distinct."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
+    return f"{text[: MAX_CHARACTERS - _HASH_CHARACTERS - 1]}…{digest}"
+
+
+def _text(text: str) -> str:
+    return encode_basestring_ascii(text if len(text) <= MAX_CHARACTERS else cut(text))
 
 
 def error_fields(code: int) -> str:
@@ -56,17 +79,64 @@ def connection_fields(connection: ConnectionContext) -> str:
     )
 
 
-def resource_fields(summary: Summary) -> str:
-    """`resources`, if there are any, and `resource_count`, if some were cut."""
+def principal_fields(attempted: str) -> str:
+    """The principal that a failed login claimed, if it claimed one."""
+    return f',"attempted_principal":{_text(attempted)}' if attempted else ""
+
+
+def resource_fields(summary: Summary, size_bytes: int) -> str:
+    """`resources`, if there are any, and `resource_count`, if some were cut: of an event of so many other bytes."""
     if not summary.resources:
         return ""
-    listed = ",".join(map(_resource, summary.resources))
-    cut = f',"resource_count":{summary.count}' if summary.count > len(summary.resources) else ""
-    return f',"resources":[{listed}]{cut}'
+    listed = next(packed(map(_resource, summary.resources), MAX_EVENT_BYTES - _MAX_HEAD_BYTES - size_bytes))
+    omitted = f',"resource_count":{summary.count}' if summary.count > len(listed) else ""
+    return f',"resources":[{",".join(listed)}]{omitted}'
+
+
+def split_resources(texts: Iterable[str], size_bytes: int) -> list[str]:
+    """`resources` of as many events as all of them need, each of so many other bytes, with `part` and `parts`."""
+    parts = list(packed(texts, MAX_EVENT_BYTES - _MAX_HEAD_BYTES - size_bytes))
+    if len(parts) < 2:
+        return [f',"resources":[{",".join(part)}]' for part in parts] or [""]
+    return [
+        f',"part":{number},"parts":{len(parts)},"resources":[{",".join(part)}]'
+        for number, part in enumerate(parts, start=1)
+    ]
+
+
+def packed(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
+    """Texts in lists of at most `limit` characters with their commas; a longer text is alone."""
+    listed: list[str] = []
+    size = 0
+    for text in texts:
+        if listed and size + len(text) + 1 > limit:
+            yield listed
+            listed, size = [], 0
+        listed.append(text)
+        size += len(text) + 1
+    if listed:
+        yield listed
+
+
+def resource_texts(summary: Summary) -> Iterator[str]:
+    """Each resource; one with many attributes comes several times, with some of them each time."""
+    for resource in summary.resources:
+        if resource.attributes is None:
+            yield _resource(resource)
+            continue
+        for attributes in packed(map(_attribute, resource.attributes), _MAX_RESOURCE_BYTES):
+            yield f'{_resource(resource)[:-1]},"attributes":[{",".join(attributes)}]}}'
+
+
+def _attribute(attribute: tuple[str, str | None, str | None]) -> str:
+    name, value, operation = attribute
+    done = "" if operation is None else f',"operation":{_text(operation)}'
+    to = "" if value is None else f',"value":{_text(value)}'
+    return f'{{"name":{_text(name)}{done}{to}}}'
 
 
 def _resource(resource: Resource) -> str:
-    parts = [f'{{"type":"{resource.type}","name":{_text(resource.name)}']
+    parts = [f'{{"type":{_text(resource.type)},"name":{_text(resource.name)}']
     if resource.granted is not None:
         parts.append(f',"operation":"{resource.operation}","granted":{"true" if resource.granted else "false"}')
     if resource.error_code:
@@ -81,12 +151,12 @@ def _resource(resource: Resource) -> str:
     return "".join(parts)
 
 
-def request_fields(event: RequestEvent) -> str:
+def context_fields(context: RequestContext) -> str:
     """The fields of the request's header."""
-    client_id = f',"client_id":{_text(event.context.client_id)}' if event.context.client_id is not None else ""
+    client_id = f',"client_id":{_text(context.client_id)}' if context.client_id is not None else ""
     return (
-        f'{client_id},"api_key":{event.context.api_key},"api_name":"{event.context.api_name}"'
-        f',"api_version":{event.context.api_version},"correlation_id":{event.context.correlation_id}'
+        f'{client_id},"api_key":{context.api_key},"api_name":"{context.api_name}"'
+        f',"api_version":{context.api_version},"correlation_id":{context.correlation_id}'
     )
 
 
@@ -130,7 +200,7 @@ def fields_of(**values: Any) -> str:
     for name, value in values.items():
         if isinstance(value, str):
             if value:
-                parts.append(f',"{name}":{_text(value)}')
+                parts.append(f',"{name}":{encode_basestring_ascii(clipped(value, _MAX_SENTENCE))}')
         elif isinstance(value, float):
             parts.append(f',"{name}":{value:.3f}')
         elif value is not None:

@@ -3,7 +3,7 @@
 Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
 values or headers of records, tokens or passwords.
 
-The schema file `schema/audit_event.v1.json` and the table in docs/audit.md are generated from `FIELDS`
+The schema file `schema/audit_event.v2.json` and the table in docs/audit.md are generated from `FIELDS`
 (`python -m klamm_spark.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are never
 removed or renamed, so a reader of this version reads all earlier ones and ignores unknown fields.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 REQUEST: Final = "request"
 AUTHENTICATION: Final = "authentication"
@@ -22,7 +22,7 @@ ADMIN: Final = "admin"
 AUDIT_GAP: Final = "audit_gap"
 
 ACTIONS: Final[dict[str, tuple[str, ...]]] = {
-    REQUEST: ("completed",),
+    REQUEST: ("completed", "interrupted"),
     AUTHENTICATION: ("success", "failure", "reauthentication", "reauthentication_failure", "expiry"),
     CONNECTION: ("opened", "refused", "closed"),
     # Actions of administrative events; plugins may add actions.
@@ -34,16 +34,21 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
         "certificate_swapped",
         "plugin_loaded",
         "plugin_failed",
+        "sessions_ended",
+        "topic_auto_created",
     ),
     AUDIT_GAP: ("dropped", "unclean_stop", "torn_tail", "segments_deleted"),
 }
 """Each kind with its actions. The list is complete, except for `admin`."""
 
-OUTCOMES: Final = ("ok", "denied", "error", "throttled", "refused", "closed")
+OUTCOMES: Final = ("ok", "denied", "error", "throttled", "refused", "closed", "unknown")
 
 
 class Field(NamedTuple):
-    """One field: `type` is string, int (32 bit), long (64 bit), double, or resources; empty `kinds` are all kinds."""
+    """One field: `type` is string, int (32 bit), long (64 bit), double, boolean, or the name of a list in `LISTS`.
+
+    Empty `kinds` are all kinds.
+    """
 
     name: str
     type: str
@@ -55,7 +60,7 @@ class Field(NamedTuple):
 _CLIENT: Final = (REQUEST, AUTHENTICATION, CONNECTION)
 
 FIELDS: Final[tuple[Field, ...]] = (
-    Field("schema_version", "int", "Version of this record: 1.", required=True),
+    Field("schema_version", "int", "Version of this record: 2.", required=True),
     Field("event_id", "string", "`node/boot/seq`; unique, the key for removing duplicates.", required=True),
     Field("node", "string", "The server: `[audit] node`, by default the host's name.", required=True),
     Field("boot", "string", "The start of the server; sorts by time.", required=True),
@@ -68,7 +73,9 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("time_us", "long", "Wall-clock time of its end, in microseconds since 1970-01-01 UTC.", required=True),
     Field("kind", "string", "`request`, `authentication`, `connection`, `admin` or `audit_gap`.", required=True),
     Field("action", "string", "What happened, within the kind; e.g. `completed`, `failure`, `refused`.", required=True),
-    Field("outcome", "string", "`ok`, `denied`, `error`, `throttled`, `refused` or `closed`.", required=True),
+    Field(
+        "outcome", "string", "`ok`, `denied`, `error`, `throttled`, `refused`, `closed` or `unknown`.", required=True
+    ),
     Field("reason", "string", "The cause of a failure, a refusal, a close or a gap.", (*_CLIENT, ADMIN, AUDIT_GAP)),
     Field("detail", "string", "Details, as text.", (CONNECTION, ADMIN, AUDIT_GAP)),
     Field("listener", "string", "Name of the listener.", (*_CLIENT, ADMIN)),
@@ -79,6 +86,12 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("sni", "string", "Server name that the client asked for in the TLS handshake.", _CLIENT),
     Field("sasl_mechanism", "string", "E.g. `SCRAM-SHA-512`.", _CLIENT),
     Field("principal", "string", "The principal as `Type:name`, e.g. `User:alice`.", _CLIENT),
+    Field(
+        "attempted_principal",
+        "string",
+        "The principal that a failed login claimed, e.g. `User:alice`; nothing proves it.",
+        (AUTHENTICATION,),
+    ),
     Field("client_id", "string", "The client id in the request header.", (REQUEST,)),
     Field("client_software_name", "string", "From ApiVersions (KIP-511).", _CLIENT),
     Field("client_software_version", "string", "From ApiVersions (KIP-511).", _CLIENT),
@@ -103,6 +116,9 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field(
         "resource_count", "int", "How many resources there were, if `resources` was cut to `max_resources`.", (REQUEST,)
     ),
+    Field("intent_id", "string", "Of a state change: the id of its intent, which was on disk before it.", (REQUEST,)),
+    Field("part", "int", "Of a state change in several events: which one, from 1.", (REQUEST,)),
+    Field("parts", "int", "How many events a state change has, if more than one; all else is in each.", (REQUEST,)),
     Field(
         "error_code", "int", "First error in the response that is not 0; 0 if there is none.", (REQUEST, AUTHENTICATION)
     ),
@@ -129,7 +145,8 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field(
         "repeat_count",
         "long",
-        "How many requests this event represents, if more than one: bytes are sums, times are means.",
+        "How many requests this event represents, if not one: bytes are sums, times are means. 0 in all but the first "
+        "of several events of a request; these have no bytes and times.",
         (REQUEST,),
     ),
     Field(
@@ -156,7 +173,17 @@ RESOURCE_FIELDS: Final[tuple[Field, ...]] = (
     Field("partitions", "int", "How many partitions the request named."),
     Field("records", "long", "Records produced or fetched, if known from the batch headers."),
     Field("bytes", "long", "Bytes of record batches produced or fetched."),
+    Field("attributes", "attributes", "What a state change says of the resource; see below."),
 )
+
+ATTRIBUTE_FIELDS: Final[tuple[Field, ...]] = (
+    Field("name", "string", "E.g. `partitions`, `principal`, `offset.0`, `config.retention.ms`.", required=True),
+    Field("operation", "string", "What is done with it: `SET`, `DELETE`, `APPEND`, `SUBTRACT`, `UPSERT` …"),
+    Field("value", "string", "The value; `(sensitive)` for that of a secret configuration."),
+)
+
+LISTS: Final[dict[str, tuple[Field, ...]]] = {"resources": RESOURCE_FIELDS, "attributes": ATTRIBUTE_FIELDS}
+"""The fields of the items of each type that is a list."""
 
 FIELD_NAMES: Final = tuple(field.name for field in FIELDS)
 TIME_FIELDS: Final = tuple(field.name for field in FIELDS if field.name.endswith("_time_ms"))
@@ -173,8 +200,8 @@ _JSON_TYPES: Final[dict[str, dict[str, Any]]] = {
 def _object(fields: tuple[Field, ...]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for field in fields:
-        if field.type == "resources":
-            kind: dict[str, Any] = {"type": "array", "items": _object(RESOURCE_FIELDS)}
+        if field.type in LISTS:
+            kind: dict[str, Any] = {"type": "array", "items": _object(LISTS[field.type])}
         else:
             kind = dict(_JSON_TYPES[field.type])
         properties[field.name] = {**kind, "description": field.doc}
@@ -213,3 +240,4 @@ if __name__ == "__main__":
     print(json.dumps(json_schema(), indent=2))
     print(markdown_table())
     print(markdown_table(RESOURCE_FIELDS))
+    print(markdown_table(ATTRIBUTE_FIELDS))

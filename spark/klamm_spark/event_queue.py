@@ -14,19 +14,20 @@ REFUSE: Final = "refuse"
 class EventQueue:
     """Each entry represents one or more events; `capacity` counts events.
 
-    Requests may fill `capacity`, other events twice as much: a flood of requests must not hide a failed authentication.
-    With REFUSE, requests may fill twice as much too: these are the last before the server refuses. Without room, an
-    event is dropped and counted; with BLOCK, `put` waits instead, so that nothing is lost.
+    Requests may fill `capacity`, other events twice as much: a flood of requests must not hide the others.
+    With REFUSE, requests may fill twice as much: these are the last before the server refuses. Without room, an
+    event is dropped and counted; with BLOCK, `put` waits instead, so that nothing is lost. `filled` is set when an
+    entry comes into an empty queue; the reader clears it before it takes.
     """
 
-    def __init__(self, capacity: int, on_full: str) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, on_full: str, filled: threading.Event | None = None) -> None:
+        self.capacity = capacity
         self._blocks = on_full == BLOCK
         self._request_limit = capacity if on_full == DROP else 2 * capacity if on_full == REFUSE else capacity
         # Protects the entries and their counts.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._filled = threading.Event()
+        self._filled = filled or threading.Event()
         self._entries: deque[Any] = deque()
         self._pending = 0
         self._taken = 0
@@ -40,11 +41,11 @@ class EventQueue:
     @property
     def full(self) -> bool:
         """Whether requests should be refused."""
-        return self._pending + self._taken >= self._capacity
+        return self._pending + self._taken >= self.capacity
 
     def put(self, entry: Any, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:
         """Add an entry of `count` events. With `may_wait` False, it is dropped rather than waited for."""
-        limit = self._request_limit if request else 2 * self._capacity
+        limit = self._request_limit if request else 2 * self.capacity
         with self._lock:
             size = self._pending + self._taken
             # An entry larger than the whole queue is accepted when the queue is empty.
@@ -64,17 +65,8 @@ class EventQueue:
             self._room.wait()
         return False
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait for an entry or `wake`; False after the timeout."""
-        return self._filled.wait(timeout_s)
-
-    def wake(self) -> None:
-        """Let `wait` return."""
-        self._filled.set()
-
     def take(self) -> tuple[list[Any], int]:
         """All entries, and how many events were dropped since the last call. They count as waiting until `done`."""
-        self._filled.clear()
         with self._lock:
             entries, self._entries = list(self._entries), deque()
             self._taken, self._pending = self._taken + self._pending, 0

@@ -294,6 +294,16 @@ def restore_log(table: AnyPath) -> None:
             remove_tree(leftover)
 
 
+def shipped_files(checkpoint: AnyPath) -> set[AnyPath]:
+    """The files whose rows a streaming query with a file source has committed."""
+    folder, last = checkpoint / "sources" / "0", last_batch(checkpoint / "commits")
+    if last is None or not folder.is_dir():
+        return set()
+    offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
+    entries = (entry for log in _valid_logs(folder) for entry in read_log(log))
+    return {path_from_uri(entry["path"], checkpoint) for entry in entries if entry["batchId"] <= offset}
+
+
 def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:
     """The files that a streaming query with a file source has read, by its checkpoint."""
     folder = checkpoint / "sources" / "0"

@@ -16,31 +16,6 @@ WITHOUT_RESOURCES: Final = 1
 EVERYTHING: Final = 2
 _LEVELS: Final = {OFF: NOTHING, METADATA: WITHOUT_RESOURCES, DETAIL: EVERYTHING}
 
-ADMINISTRATIVE: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.DELETE_RECORDS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.UPDATE_FEATURES,
-        ApiKey.UNREGISTER_BROKER,
-    }
-)
-"""APIs that change what others rely on; never aggregated."""
 SUMMED_BY_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 """Their aggregated events have the bytes of all requests by topic; those of other APIs have the first's resources."""
 
@@ -48,7 +23,7 @@ SUMMED_BY_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 class Policy:
     """One listener's levels and exclusions. A principal's level overrides an API's, and that the default.
 
-    Denials, refusals and failed authentications are always recorded.
+    State changes, denials, refusals and failed authentications are always recorded.
     """
 
     def __init__(self, settings: AuditSettings) -> None:

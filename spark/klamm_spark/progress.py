@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from klamm_spark.filesystems import AnyPath, HadoopPath
 from klamm_spark.lake import Lake, consumed_files
+from klamm_spark.shipped_marks import ShippedMarks
 from klamm_spark.spool_reader import segments
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Progress:
         self._say = say
         self._next_batch = -1
         self._seen: StreamingQueryProgress | None = None
+        self._marks = ShippedMarks(spool, lake, say)
 
     def update(self) -> None:
         """Count and print the batches that have ended since the last call."""
@@ -40,6 +42,7 @@ class Progress:
             self._next_batch = progress.batchId + 1
             if progress.numInputRows:
                 self._count(progress)
+        self._marks.update()
 
     def _count(self, progress: StreamingQueryProgress) -> None:
         observed = progress.observedMetrics["shipped"].asDict()
@@ -72,6 +75,7 @@ class Progress:
 
     def summary(self) -> None:
         """Print the totals."""
+        self._marks.update()
         self._say(
             f"shipped {self.events:,} events in {self.batches:,} batches, "
             f"{rate(self.events + self.bad_lines + self.duplicates, self.busy_ms)}; {self.lag()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import RequestOutcome
@@ -9,16 +10,20 @@ from klamm_spark.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.encoder import (
     LineEncoder,
     address_fields,
+    context_fields,
     error_fields,
     fields_of,
-    request_fields,
+    principal_fields,
     resource_fields,
+    resource_texts,
+    split_resources,
     stage_fields,
     stage_times,
 )
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST
 from klamm_spark.policy import EVERYTHING, NOTHING
 from klamm_spark.resources import Summary, learn_topic_ids, summarize, summarize_errors
+from klamm_spark.state_changes import summarize_change
 
 if TYPE_CHECKING:
     from collections import deque
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from klamm_spark.aggregation import ListenerAudit
 
 _SASL_AUTHENTICATION_FAILED: Final = 58
+_NO_FURTHER_REQUEST: Final = '"repeat_count":0'
 _REASONS: Final = frozenset(
     {RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE, RequestOutcome.LOST_DURING, RequestOutcome.LOST_AFTER}
 )
@@ -42,6 +48,8 @@ class Recorder:
         self._clock = clock
         self._new_counting = new_counting
         self._lines: list[str] = []
+        self._finished: list[str] = []
+        self._size_bytes = 0
         self._wall_offset_ns = 0
         self._counting: set[Client] = set()
         self._next_sweep_ns = 0
@@ -51,20 +59,29 @@ class Recorder:
         """Read the offset of the wall clock to the monotonic clock, by which event times are converted."""
         self._wall_offset_ns = self._clock.wall_us() * 1000 - self._clock.monotonic_ns()
 
-    def take(self) -> bytes:
-        """The collected lines; they are removed."""
-        data = "".join(self._lines).encode("ascii")
-        self._lines = []
-        return data
+    def take(self) -> tuple[bytes, list[str]]:
+        """The collected lines, and the intents whose outcomes they are; both are removed."""
+        data, finished = "".join(self._lines).encode("ascii"), self._finished
+        self._lines, self._finished, self._size_bytes = [], [], 0
+        return data, finished
 
     @property
     def count(self) -> int:
         """How many lines are collected."""
         return len(self._lines)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the lines that are collected."""
+        return self._size_bytes
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._size_bytes += len(line)
+
     def _line(self, monotonic_ns: int, kind: str, action: str, outcome: str, fields: str) -> None:
         time_us = (monotonic_ns + self._wall_offset_ns) // 1000
-        self._lines.append(self._encoder.line(time_us, kind, action, outcome, fields))
+        self._add(self._encoder.line(time_us, kind, action, outcome, fields))
 
     # ---- requests
 
@@ -79,6 +96,29 @@ class Recorder:
                     f"{stage_times(event)}"
                 )
                 self._request_line(client, event, summary, fields, event.times.end_ns)
+
+    def change(self, client: Client, event: RequestEvent, intent_id: str | None) -> None:
+        """A state change: always, with all of its resources, whatever the levels and exclusions."""
+        client.refresh()
+        topics = client.listener.topics
+        learn_topic_ids(event, topics)
+        summary = event.request if type(event.request) is Summary else summarize_change(event, topics)
+        fields = (
+            f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}{stage_times(event)}'
+        )
+        self._request_line(client, event, summary, fields, event.times.end_ns, whole=True, intent_id=intent_id)
+        if intent_id is not None:
+            self._finished.append(intent_id)
+
+    def interrupted(self, intent: dict[str, Any]) -> None:
+        """A state change that an earlier life of the server began and whose outcome is unknown."""
+        others = {name: value for name, value in intent.items() if name not in ("time_us", "resources")}
+        fields = f",{json.dumps(others, separators=(',', ':'))[1:-1]}"
+        texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
+        for number, resources in enumerate(split_resources(texts, len(fields))):
+            rest = f",{_NO_FURTHER_REQUEST}{resources}" if number else resources
+            self._add(self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", fields + rest))
+        self._finished.append(intent["intent_id"])
 
     def window(self, client: Client, window: Window) -> None:
         """A second's worth of requests of one connection, client id, API and result."""
@@ -119,22 +159,35 @@ class Recorder:
         learn_topic_ids(event, topics)
         if client.level(event.context.api_key) == EVERYTHING:
             return summarize(event, topics, most)
-        return summarize_errors(event, most)
+        return summarize_errors(event)
 
-    def _request_line(self, client: Client, event: RequestEvent, summary: Summary, fields: str, end_ns: int) -> None:
+    def _request_line(
+        self,
+        client: Client,
+        event: RequestEvent,
+        summary: Summary,
+        fields: str,
+        end_ns: int,
+        *,
+        whole: bool = False,
+        intent_id: str | None = None,
+    ) -> None:
+        """One event; `whole`, and for a denied request, as many as its resources need: the first with `fields`."""
         outcome = _outcome(event, summary)
-        if event.outcome in _REASONS:
-            fields += fields_of(reason=event.outcome.value)
-        resources = (
-            resource_fields(summary) if summary.denied or client.level(event.context.api_key) == EVERYTHING else ""
+        reason = event.outcome.value if event.outcome in _REASONS else None
+        all_have = (
+            f"{client.fields}{context_fields(event.context)}{error_fields(summary.error_code)}"
+            f"{fields_of(reason=reason, intent_id=intent_id)}"
         )
-        self._line(
-            end_ns,
-            REQUEST,
-            "completed",
-            outcome,
-            f"{client.fields}{request_fields(event)}{error_fields(summary.error_code)},{fields}{resources}",
-        )
+        size = len(all_have) + len(fields)
+        if whole or summary.denied:
+            for resources in split_resources(resource_texts(summary), size):
+                self._line(end_ns, REQUEST, "completed", outcome, f"{all_have},{fields}{resources}")
+                fields = _NO_FURTHER_REQUEST
+            return
+        recorded = client.level(event.context.api_key) == EVERYTHING
+        resources = resource_fields(summary, size) if recorded else ""
+        self._line(end_ns, REQUEST, "completed", outcome, f"{all_have},{fields}{resources}")
 
     def sweep(self, *, everything: bool = False) -> None:
         """Record the windows that have ended, at most once a second; with `everything` all windows."""
@@ -160,7 +213,8 @@ class Recorder:
             return
         code = _SASL_AUTHENTICATION_FAILED if failed else 0
         outcome = "denied" if failed else "closed" if action == "expiry" else "ok"
-        fields = f"{client.fields}{error_fields(code)}{fields_of(reason=reason)}"
+        attempted = client.connection.attempted_principal if failed else ""
+        fields = f"{client.fields}{error_fields(code)}{principal_fields(attempted)}{fields_of(reason=reason)}"
         self._line(now_ns, AUTHENTICATION, action, outcome, fields)
 
     def opened(self, client: Client, now_ns: int) -> None:
@@ -192,7 +246,7 @@ class Recorder:
         """An administrative act."""
         outcome = "error" if event.failed else "ok"
         fields = fields_of(listener=event.listener, detail=event.detail)
-        self._lines.append(self._encoder.line(event.time_us, ADMIN, event.action, outcome, fields))
+        self._add(self._encoder.line(event.time_us, ADMIN, event.action, outcome, fields))
 
     def gap(self, action: str, reason: str, **gap: Any) -> None:
         """Events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""

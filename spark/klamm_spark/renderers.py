@@ -30,11 +30,11 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def kip673(event: Event) -> dict[str, Any] | None:
-    """A request as Kafka's `RequestConvertToJson` writes it, without its body; None for other kinds.
+    """A request as Kafka's `RequestConvertToJson` writes it, without its body; None for other events.
 
     Request and response have the resources, the sizes and the error.
     """
-    if event["kind"] != REQUEST:
+    if event["kind"] != REQUEST or event["action"] != "completed":
         return None
     resources = event.get("resources")
     return {
@@ -96,7 +96,7 @@ def cloudevents(event: Event) -> dict[str, Any]:
 # ---- OCSF
 
 _OCSF_VERSION: Final = "1.8.0"
-_SUCCESS, _FAILURE = 1, 2
+_UNKNOWN, _SUCCESS, _FAILURE = 0, 1, 2
 _INFORMATIONAL, _LOW, _MEDIUM, _HIGH = 1, 2, 3, 4
 _OTHER: Final = 99
 _CREATE, _READ, _UPDATE, _DELETE = 1, 2, 3, 4
@@ -155,7 +155,7 @@ def _ocsf_base(event: Event, class_uid: int, activity_id: int) -> dict[str, Any]
         "activity_id": activity_id,
         "type_uid": class_uid * 100 + activity_id,
         "severity_id": _severity(event),
-        "status_id": _FAILURE if failed else _SUCCESS,
+        "status_id": _UNKNOWN if outcome == "unknown" else _FAILURE if failed else _SUCCESS,
         "status_code": event.get("error_name"),
         "status_detail": event.get("reason"),
         "message": event.get("detail"),
@@ -179,6 +179,10 @@ _UNMAPPED: Final = (
     "connection_id",
     "client_id",
     "correlation_id",
+    "attempted_principal",
+    "intent_id",
+    "part",
+    "parts",
     "gap_boot",
     "gap_first_seq",
     "gap_last_seq",
@@ -203,7 +207,11 @@ def _user(event: Event) -> dict[str, Any]:
 def _api_activity(event: Event) -> dict[str, Any]:
     name = event["api_name"]
     activity = next((number for prefix, number in _API_ACTIVITIES if name.startswith(prefix)), _OTHER)
-    resources = [{"name": one["name"], "type": one["type"]} for one in event.get("resources", ()) if one["name"]]
+    resources = [
+        _without_none({"name": one["name"], "type": one["type"], "data": one.get("attributes")})
+        for one in event.get("resources", ())
+        if one["name"]
+    ]
     return {
         **_ocsf_base(event, 6003, activity),
         "api": _without_none(
@@ -211,7 +219,7 @@ def _api_activity(event: Event) -> dict[str, Any]:
                 "operation": name,
                 "version": str(event["api_version"]),
                 "service": {"name": "kafka"},
-                "response": {"code": event["error_code"], "error": event.get("error_name", "")},
+                "response": _response(event),
             }
         ),
         "actor": {"user": _user(event), "app_name": event["client_software_name"]},
@@ -219,6 +227,13 @@ def _api_activity(event: Event) -> dict[str, Any]:
         "duration": round(event["total_time_ms"]) if "total_time_ms" in event else None,
         "resources": resources or None,
     }
+
+
+def _response(event: Event) -> dict[str, Any] | None:
+    """None for a state change whose outcome is unknown."""
+    if "error_code" not in event:
+        return None
+    return {"code": event["error_code"], "error": event.get("error_name", "")}
 
 
 def _authentication(event: Event) -> dict[str, Any]:

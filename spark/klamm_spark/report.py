@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from klamm_spark.api_classes import ADMINISTRATIVE
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, TIME_FIELDS
 from klamm_spark.lake import Lake, LakeError
@@ -260,7 +261,9 @@ def _denials(events: DataFrame) -> Table:
 
 def _failures(events: DataFrame) -> Table:
     failed = events.where(_is(AUTHENTICATION, "failure", "reauthentication_failure"))
-    frame = _by_address(failed, "failures", "sasl_mechanism", F.coalesce("reason", "error_name").alias("reason"))
+    frame = _by_address(
+        failed, "failures", "attempted_principal", "sasl_mechanism", F.coalesce("reason", "error_name").alias("reason")
+    )
     doc = "Authentications that failed, by where they came from."
     return _table("failures", "Authentication failures", doc, frame, {"failures": "count", "last": "time"})
 
@@ -346,6 +349,31 @@ def _admin(events: DataFrame) -> Table:
     return _table("admin", "Administration", doc, frame, {"time": "time"}, mark=lambda row: row[4] != "ok")
 
 
+def _changes(events: DataFrame) -> Table:
+    named = F.transform("resources", lambda resource: F.concat_ws(" ", resource["type"], resource["name"]))
+    frame = (
+        events.where(_is(REQUEST) & F.col("api_key").isin(*sorted(ADMINISTRATIVE)) & (requests() > 0))
+        .orderBy(F.desc("time_us"))
+        .limit(TIMELINE)
+        .select(
+            "time",
+            "principal",
+            "client_address",
+            "api_name",
+            F.array_join(F.slice(named, 1, 3), ", ").alias("resources"),
+            "outcome",
+            F.col("error_name").alias("error"),
+        )
+        .orderBy("time")
+    )
+    doc = (
+        f"The latest {TIMELINE} requests that created, altered or deleted something, with their first three resources."
+    )
+    return _table(
+        "changes", "Changes", doc, frame, {"time": "time"}, mark=lambda row: row[5] not in ("ok", "throttled")
+    )
+
+
 def _gaps(events: DataFrame) -> Table:
     frame = (
         events.where(_is(AUDIT_GAP))
@@ -425,5 +453,6 @@ _TABLES: Final = (
     _throttled,
     _census,
     _admin,
+    _changes,
     _gaps,
 )

@@ -29,7 +29,7 @@ _BATCH_HEADER_BYTES: Final = 61
 class Resource:
     """One resource of a request; unknown values are None. See `klamm_spark.event.RESOURCE_FIELDS`."""
 
-    __slots__ = ("bytes", "error_code", "granted", "name", "operation", "partitions", "records", "type")
+    __slots__ = ("attributes", "bytes", "error_code", "granted", "name", "operation", "partitions", "records", "type")
 
     def __init__(self, type: str, name: str) -> None:
         self.type = type
@@ -40,6 +40,13 @@ class Resource:
         self.partitions: int | None = None
         self.records: int | None = None
         self.bytes: int | None = None
+        self.attributes: list[tuple[str, str | None, str | None]] | None = None
+
+    def add(self, name: str, value: object, operation: str | None = None) -> None:
+        """Add an attribute of a state change: what it sets, or with None only what it does to it."""
+        if self.attributes is None:
+            self.attributes = []
+        self.attributes.append((name, None if value is None else str(value), operation))
 
 
 class Summary:
@@ -84,8 +91,12 @@ class TopicNames:
 
     def name(self, topic_id: Any) -> str:
         """The name, or the id as Kafka writes it."""
-        topic_id = bytes(topic_id)
-        return self._names.get(topic_id) or base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+        return self._names.get(bytes(topic_id)) or self.id_text(topic_id)
+
+    @staticmethod
+    def id_text(topic_id: Any) -> str:
+        """The id as Kafka writes it."""
+        return base64.urlsafe_b64encode(bytes(topic_id)).decode().rstrip("=")
 
 
 class _Source(NamedTuple):
@@ -147,8 +158,8 @@ _SOURCES: Final[dict[int, tuple[_Source, ...]]] = {
         _Source("USER", ("deletions",), "name"),
     ),
 }
-_CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
-_ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
+CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _COORDINATOR_TYPES: Final = {0: "GROUP", 1: "TRANSACTIONAL_ID", 2: "SHARE"}
 _CONFIG_APIS: Final = frozenset({_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS})
 _CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
@@ -170,20 +181,21 @@ def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
     denied = denied and bool(error_code)
     denied = denied or error_code in AUTHORIZATION_ERRORS or not AUTHORIZATION_ERRORS.isdisjoint(errors.values())
     resources = list(found.values())
-    if len(resources) > most:
+    if len(resources) > most and not denied:
         # Resources with errors must not be cut.
         resources.sort(key=lambda resource: not (resource.error_code or resource.granted is False))
-    return Summary(error_code, denied, resources[:most], len(resources))
+        del resources[most:]
+    return Summary(error_code, denied, resources, len(found))
 
 
-def summarize_errors(event: RequestEvent, most: int) -> Summary:
+def summarize_errors(event: RequestEvent) -> Summary:
     """The outcome, and the resources that were denied."""
     error_code = event.error_code
     found: dict[tuple[str, str], Resource] = {}
     denied = add_decisions(event, found) if event.context.decisions else False
     refused = [resource for resource in found.values() if resource.granted is False] if denied and error_code else []
     denied = (denied and bool(error_code)) or error_code in AUTHORIZATION_ERRORS
-    return Summary(error_code, denied, refused[:most], len(refused))
+    return Summary(error_code, denied, refused, len(refused))
 
 
 def learn_topic_ids(event: RequestEvent, topics: TopicNames) -> None:
@@ -213,13 +225,13 @@ def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) ->
         yield from _fetched(message, response, topics)
     elif api_key in _CONFIG_APIS:
         for item in message.resources or ():
-            yield Resource(_CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
+            yield Resource(CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
     elif api_key == _K.CREATE_ACLS:
         for item in message.creations or ():
-            yield Resource(_ACL_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
+            yield Resource(ACL_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
     elif api_key == _K.DELETE_ACLS:
         for item in message.filters or ():
-            yield Resource(_ACL_TYPES.get(item.resource_type_filter, "ANY"), item.resource_name_filter or "*")
+            yield Resource(ACL_TYPES.get(item.resource_type_filter, "ANY"), item.resource_name_filter or "*")
     elif api_key == _K.FIND_COORDINATOR:
         for name in message.coordinator_keys or [message.key]:
             yield Resource(_COORDINATOR_TYPES.get(message.key_type, "UNKNOWN"), name)

@@ -17,6 +17,9 @@ OFF: Final = "off"
 METADATA: Final = "metadata"
 DETAIL: Final = "detail"
 LEVELS: Final = (OFF, METADATA, DETAIL)
+REFUSE: Final = "refuse"
+ALLOW: Final = "allow"
+_DAY_MS: Final = 24 * 3600 * 1000
 
 SINK_KEYS: Final = (
     "node",
@@ -27,9 +30,17 @@ SINK_KEYS: Final = (
     "compression",
     "retention_bytes",
     "retention_ms",
+    "security_retention_bytes",
+    "security_retention_ms",
+    "administration_retention_bytes",
+    "administration_retention_ms",
+    "delete_unshipped",
     "on_limit",
     "queue_capacity",
     "on_full",
+    "max_open_changes",
+    "on_unrecordable_change",
+    "sync_intents",
 )
 """Settings of the spool itself: all listeners that write to it must have the same values."""
 
@@ -89,7 +100,8 @@ class AuditSettings:
     level: str = setting(
         DETAIL,
         choices=LEVELS,
-        doc="How much of a request is recorded: off nothing, metadata all except its resources, detail everything.",
+        doc="How much of a request is recorded: off nothing, metadata all except its resources, detail everything. "
+        "State changes and denied requests are always recorded in detail.",
     )
     apis: dict[str, str] = setting(
         {}, check=_check_levels_of_apis, doc='Levels of some APIs, e.g. `{ Fetch = "metadata", Heartbeat = "off" }`.'
@@ -99,7 +111,9 @@ class AuditSettings:
         check=_check_levels_of_principals,
         doc='Levels of some principals, which override those of APIs: `{ "User:probe" = "off" }`.',
     )
-    exclude_apis: tuple[str, ...] = setting((), check=_check_apis, doc="APIs that are not recorded.")
+    exclude_apis: tuple[str, ...] = setting(
+        (), check=_check_apis, doc="APIs that are not recorded. No exclusion hides a state change or a denied request."
+    )
     exclude_principals: tuple[str, ...] = setting(
         (), check=_check_principals, doc="Principals that are not recorded, e.g. `User:probe`."
     )
@@ -111,11 +125,13 @@ class AuditSettings:
         10,
         minimum=-1,
         doc="How many requests of one connection, API and result within a second get an event each; the others share "
-        "one event with a `repeat_count`. Denials and administrative requests are never aggregated, nor is anything "
-        "with -1.",
+        "one event with a `repeat_count`. Denials and state changes are never aggregated, nor is anything with -1.",
     )
     max_resources: int = setting(
-        64, minimum=1, doc="The most resources in one event; `resource_count` says how many there were."
+        64,
+        minimum=1,
+        doc="The most resources in one event; `resource_count` says how many there were. State changes and denied "
+        "requests have all.",
     )
     flush_interval_ms: int = setting(50, minimum=1, doc="How long events are collected before they are written.")
     fsync_interval_ms: int = setting(
@@ -127,10 +143,27 @@ class AuditSettings:
         "none", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. Spark reads all three."
     )
     retention_bytes: int = setting(
-        10 * 1024**3, minimum=-1, doc="Size of the node's folder above which `on_limit` applies; -1 is no limit."
+        10 * 1024**3,
+        minimum=-1,
+        doc="Size of the folder of requests and connections above which `on_limit` applies; -1 is no limit.",
     )
     retention_ms: int = setting(
-        7 * 24 * 3600 * 1000, minimum=-1, doc="Age at which sealed segments are deleted; -1 is no limit."
+        7 * _DAY_MS, minimum=-1, doc="Age at which sealed segments of requests and connections are deleted; -1 is none."
+    )
+    security_retention_bytes: int = setting(
+        2 * 1024**3,
+        minimum=-1,
+        doc="The same for authentications and denied requests, which have a folder of their own.",
+    )
+    security_retention_ms: int = setting(30 * _DAY_MS, minimum=-1, doc="The same, by age.")
+    administration_retention_bytes: int = setting(
+        2 * 1024**3, minimum=-1, doc="The same for state changes and administrative events, which have another folder."
+    )
+    administration_retention_ms: int = setting(365 * _DAY_MS, minimum=-1, doc="The same, by age.")
+    delete_unshipped: bool = setting(
+        False,
+        doc="Whether retention may delete segments without a `.shipped` file, which `klamm audit ship` or another "
+        "program creates. If not, nothing is written at the limit until there is room.",
     )
     on_limit: str = setting(
         "delete_oldest",
@@ -139,13 +172,31 @@ class AuditSettings:
         "room, so that the queue fills up and `on_full` applies.",
     )
     queue_capacity: int = setting(
-        20_000, minimum=1, doc="Events that may wait to be written, and as many again that are not requests."
+        20_000,
+        minimum=1,
+        doc="Requests that may wait to be written, and as many again of other events; the same for authentications and "
+        "denied requests.",
     )
     on_full: str = setting(
         "drop",
         choices=("drop", "block", "refuse"),
         doc="What happens when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
         "thread waits, or requests are answered with a retriable error.",
+    )
+    max_open_changes: int = setting(
+        50_000, minimum=1, doc="State changes that may run, or wait to be written, at a time."
+    )
+    on_unrecordable_change: str = setting(
+        REFUSE,
+        choices=(REFUSE, ALLOW),
+        doc="What becomes of a state change whose intent cannot be written before it: it is answered with a retriable "
+        "error, or executed all the same.",
+    )
+    sync_intents: str = setting(
+        "administrative",
+        choices=("none", "administrative", "all"),
+        doc="Whose intents are synced to the disk before they are executed, so that they survive a power failure: "
+        "none; those of changes that people make, e.g. CreateTopics; those of groups, offsets and transactions too.",
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
 

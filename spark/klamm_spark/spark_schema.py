@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from klamm_spark.event import ACTIONS, FIELDS, RESOURCE_FIELDS, SCHEMA_VERSION, Field
+from klamm_spark.event import ACTIONS, FIELDS, LISTS, SCHEMA_VERSION, Field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ def _struct(fields: tuple[Field, ...]) -> StructType:
 
 
 def _type(field: Field) -> DataType:
-    return ArrayType(_struct(RESOURCE_FIELDS)) if field.type == "resources" else _TYPES[field.type]
+    return ArrayType(_struct(LISTS[field.type])) if field.type in LISTS else _TYPES[field.type]
 
 
 EVENT_SCHEMA: Final = _struct(FIELDS)

@@ -32,14 +32,21 @@ class Spool:
     `boot` identifies this life of the server. `unreadable_count` is the number of files that `open` has put aside.
     """
 
-    def __init__(self, folder: Path, settings: AuditSettings, clock: Clock, files: SpoolFiles | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: AuditSettings,
+        clock: Clock,
+        files: SpoolFiles | None = None,
+        node: str | None = None,
+    ) -> None:
         self.path = folder
         self.boot = ""
         self.unreadable_count = 0
         self._settings = settings
         self._clock = clock
         self._files = files or SpoolFiles()
-        self._folder = SpoolFolder(folder, settings.compression, clock, self._files)
+        self._folder = SpoolFolder(folder, node or folder.name, settings.compression, clock, self._files)
         self._lock: int | None = None
         self._segment: OpenSegment | None = None
         self._unsynced = False
@@ -56,6 +63,10 @@ class Spool:
     def sealed_count(self) -> int:
         """Segments sealed since the start."""
         return self._folder.sealed_count
+
+    def newest_lines(self) -> bytes:
+        """The lines of the newest sealed segment; empty if it cannot be read."""
+        return self._folder.newest_lines()
 
     # ---- open and close
 
@@ -140,14 +151,18 @@ class Spool:
                 self._sync()
 
     def _require_room(self, more_bytes: int) -> None:
-        limit = self._settings.retention_bytes
-        if self._settings.on_limit != "stop" or not 0 <= limit < self.size_bytes + more_bytes:
+        settings = self._settings
+        limit, deletes = settings.retention_bytes, settings.on_limit == "delete_oldest"
+        if (deletes and settings.delete_unshipped) or not 0 <= limit < self.size_bytes + more_bytes:
             return
-        # Segments may have been deleted by hand.
+        # Segments may have been deleted by hand, or shipped.
         with contextlib.suppress(OSError):
             self._folder.measure()
+        if deletes:
+            delete_old(self._folder, settings, self._clock, self._segment, self._losses.append, more_bytes)
         if limit < self.size_bytes + more_bytes:
-            raise SpoolError(f"{self.path} has reached retention_bytes = {limit} and on_limit is stop")
+            why = "nothing that could be deleted was shipped" if deletes else "on_limit is stop"
+            raise SpoolError(f"{self.path} has reached retention_bytes = {limit} and {why}")
 
     def _begin_segment(self, first_seq: int) -> OpenSegment:
         name = SegmentName(self.boot, first_seq)

@@ -17,8 +17,11 @@ from klamm_spark.event import AUDIT_GAP
 from klamm_spark.filesystems import AnyPath
 from klamm_spark.spool_layout import (
     NO_CHAIN,
+    NODE_END,
     OPEN_SUFFIX,
+    REQUESTS,
     SEAL_SUFFIX,
+    STREAMS,
     Seal,
     chain_of,
     open_segments,
@@ -29,7 +32,7 @@ from klamm_spark.spool_layout import (
 
 @dataclass(slots=True)
 class NodeFolder:
-    """The state of one node's folder.
+    """The state of one folder of a node: of the stream that `mark` stands for, see `stream_mark`.
 
     `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
     sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `breaks` describes
@@ -37,6 +40,7 @@ class NodeFolder:
     """
 
     node: str
+    mark: str
     first: Seal | None = None
     ends: dict[str, Seal] = field(default_factory=dict)
     open: dict[str, int] = field(default_factory=dict)
@@ -97,7 +101,8 @@ def digest_of(data: bytes) -> Digest:
 
 def read_folder(folder: AnyPath, content: SpoolContent | None = None) -> NodeFolder:
     """Read and check every segment of one node. From files, it takes about a second per gigabyte."""
-    found, content = NodeFolder(folder.name), content or FileContent()
+    node, _, stream = folder.name.partition(NODE_END)
+    found, content = NodeFolder(node, STREAMS.get(stream or REQUESTS, "")), content or FileContent()
     # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
     stems = content.stems(folder)
     for path in open_segments(folder):

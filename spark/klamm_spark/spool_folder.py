@@ -12,13 +12,14 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from klamm_spark.compression import compress
+from klamm_spark.compression import compress, decompress
 from klamm_spark.event import SCHEMA_VERSION
 from klamm_spark.spool_layout import (
     COMPRESSED_SUFFIXES,
     NO_CHAIN,
     SEAL_SUFFIX,
     SEALED_SUFFIX,
+    SHIPPED_SUFFIX,
     Seal,
     chain_of,
     parse_name,
@@ -46,8 +47,9 @@ class SpoolFolder:
     `newest` is the seal that the hash chain goes on from.
     """
 
-    def __init__(self, path: Path, compression: str, clock: Clock, files: SpoolFiles) -> None:
+    def __init__(self, path: Path, node: str, compression: str, clock: Clock, files: SpoolFiles) -> None:
         self.path = path
+        self._node = node
         self.files = files
         self.sealed: dict[Path, int] = {}
         self.unreadable: dict[Path, int] = {}
@@ -79,6 +81,27 @@ class SpoolFolder:
     def has_segment(self, stem: str) -> bool:
         """Whether there is a sealed segment with that name, compressed or not."""
         return any(path.name.partition(".")[0] == stem for path in self.sealed)
+
+    def newest_lines(self) -> bytes:
+        """The lines of the newest sealed segment; empty if it cannot be read."""
+        path = max(self.sealed, default=None)
+        if path is None:
+            return b""
+        try:
+            return decompress(self.files.read(path), path.suffix)
+        except (OSError, ValueError):
+            return b""
+
+    def is_shipped(self, path: Path) -> bool:
+        """Whether a sealed segment is elsewhere too. Raises OSError."""
+        try:
+            self.files.stat(self._shipped(path.name.partition(".")[0]))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _shipped(self, stem: str) -> Path:
+        return self.path / f"{stem}{SHIPPED_SUFFIX}"
 
     def read_seal(self, path: Path) -> Seal | None:
         """The seal of a segment's file; None, and a log line, if there is none that can be read."""
@@ -132,6 +155,7 @@ class SpoolFolder:
             return
         del self.sealed[path]
         stem = path.name.partition(".")[0]
+        self.delete_later(self._shipped(stem))
         if self.newest is None or stem != self.newest.segment:
             self.delete_later(self.path / f"{stem}{SEAL_SUFFIX}")
 
@@ -181,7 +205,7 @@ class SpoolFolder:
         previous_chain = previous.chain if previous is not None else NO_CHAIN
         return Seal(
             schema_version=SCHEMA_VERSION,
-            node=self.path.name,
+            node=self._node,
             boot=segment.name.boot,
             index=previous.index + 1 if previous is not None else 0,
             segment=segment.name.stem,

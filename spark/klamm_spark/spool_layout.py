@@ -7,8 +7,14 @@ SPOOL/NODE/                                        one folder per server
     0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the sealed segment must hold, and the hash chain
     0190f3c2a1b49f3e21aa-00000000000000091377.jsonl.zst    sealed, `compression = "zstd"`
     0190f3c2a1b49f3e21aa-00000000000000091377.seal.unreadable    a seal (or `.open` file) that could not be read
+    0190f3c2a1b49f3e21aa-00000000000000048211.shipped    the segment is elsewhere too: retention may delete it
     .lock                                          locked by the server that writes
+SPOOL/NODE~security/                               authentications and denied requests
+SPOOL/NODE~administration/                         state changes and administrative events
+    intents                                        state changes that run; see `klamm_spark.intents`
 ```
+A server writes three streams, each a folder with segments, numbers, a hash chain and a retention of its own. The boots
+of the latter two end with `s` and `a`.
 
 A segment's name is the boot and the first `seq` in it, with twenty digits, so that names sort by time. A line is one
 event (see `klamm_spark.event`); there are no other lines. A segment holds events of one boot only.
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
 SEAL_SUFFIX: Final = ".seal"
+SHIPPED_SUFFIX: Final = ".shipped"
 UNREADABLE_SUFFIX: Final = ".unreadable"
 COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
 NO_CHAIN: Final = "0" * 64
@@ -52,6 +59,28 @@ _NUMBERS: Final = (
     "clean",
     "final",
 )
+
+
+REQUESTS: Final = "requests"
+SECURITY: Final = "security"
+ADMINISTRATION: Final = "administration"
+STREAMS: Final = {REQUESTS: "", SECURITY: "s", ADMINISTRATION: "a"}
+"""The streams of a server, and what the boots of each end with."""
+NODE_END: Final = "~"
+"""Ends a node's name in the name of a folder: no node has it in its name."""
+_BOOT_CHARACTERS: Final = 20
+BOOT_PATTERN: Final = "^.{20}(.*)$"
+"""Its group is what `stream_mark` returns; for Spark."""
+
+
+def folder_name(node: str, stream: str) -> str:
+    """The name of a stream's folder."""
+    return node if stream == REQUESTS else f"{node}{NODE_END}{stream}"
+
+
+def stream_mark(boot: str) -> str:
+    """What tells a boot's stream: a value of `STREAMS`."""
+    return boot[_BOOT_CHARACTERS:]
 
 
 class SegmentName(NamedTuple):

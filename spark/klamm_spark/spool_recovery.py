@@ -10,6 +10,7 @@ from klamm_spark.compression import decompress
 from klamm_spark.spool_layout import (
     OPEN_SUFFIX,
     SEAL_SUFFIX,
+    SHIPPED_SUFFIX,
     UNREADABLE_SUFFIX,
     Seal,
     SegmentName,
@@ -55,6 +56,9 @@ class Recovery:
         # A later boot that wrote nothing may have crashed before it could report this one.
         if newest is not None and not newest.final and newest.boot not in crashed | {name.boot for name, _ in aside}:
             recovered.insert(0, Recovered(newest.boot, newest.last_seq, 0))
+        for mark in folder.path.glob(f"*{SHIPPED_SUFFIX}"):
+            if not folder.has_segment(mark.stem):
+                folder.delete_later(mark)
         folder.settle()
         return recovered
 

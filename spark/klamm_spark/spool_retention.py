@@ -26,14 +26,16 @@ def delete_old(
     clock: Clock,
     open_segment: OpenSegment | None,
     report: Callable[[Deleted], None],
+    more_bytes: int = 0,
 ) -> None:
     """Delete what `retention_ms` and `retention_bytes` do not allow, oldest first, and report each deleted segment.
 
-    Raises SpoolError; what was deleted before that is reported.
+    `more_bytes` are to be written next. Unless `delete_unshipped` is set, it ends at a segment that was not shipped,
+    and leaves what was put aside. Raises SpoolError; what was deleted before that is reported.
     """
     reason, count = "", 0
     sizes = folder.sealed | folder.unreadable
-    total_bytes = folder.size_bytes + (open_segment.size_bytes if open_segment is not None else 0)
+    total_bytes = more_bytes + folder.size_bytes + (open_segment.size_bytes if open_segment is not None else 0)
     limit_us = clock.wall_us() - settings.retention_ms * 1000
     paths = sorted(sizes)
     try:
@@ -53,6 +55,11 @@ def delete_old(
                 reason = "retention_bytes"
             else:
                 break
+            if not settings.delete_unshipped:
+                if path in folder.unreadable:
+                    continue
+                if not folder.is_shipped(path):
+                    break
             folder.files.remove(path)
             total_bytes -= sizes[path]
             folder.forget(path)

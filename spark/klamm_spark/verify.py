@@ -23,7 +23,7 @@ from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files,
 from klamm_spark.ranges import Ranges
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_chain import Digest, FileContent, NodeFolder, digest_of, read_folder
-from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name
+from klamm_spark.spool_layout import BOOT_PATTERN, SEAL_SUFFIX, Seal, node_folders, parse_name, stream_mark
 from klamm_spark.spool_reader import SEGMENT_GLOB, segments, spool_of
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class Finding:
 
 @dataclass(slots=True)
 class ReportedGaps:
-    """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the nodes whose
-    retention deleted segments."""
+    """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the streams whose
+    retention deleted segments: nodes with `stream_mark`s."""
 
     ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
     crashed: dict[NodeBoot, int] = field(default_factory=dict)
-    deleting_nodes: set[str] = field(default_factory=set)
+    deleting: set[tuple[str, str]] = field(default_factory=set)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) -> int:
@@ -157,17 +157,22 @@ def known_ends(folders: Iterable[NodeFolder]) -> Ends:
     """The ends of all boots that have a file in the spool."""
     next_seqs: dict[NodeBoot, int] = {}
     final: dict[NodeBoot, bool] = {}
-    newest: dict[str, str] = {}
+    newest: dict[tuple[str, str], str] = {}
+    streams: dict[NodeBoot, tuple[str, str]] = {}
     for folder in folders:
         for boot, seal in folder.ends.items():
             node_boot = NodeBoot(folder.node, boot)
             next_seqs[node_boot] = max(seal.last_seq + 1, next_seqs.get(node_boot, 0))
             final[node_boot] = seal.final or final.get(node_boot, False)
+            streams[node_boot] = folder.node, folder.mark
         for boot, first_seq in folder.open.items():
             node_boot = NodeBoot(folder.node, boot)
             next_seqs[node_boot] = max(first_seq, next_seqs.get(node_boot, 0))
-        newest[folder.node] = max([newest.get(folder.node, ""), *folder.ends, *folder.open])
-    over = (node_boot for node_boot, ended in final.items() if not ended and node_boot.boot < newest[node_boot.node])
+        stream = folder.node, folder.mark
+        newest[stream] = max([newest.get(stream, ""), *folder.ends, *folder.open])
+    over = (
+        node_boot for node_boot, ended in final.items() if not ended and node_boot.boot < newest[streams[node_boot]]
+    )
     return Ends(next_seqs, frozenset(over))
 
 
@@ -196,7 +201,7 @@ def add_gaps(reported: ReportedGaps, gaps: Iterable[Mapping[str, Any]]) -> None:
     found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
     for gap in gaps:
         if gap.get("action") == SEGMENTS_DELETED:
-            reported.deleting_nodes.add(gap["node"])
+            reported.deleting.add((gap["node"], stream_mark(gap["boot"])))
         node_boot, first, last = NodeBoot(gap["node"], gap.get("gap_boot") or gap["boot"]), *_bounds(gap)
         if first is not None and last is not None:
             found[node_boot].append((first, last))
@@ -223,9 +228,10 @@ def doubled(events: DataFrame) -> dict[NodeBoot, Ranges]:
 def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps) -> Iterator[str]:
     """A break if segments before the first one were deleted, but neither shipped nor reported by retention."""
     first = folder.first
-    if first is None or not first.index or folder.node in reported.deleting_nodes:
+    if first is None or not first.index or (folder.node, folder.mark) in reported.deleting:
         return
-    earlier = shipped.where(F.col("node") == folder.node).select(
+    of_stream = F.regexp_extract("boot", BOOT_PATTERN, 1) == folder.mark
+    earlier = shipped.where((F.col("node") == folder.node) & of_stream).select(
         F.regexp_extract("source_file", r"([^/]+)\.jsonl", 1).alias("stem")
     )
     count = earlier.where(F.col("stem") < first.segment).distinct().count()

@@ -47,12 +47,12 @@ def rendered(events: DataFrame, name: str) -> DataFrame:
 
 def event_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The event of a row of the lake: without the fields that are null."""
-    event = {name: value for name, value in row.items() if value is not None}
-    if "resources" in event:
-        event["resources"] = [
-            {key: value for key, value in resource.items() if value is not None} for resource in event["resources"]
-        ]
-    return event
+    return {name: _whole(value) for name, value in row.items() if value is not None}
+
+
+def _whole(value: Any) -> Any:
+    """A value, with the items of lists as `event_of` has the row."""
+    return [event_of(item) for item in value] if isinstance(value, list) else value
 
 
 def _to_json(render: Callable[[dict[str, Any]], dict[str, Any] | None], row: Any) -> str | None:

@@ -23,7 +23,8 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_spark.spool_layout import Seal, open_segments, sealed_segments
+from klamm_spark.spool_layout import Seal
+from tests.audit_spool import assert_numbered, events_of, lines_of
 from tests.contract.api_sets import Plugin
 from tests.contract.test_proxied import V1, V2
 from tests.contract.test_sasl_failures import unsigned
@@ -33,7 +34,7 @@ from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text()
-SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v1.json").read_text())
+SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v2.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TLS_FIELDS = ("transport", "security_protocol", "tls_version", "sni")
 
@@ -72,11 +73,10 @@ def check(event):
 
 def spooled(spool):
     """All events that there are, checked."""
-    lines = [line for path in sealed_segments(spool / "node-1") for line in path.read_bytes().splitlines()]
-    events = [json.loads(line) for line in lines]
+    events = events_of(spool)
     for event in events:
         check(event)
-    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert_numbered(events)
     return events
 
 
@@ -104,7 +104,7 @@ class Audited:
     def wait_for(self, action):
         """Until an event with this action is in the spool."""
         text = f'"action":"{action}"'.encode()
-        wait_until(lambda: any(text in path.read_bytes() for path in open_segments(self.spool / "node-1")))
+        wait_until(lambda: any(text in line for line in lines_of(self.spool, unsealed=True)))
 
     def events(self, *kinds):
         """The server stops, and its events of these kinds."""
@@ -209,7 +209,7 @@ def test_a_bearer_token_that_expires_ends_its_session(audited):
 
 
 def read_all(spool):
-    return b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
+    return b"".join(lines_of(spool))
 
 
 def test_a_delegation_token_that_expires_ends_its_session(audited):
@@ -449,7 +449,7 @@ def test_a_refused_connection_says_how_many_there_were(audited):
 def test_a_seal_that_cannot_be_read_does_not_stop_the_start(audited, caplog, how):
     audited.start()
     (first,) = {event["boot"] for event in audited.events("admin")}
-    (seal,) = (audited.spool / "node-1").glob("*.seal")
+    (seal,) = (audited.spool / "node-1~administration").glob("*.seal")
     last_seq = Seal.read(seal).last_seq
     seal.unlink()
     if how == "garbage":
@@ -465,8 +465,7 @@ def test_a_seal_that_cannot_be_read_does_not_stop_the_start(audited, caplog, how
     assert aside.exists()
     assert f"{seal} cannot be read" in caplog.text
     assert "Traceback" not in caplog.text
-    lines = [line for path in sealed_segments(audited.spool / "node-1") for line in path.read_bytes().splitlines()]
-    (gap,) = [event for event in map(json.loads, lines) if event["kind"] == "audit_gap"]
+    (gap,) = [event for event in events_of(audited.spool) if event["kind"] == "audit_gap"]
     check(gap)
     assert (gap["action"], gap["reason"], gap["gap_boot"]) == ("unclean_stop", "unreadable", first)
     assert gap["gap_first_seq"] == last_seq + 1

@@ -40,6 +40,7 @@ from klamm.dispatch import ProcessorAssigner
 from klamm.server.server import StartError
 from klamm.server.serving import banner, ready_file_entries
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import fetch, heartbeat, metadata
 from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransportLayer
@@ -136,6 +137,7 @@ NEEDED_AT_START = {
     "ProcessorAssigner.rebalance_interval_ms",
     "RequestFilter.api_keys",
     "RequestFilter.blocking",
+    "RequestObserver.announced_api_keys",
     "ServerExtension.ready",
     *(f"{contract.__name__}.open" for contract in CONTRACTS if issubclass(contract, Part)),
 }
@@ -222,7 +224,9 @@ class Charging(Throttle):
 
 @failing
 class Watching(RequestObserver):
-    pass
+    @property
+    def announced_api_keys(self):
+        return {ApiKey.HEARTBEAT}
 
 
 @failing

@@ -64,6 +64,15 @@ def test_percentiles_weigh_aggregated_rows(report, shipped):
         assert abs(value - times[int(part * (len(times) - 1))]) < 0.02
 
 
+def test_changes_are_those_of_the_latest_requests(report, shipped):
+    table = report.tables["changes"]
+    made = [event for event in shipped.events if event.get("api_name") == "CreateTopics"]
+    latest = sorted(made, key=lambda event: event["time_us"])[-len(table.rows) :]
+    assert len(table.rows) > 10
+    assert [row[1] for row in table.rows] == [event["principal"] for event in latest]
+    assert {row[3] for row in table.rows} == {"CreateTopics"}
+
+
 def test_old_clients_are_marked(report):
     table = report.tables["census"]
     assert {row[:3] for row in table.rows} == {

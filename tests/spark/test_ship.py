@@ -7,7 +7,7 @@ import cramjam
 import pytest
 
 from klamm_spark import verify
-from klamm_spark.event import FIELD_NAMES
+from klamm_spark.event import FIELD_NAMES, SCHEMA_VERSION
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
 from klamm_spark.spark_settings import Pipeline
@@ -129,14 +129,15 @@ def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path)
 
 def test_a_spool_of_a_newer_klamm_is_refused(ship, tmp_path):
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
-    path.write_text(path.read_text().replace('"schema_version":1', '"schema_version":99'))
-    with pytest.raises(LakeError, match="schema version 99, and this klamm reads up to 1"):
+    path.write_text(path.read_text().replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":99'))
+    with pytest.raises(LakeError, match=f"schema version 99, and this klamm reads up to {SCHEMA_VERSION}"):
         ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
 
 
 def test_newer_events_in_between_go_to_the_quarantine_whole(spark, ship, tmp_path):
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
-    newer = path.read_text().splitlines()[0].replace('"schema_version":1', '"schema_version":2,"new":true')
+    this, later = (f'"schema_version":{version}' for version in (SCHEMA_VERSION, SCHEMA_VERSION + 1))
+    newer = path.read_text().splitlines()[0].replace(this, f'{later},"new":true')
     with path.open("a") as file:
         file.write(newer + "\n")
     ship(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))

@@ -191,7 +191,8 @@ class ConnectionContext:
     authentication has finished. `client_software_name` and `client_software_version` are those of ApiVersions v3
     (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done,
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
-    transport moved, `client_id` is that of the first request.
+    transport moved, `client_id` is that of the first request. `attempted_principal` is the name that the client claimed
+    in the latest login that failed, e.g. `User:alice`; empty if it claimed none.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -210,6 +211,7 @@ class ConnectionContext:
     sent_bytes: int = 0
     client_id: str | None = None
     state: dict[str, Any] = field(default_factory=dict)
+    attempted_principal: str = ""
 
 
 class Responder(Protocol):

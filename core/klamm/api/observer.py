@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.api.part import ListenerPart
@@ -16,7 +16,7 @@ class RequestOutcome(enum.Enum):
     """How a request ended. Each request whose header was read ends once.
 
     ```
-    header read ─┬─► REFUSED                        a filter did not let it through to the handler
+    header read ─┬─► REFUSED                        a filter or an observer did not let it through to the handler
                  ├─► LOST_BEFORE                    connection lost; the handler never ran
                  └─► handler ─┬─► ANSWERED          the last byte of the answer was handed to the socket
                               ├─► NO_ANSWER         the request wants none (Produce with acks=0)
@@ -103,12 +103,25 @@ class RequestEvent(NamedTuple):
 
 
 class RequestObserver(ListenerPart):
-    """Notified of connections, authentications and requests. Calls must not block.
+    """Notified of connections, authentications and requests. Calls must not block, except `starting`.
 
     They come from processor threads, refusals of connections from the acceptor's.
 
-    An observer cannot change or stop anything; that is what a `RequestFilter` is for.
+    An observer changes nothing, and refuses only requests that it must record and cannot; see `starting`. For all else
+    there is a `RequestFilter`.
     """
+
+    @property
+    def announced_api_keys(self) -> Collection[int]:
+        """The APIs whose requests `starting` is called for; none by default. Read once, after `open`."""
+        return ()
+
+    def starting(self, message: Any, context: RequestContext) -> None:
+        """A request of `announced_api_keys` is about to go to its handler: every filter has let it through.
+
+        May wait for a disk: these APIs run on handler threads. Raises KafkaError to have the request answered with it
+        instead; it then ends as REFUSED. Anything else that it raises is logged, and the request goes on.
+        """
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
         """A gate refused a connection, or had it closed after a delay; `reason` is one of a few fixed words."""

@@ -90,7 +90,13 @@ SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask
 
 
 class SaslServer(ABC):
-    """One exchange of one client; the interface `SaslServer` of Java."""
+    """One exchange of one client; the interface `SaslServer` of Java.
+
+    `claimed` is the name that the client claims, proved or not; empty until it is known. It is for the record of a
+    failed login.
+    """
+
+    claimed: str = ""
 
     @abstractmethod
     def evaluate(self, token: bytes) -> SaslEvaluation:

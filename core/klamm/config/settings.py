@@ -220,6 +220,12 @@ class ListenerSettings:
         kafka="connection.failed.authentication.delay.ms",
         minimum=0,
     )
+    failure_log_lines_per_minute: int = setting(
+        10,
+        doc="Log lines a minute about failed connections of one address (of IPv6 the /64): failed handshakes and "
+        "authentications, refusals, malformed requests. At the end of the minute a line says how many more there were.",
+        minimum=1,
+    )
     connection_setup_timeout_ms: int = setting(
         30_000,
         doc="Longest time for handshake and authentication together; then the connection is closed. 0 is no limit.",

@@ -27,6 +27,12 @@ class RateLimitedLog:
         # Protects the counts of lines by key.
         self._lock = threading.Lock()
         self._seen: dict[Hashable, int] = {}
+        self._suppressed = 0
+
+    @property
+    def suppressed(self) -> int:
+        """How many lines were left out."""
+        return self._suppressed
 
     def log(self, key: Hashable, level: int, message: str, *arguments: object, error: Exception | None = None) -> None:
         """Write a line, with the traceback of `error`, unless the key has had its `burst` in this interval."""
@@ -37,6 +43,8 @@ class RateLimitedLog:
                 key = "others"
                 seen = self._seen.get(key, 0)
             self._seen[key] = seen + 1
+            if seen >= self._burst:
+                self._suppressed += 1
         if seen == 0:
             self._later(self._interval_ms, lambda: self._summarize(key, level, message, arguments))
         if seen < self._burst:

@@ -212,7 +212,9 @@ class Acceptor:
         if isinstance(refusal, Delay):
             self._close_later(held.socket, refusal.delay_ms)
         else:
-            log.info("listener=%s peer=%s: refused: %s %s", self.name, held.peer, refusal.reason, refusal.detail)
+            line = "listener=%s peer=%s: refused: %s %s"
+            detail = self.name, held.peer, refusal.reason, refusal.detail
+            self._runtime.failure_log.log(held.peer.host, logging.INFO, line, *detail)
             held.socket.close()
 
     def _close_later(self, sock: socket.socket, delay_ms: int) -> None:

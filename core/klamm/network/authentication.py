@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from klamm.api.authentication import AuthenticationStep
 from klamm.api.gates import Delay, Refuse
 from klamm.api.transport import HandshakeError
-from klamm.logs.escaping import escape_control_characters
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.network.admission import describe_refusal
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, describe
 from klamm.network.gate_calls import notify_authenticated, notify_authentication_failed
@@ -27,6 +27,7 @@ log = logging.getLogger("klamm.network")
 
 _SIZE: Final = Struct(">i")
 SESSION_EXPIRED: Final = "the session has expired and was not renewed"
+_REASON_CHARACTERS: Final = 1024
 _NOT_READY_IN_TIME: Final = "not ready within connection_setup_timeout_ms"
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
@@ -57,6 +58,7 @@ class ChannelAuthentication:
         self._make_authenticator = runtime.authenticator
         self._observers = runtime.observers
         self._failures = runtime.failures
+        self._failure_log = runtime.failure_log
         self._counts = runtime.counts
         self._max_request_bytes = runtime.limits.max_request_bytes
         self._request_limits = runtime.requests.limits
@@ -172,6 +174,9 @@ class ChannelAuthentication:
 
     # ---- failures
 
+    def _log(self, channel: KafkaChannel, level: int, message: str, *arguments: object) -> None:
+        self._failure_log.log(channel.connection.client_address.host, level, message, *arguments)
+
     def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
         """A handshake has failed: send the TLS alert, and close after the delay of failed authentications.
 
@@ -187,7 +192,8 @@ class ChannelAuthentication:
         if self._observers is not None:
             self._observers.refused(channel.accepted_from, refusal.reason, describe_refusal(refusal))
         if isinstance(refusal, Refuse):
-            log.info("%s: refused: %s %s", describe(channel), refusal.reason, refusal.detail)
+            line = "%s: refused: %s %s"
+            self._log(channel, logging.INFO, line, describe(channel), refusal.reason, refusal.detail)
             self._owner.close(channel, channel.close_reason)
         else:
             self._owner.close_later(channel, refusal.delay_ms * 1_000_000, [])
@@ -195,15 +201,15 @@ class ChannelAuthentication:
     def time_out(self, channel: KafkaChannel) -> None:
         """Handshake and authentication have taken too long."""
         self._failures.count("timed_out")
-        log.warning("%s: closing connection: %s", describe(channel), _NOT_READY_IN_TIME)
+        self._log(channel, logging.WARNING, "%s: closing connection: %s", describe(channel), _NOT_READY_IN_TIME)
         notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
         if self._observers is not None:
             self._observers.authentication_failed(channel.connection, _NOT_READY_IN_TIME, again=False)
         self._owner.close(channel, _NOT_READY_IN_TIME)
 
     def _fail(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
-        reason = escape_control_characters(reason)
-        log.warning("%s: authentication failed: %s", describe(channel), reason)
+        reason = clipped(escape_control_characters(reason), _REASON_CHARACTERS)
+        self._log(channel, logging.WARNING, "%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
         if self._observers is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.api.authentication import Authenticator
 from klamm.api.gates import ConnectionGate
 from klamm.api.transport import TransportLayer
-from klamm.logs.escaping import escape_control_characters
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.network.poller import READ, WRITE
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class KafkaChannel:
 def describe(channel: KafkaChannel) -> str:
     """The fields that a log line about a channel starts with."""
     connection = channel.connection
-    principal = escape_control_characters(str(connection.principal))
+    principal = clipped(escape_control_characters(str(connection.principal)))
     return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"
 
 

@@ -50,6 +50,7 @@ class ChannelLifecycle:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._counts = runtime.counts
+        self._failure_log = runtime.failure_log
         self._observers = runtime.observers
         self._selector = selector
         self._pipeline = pipeline
@@ -88,7 +89,8 @@ class ChannelLifecycle:
             self.close(channel, f"channel failed: {error!r}")
 
     def _close_for(self, channel: KafkaChannel, reason: str, last_bytes: bytes) -> None:
-        log.warning("%s: closing connection: %s", describe(channel), reason)
+        host = channel.connection.client_address.host
+        self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
         if last_bytes and channel.send is None:
             with contextlib.suppress(OSError):
                 channel.transport.write((last_bytes,))

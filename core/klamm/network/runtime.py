@@ -18,6 +18,7 @@ from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestRecorder
 from klamm.network.admission import GateOutcomes
 from klamm.network.memory_pool import MemoryPool
+from klamm.network.peer_failures import PeerFailureLog
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
@@ -63,6 +64,7 @@ class ListenerRuntime:
     pool: MemoryPool | None
     handshakers: Workers | None
     failures: ConnectionFailures
+    failure_log: PeerFailureLog
     outcomes: GateOutcomes
     counts: ConnectionCounts
     new_recorder: Callable[[], RequestRecorder | None]

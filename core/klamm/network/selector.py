@@ -53,6 +53,7 @@ class Selector(WatchedChannels):
         self._pool = runtime.pool
         self._use_send_file = runtime.limits.use_send_file and hasattr(os, "sendfile")
         self._failures = runtime.failures
+        self._failure_log = runtime.failure_log
         self._shuffle = shuffle
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self.closing: set[KafkaChannel] = set()
@@ -296,7 +297,8 @@ class Selector(WatchedChannels):
 
     def reject(self, channel: KafkaChannel, reason: str) -> None:
         """Give up a channel because of what its peer did, and log the reason."""
-        log.warning("%s: closing connection: %s", describe(channel), reason)
+        host = channel.connection.client_address.host
+        self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
         channel.close_reason = reason
         self.disconnected.append(channel)
 

@@ -14,7 +14,7 @@ from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold
 from klamm.api.observer import RequestOutcome
 from klamm.api.part_failures import WrongTypeError, name_of, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
-from klamm.logs.escaping import escape_control_characters
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.requests.api_versions import unsupported_version_response
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.pending import InvalidRequestError, PendingRequest
@@ -211,7 +211,9 @@ def _explained(route: Route, response: Any, error: Exception) -> Exception:
 
 def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
     on_response = request.route.on_response
-    for number in reversed(range(len(on_response) if passed is None else passed)):
+    # Of what is called before a handler, filters come first, and observers, which see no response, after them.
+    count = len(on_response)
+    for number in reversed(range(count if passed is None else min(passed, count))):
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
         step = on_response[number]
@@ -256,7 +258,7 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: %s",
             context.listener.name,
             context.connection.connection_id,
-            escape_control_characters(str(context.principal)),
+            clipped(escape_control_characters(str(context.principal))),
             route.name,
             context.api_version,
             context.correlation_id,

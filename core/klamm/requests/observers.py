@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from klamm.api.context import Address, ConnectionContext
+from klamm.api.context import Address, ConnectionContext, RequestContext
 from klamm.api.observer import RequestEvent, RequestObserver
 from klamm.api.part_failures import PartFailures
+from klamm.requests.routes import RequestStep, StartCalls
+from klamm.wire.errors import KafkaError
 
 log = logging.getLogger("klamm.observers")
 
@@ -59,3 +62,28 @@ class RequestObservers:
                 completed_many(events)
             except Exception as error:
                 self._failures.log(log, getattr(completed_many, "__self__", completed_many), "completed", error)
+
+    def start_calls(self, needed: Callable[[RequestObserver], AbstractContextManager[None]]) -> list[StartCalls]:
+        """The APIs and calls of the observers that are notified before a handler runs.
+
+        `needed(observer)` turns what the observer raises into an error of the start.
+        """
+        calls = []
+        for observer in self._observers:
+            with needed(observer):
+                api_keys = frozenset(observer.announced_api_keys)
+            if api_keys:
+                calls.append(StartCalls(api_keys, self._start_step(observer)))
+        return calls
+
+    def _start_step(self, observer: RequestObserver) -> RequestStep:
+        def start(message: Any, context: RequestContext) -> Any:
+            try:
+                observer.starting(message, context)
+            except KafkaError:
+                raise
+            except Exception as error:
+                self._failures.log(log, observer, "starting", error)
+            return message
+
+        return start

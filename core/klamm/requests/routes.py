@@ -45,14 +45,25 @@ class FilterCalls(NamedTuple):
     on_response: RequestStep
 
 
+class StartCalls(NamedTuple):
+    """The APIs of an open observer that is notified before a handler runs, and the call, which returns the message.
+
+    See `RequestObserver.starting`.
+    """
+
+    api_keys: Collection[int]
+    start: RequestStep
+
+
 class Route:
     """One API of a listener.
 
     `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. One that has more
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
     request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
-    `on_request` and `on_response` are the filters that want this API, in the order of their calls. `unchanged_while` is
-    `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
+    `on_request` and `on_response` are the filters that want this API, in the order of their calls; after them,
+    `on_request` notifies observers. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
+    answered from the response cache.
     """
 
     __slots__ = (
@@ -81,7 +92,12 @@ class Route:
     )
 
     def __init__(
-        self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls], limits: RequestLimits = _NO_LIMITS_SET
+        self,
+        handler: ApiHandler,
+        mode: str,
+        filters: Sequence[FilterCalls],
+        limits: RequestLimits = _NO_LIMITS_SET,
+        starts: Sequence[StartCalls] = (),
     ) -> None:
         self._handler = handler
         self.loaded = False
@@ -93,10 +109,12 @@ class Route:
         is_api_versions = handler.api_key == ApiKey.API_VERSIONS
         self.flexible_from = _NEVER_FLEXIBLE if is_api_versions else spec_of(handler.api_key).flexible_from
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
-        self.on_request: tuple[RequestStep, ...] = tuple(one.on_request for one in wanted)
+        notified = [one.start for one in starts if handler.api_key in one.api_keys]
+        self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)
         self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
-        self.unchanged_while = None if wanted else handler.unchanged_while
-        self.inline_max_bytes = _inline_max_bytes(handler, mode, any(one.blocking for one in wanted))
+        self.unchanged_while = None if self.on_request else handler.unchanged_while
+        blocked = bool(notified) or any(one.blocking for one in wanted)
+        self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
         self.inline_max_elements = (
@@ -144,10 +162,11 @@ class Routes:
         mode: str,
         filters: Sequence[FilterCalls] = (),
         limits: RequestLimits = _NO_LIMITS_SET,
+        starts: Sequence[StartCalls] = (),
     ) -> None:
         self._by_key: list[Route | None] = [None] * MAX_KEYS
         for handler in handlers:
-            self._by_key[handler.api_key] = Route(handler, mode, filters, limits)
+            self._by_key[handler.api_key] = Route(handler, mode, filters, limits, starts)
 
     def find(self, api_key: int) -> Route | None:
         """The route of an API; None if this listener does not serve it."""

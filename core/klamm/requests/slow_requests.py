@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from klamm.logs.escaping import escape_control_characters
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.logs.rate_limited import Later, RateLimitedLog
 from klamm.wire.api_keys import ApiKey, spec_of
 
@@ -47,8 +47,8 @@ class SlowLog:
             "send_ms=%.1f throttle_ms=%d",
             self._listener,
             context.connection.connection_id,
-            escape_control_characters(str(context.principal)),
-            escape_control_characters(str(context.client_id)),
+            clipped(escape_control_characters(str(context.principal))),
+            clipped(escape_control_characters(str(context.client_id))),
             context.api_name,
             context.api_version,
             context.correlation_id,

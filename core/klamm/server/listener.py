@@ -24,6 +24,7 @@ from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
+from klamm.network.peer_failures import failure_log_of
 from klamm.network.processor import Processor
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
@@ -172,13 +173,13 @@ class Listener:
             pool=pool,
             handshakers=self._start_handshakers(parts),
             failures=self._connection_failures(),
+            failure_log=failure_log_of(self.context, self.plan.settings.failure_log_lines_per_minute, scheduler),
             outcomes=GateOutcomes(),
             counts=self.counts,
             new_recorder=new_recorder,
         )
-        count = self.plan.settings.processors
-        self.processors = [Processor(index, runtime) for index in range(count)]
-        self._next_index = count
+        self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
+        self._next_index = len(self.processors)
         self._balancer = LoadBalancer(self.name, parts.assigner, clock)
         self._balancer.processors = self.processors
         with parts.needed(parts.assigner):
@@ -205,9 +206,10 @@ class Listener:
         observers = None
         if parts.observers:
             observers = RequestObservers(parts.observers, self.context.failures)
+        starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits),
+            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits, starts),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,

@@ -151,8 +151,7 @@ class SaslServerAuthenticator(Authenticator):
             return self._fail(f"{_NOT_A_CLIENT if first else 'a frame cannot be parsed'}: {error}")
 
     def resume(self) -> AuthenticationStep:
-        outcome, self._outcome = self._outcome, None
-        self._drop = None
+        outcome, self._outcome, self._drop = self._outcome, None, None
         assert outcome is not None
         try:
             return self._answer(self._evaluated(outcome))
@@ -363,12 +362,18 @@ class SaslServerAuthenticator(Authenticator):
             raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
 
     def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
+        self._connection.attempted_principal = _claimed_by(self._server)
         self._move(SaslState.FAILED)
         self._end_exchange()
         return AuthenticationStep(send, failed=reason)
 
     def _move(self, state: SaslState) -> None:
         self._state = moved(self._state, state)
+
+
+def _claimed_by(server: SaslServer | None) -> str:
+    """The principal that the client of a failed exchange claimed."""
+    return f"User:{server.claimed}" if server is not None and server.claimed else ""
 
 
 def _decoded(request: _Request, message_class: Any) -> Any:

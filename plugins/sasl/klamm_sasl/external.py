@@ -27,7 +27,9 @@ class ExternalServer(SaslServer):
     def evaluate(self, token: bytes) -> SaslSuccess:
         if self._principal == ANONYMOUS:
             raise SaslError("the transport proves no principal; EXTERNAL needs a client certificate")
+        self.claimed = self._principal.name
         if token and token != self._principal.name.encode():
+            self.claimed = token.decode(errors="replace")
             raise SaslAuthenticationError(
                 "Authentication failed: Client requested an authorization id that is different from its principal"
             )

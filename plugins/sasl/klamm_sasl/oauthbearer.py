@@ -119,20 +119,21 @@ class OAuthBearerServer(SaslServer):
             raise SaslError("an OAUTHBEARER client first message without a bearer token")
         authzid = (match["authzid"] or "").replace("=2C", ",").replace("=3D", "=")
         bearer = auth["token"]
+        self.claimed = authzid
         try:
             return self._proved(bearer, authzid)
         except UnknownKeyError as error:
             if self._mechanism.keys is None:
-                return self._refuse(error)
+                return self._refuse(error, bearer)
             return SaslTask(lambda: self._again(bearer, authzid), submit=self._mechanism.keys.submit)
         except TokenError as error:
-            return self._refuse(error)
+            return self._refuse(error, bearer)
 
     def _again(self, bearer: str, authzid: str) -> SaslChallenge | SaslSuccess:
         try:
             return self._proved(bearer, authzid)
         except TokenError as error:
-            return self._refuse(error)
+            return self._refuse(error, bearer)
 
     def _proved(self, bearer: str, authzid: str) -> SaslSuccess:
         token = self._mechanism.validator.validate(bearer)
@@ -144,7 +145,8 @@ class OAuthBearerServer(SaslServer):
         proof = self._mechanism.proof(token)
         return SaslSuccess(KafkaPrincipal(token.name), expires_ms=token.expires_ms, proof=proof)
 
-    def _refuse(self, error: TokenError) -> SaslChallenge:
+    def _refuse(self, error: TokenError, bearer: str) -> SaslChallenge:
+        self.claimed = self.claimed or self._mechanism.validator.unproved_name(bearer)
         answer = {"status": error.status}
         if error.scope is not None:
             answer["scope"] = error.scope

@@ -118,6 +118,7 @@ class PlainServer(SaslServer):
         if len(parts) != 3:
             raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authzid, user, password = parts
+        self.claimed = user
         if not user:
             raise SaslAuthenticationError("Authentication failed: username not specified")
         if not password:

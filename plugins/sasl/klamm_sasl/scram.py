@@ -161,7 +161,7 @@ class ScramServer(SaslServer):
         match = _CLIENT_FIRST.fullmatch(message)
         if match is None:
             raise SaslError("invalid SCRAM client first message")
-        user = match["name"].replace("=2C", ",").replace("=3D", "=")
+        user = self.claimed = match["name"].replace("=2C", ",").replace("=3D", "=")
         authzid = match["authzid"]
         if authzid is not None and authzid != match["name"]:
             raise SaslAuthenticationError(

@@ -63,6 +63,14 @@ class TokenValidator:
         claims, key = self._signed(token, header)
         return self._checked(claims, key.thumbprint())
 
+    def unproved_name(self, token: str) -> str:
+        """The name that a token claims, which nothing proves; empty if it claims none. For the record of a refusal."""
+        try:
+            name = _json_of(token.split(".")[1]).get(self._settings.sub_claim_name)
+        except (TokenError, IndexError, ValueError):
+            return ""
+        return name if isinstance(name, str) else ""
+
     def _unsecured(self, token: str) -> Mapping[str, Any]:
         if not self._settings.unsecured_development_tokens:
             raise TokenError("is not signed")

@@ -94,8 +94,11 @@ class Observing:
 
     def events(self):
         self.flush()
-        paths = sorted((*self.sink.spool.path.glob("*.jsonl"), *self.sink.spool.path.glob("*.open")))
-        return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+        events = []
+        for stream in (self.sink.requests, self.sink.security, self.sink.administration):
+            paths = sorted((*stream.spool.path.glob("*.jsonl"), *stream.spool.path.glob("*.open")))
+            events += [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+        return sorted(events, key=lambda event: event["time_us"])
 
     def requests(self):
         return [event for event in self.events() if event["kind"] == "request"]

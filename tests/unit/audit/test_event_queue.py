@@ -81,14 +81,17 @@ def test_what_may_not_wait_is_rather_dropped():
 
 
 def test_the_writer_wakes_for_the_first_entry():
-    queue = EventQueue(10, DROP)
-    assert not queue.wait(0)
+    filled = threading.Event()
+    queue = EventQueue(10, DROP, filled)
+    assert not filled.is_set()
     queue.put("a")
-    assert queue.wait(0)
+    assert filled.is_set()
+    filled.clear()
+    queue.put("b")
+    assert not filled.is_set()
     queue.take()
-    assert not queue.wait(0)
-    queue.wake()
-    assert queue.wait(0)
+    queue.put("c")
+    assert filled.is_set()
 
 
 def test_nothing_is_lost_or_doubled_between_threads():

@@ -8,8 +8,9 @@ import jsonschema
 import pytest
 
 from klamm import ANONYMOUS, Address
-from klamm.wire.messages import api_versions, create_topics, fetch, metadata
+from klamm.wire.messages import api_versions, fetch, metadata
 from klamm_spark.event import json_schema
+from klamm_spark.spool_layout import STREAMS, stream_mark
 from tests.unit.audit.observing import ALICE, Observing, ping, produced, refused
 
 
@@ -17,9 +18,9 @@ def test_a_request_becomes_one_event_with_all_that_is_known(audit):
     connection = audit.connection()
     audit.complete(produced(audit, connection, decisions=[("WRITE", "TOPIC", "orders", True)]))
     (event,) = audit.requests()
-    boot = audit.sink.spool.boot
+    boot = audit.sink.requests.spool.boot
     assert event == {
-        "schema_version": 1,
+        "schema_version": 2,
         "event_id": f"node-1/{boot}/0",
         "node": "node-1",
         "boot": boot,
@@ -86,23 +87,40 @@ def test_all_kinds_are_valid_by_the_schema_and_numbered_without_a_gap(audit):
     events = audit.events()
     validator = jsonschema.Draft202012Validator(json_schema())
     assert [error.message for event in events for error in validator.iter_errors(event)] == []
-    assert [event["seq"] for event in events] == list(range(len(events)))
-    assert [(event["kind"], event["action"], event["outcome"]) for event in events] == [
-        ("admin", "certificate_swapped", "ok"),
-        ("connection", "refused", "refused"),
-        ("authentication", "failure", "denied"),
-        ("authentication", "success", "ok"),
-        ("connection", "opened", "ok"),
-        ("authentication", "reauthentication", "ok"),
-        ("request", "completed", "ok"),
-        ("request", "completed", "denied"),
-        ("authentication", "expiry", "closed"),
-        ("connection", "closed", "closed"),
-    ]
-    assert events[1]["client_address"] == "10.0.0.1"
-    assert events[2]["error_name"] == "SASL_AUTHENTICATION_FAILED"
-    assert events[2]["reason"] == 'wrong "password"'
-    closed = events[-1]
+    by_boot = {
+        boot: [event["seq"] for event in events if event["boot"] == boot]
+        for boot in {event["boot"] for event in events}
+    }
+    assert {boot: list(range(len(numbers))) for boot, numbers in by_boot.items()} == by_boot
+    assert sorted(stream_mark(boot) for boot in by_boot) == ["", "a", "s"]
+    told = {
+        stream: [
+            (event["kind"], event["action"], event["outcome"]) for event in events if stream_mark(event["boot"]) == mark
+        ]
+        for stream, mark in STREAMS.items()
+    }
+    assert told == {
+        "requests": [
+            ("connection", "refused", "refused"),
+            ("connection", "opened", "ok"),
+            ("request", "completed", "ok"),
+            ("connection", "closed", "closed"),
+        ],
+        "security": [
+            ("authentication", "failure", "denied"),
+            ("authentication", "success", "ok"),
+            ("authentication", "reauthentication", "ok"),
+            ("request", "completed", "denied"),
+            ("authentication", "expiry", "closed"),
+        ],
+        "administration": [("admin", "certificate_swapped", "ok")],
+    }
+    refused = next(event for event in events if event["action"] == "refused")
+    failed = next(event for event in events if event["action"] == "failure")
+    assert refused["client_address"] == "10.0.0.1"
+    assert failed["error_name"] == "SASL_AUTHENTICATION_FAILED"
+    assert failed["reason"] == 'wrong "password"'
+    closed = next(event for event in events if event["action"] == "closed")
     assert (closed["reason"], closed["duration_ms"]) == ("closed by peer", 250.0)
     assert (closed["request_bytes"], closed["response_bytes"]) == (1000, 500)
 
@@ -205,10 +223,10 @@ def test_large_requests_are_not_held_while_they_wait(make, above):
 def test_many_resources_are_cut_and_those_with_errors_stay(make):
     audit = make(max_resources=2)
     names = ["a", "b", "c", "d"]
-    message = create_topics.CreateTopicsRequest([create_topics.CreatableTopic(name) for name in names])
-    results = [create_topics.CreatableTopicResult(name, error_code=29 if name == "d" else 0) for name in names]
-    answer = create_topics.CreateTopicsResponse(topics=results)
-    audit.complete(audit.request(audit.connection(), message, answer))
+    message = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names])
+    results = [metadata.MetadataResponseTopic(3 if name == "d" else 0, name) for name in names]
+    answer = metadata.MetadataResponse(topics=results)
+    audit.complete(audit.request(audit.connection(), message, answer, version=12))
     (event,) = audit.requests()
     assert ([one["name"] for one in event["resources"]], event["resource_count"]) == (["d", "a"], 4)
 
@@ -238,7 +256,12 @@ def test_listeners_share_a_spool_and_must_agree_on_it(tmp_path):
 def test_metrics_say_how_it_goes(audit):
     audit.complete(ping(audit, audit.connection(ALICE)))
     audit.flush()
-    values = {family.name: family.samples[0].value for family in audit.services.metrics.collect()}
+    values = {
+        family.name: sample.value
+        for family in audit.services.metrics.collect()
+        for sample in family.samples
+        if sample.labels.get("stream", "requests") == "requests"
+    }
     prefix = "klamm:type=Audit,name="
     assert values[prefix + "EventsWritten"] == 1
     assert values[prefix + "QueueSize"] == 0

@@ -101,7 +101,7 @@ def test_beyond_so_many_client_ids_what_is_off_stays_so(make):
     audit = make(aggregate_above_per_second=0, level="off", queue_capacity=10_000)
     connection = audit.connection()
     audit.complete(*(ping(audit, connection, client_id=str(number)) for number in range(MAX_WINDOWS + 5)))
-    assert audit.sink.queue.size == 0
+    assert audit.sink.requests.queue.size == 0
 
 
 @pytest.mark.parametrize("above", [0, 2])

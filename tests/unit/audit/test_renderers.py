@@ -62,7 +62,7 @@ def test_cloudevents_are_read_by_its_sdk():
 def test_kip673_has_the_keys_of_kafkas_request_log_and_knows_requests_alone():
     rendered = [kip673(vector["event"]) for vector in VECTORS]
     requests = [one for one in rendered if one is not None]
-    assert len(requests) == sum(vector["event"]["kind"] == "request" for vector in VECTORS)
+    assert len(requests) == sum(vector["event"]["action"] == "completed" for vector in VECTORS)
     for one in requests:
         assert set(one) == {
             "isForwarded",

@@ -71,7 +71,7 @@ class Writer:
     def __init__(self, folder, files=None, **settings):
         self.clock = ManualClock()
         self.files = files or BadDisk()
-        self.settings = AuditSettings(spool=folder.parent, **settings)
+        self.settings = AuditSettings(spool=folder.parent, **{"delete_unshipped": True, **settings})
         self.folder = folder
         self.seq = 0
         self.spool = None

@@ -171,12 +171,14 @@ def test_what_is_no_single_batch(harness: BrokerHarness, batch: bytes | None) ->
     assert harness.fetch("t").high_watermark == 0
 
 
-def test_old_message_format(harness: BrokerHarness) -> None:
+@pytest.mark.parametrize("low_byte", [0, 4, 0x10])
+def test_old_message_format(harness: BrokerHarness, low_byte: int) -> None:
+    """Where batches have their attributes, older messages have any byte."""
     harness.create_topic("t")
     batch = bytearray(records(b"x"))
-    batch[16] = 1
-    response = harness.call(request(-1, ("t", 0, bytes(batch))), 9)
-    assert response.responses[0].partition_responses[0].error_code != 0
+    batch[16], batch[22] = 1, low_byte
+    answer = harness.call(request(-1, ("t", 0, bytes(batch))), 3).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("acks", [-1, 1])

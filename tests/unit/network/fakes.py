@@ -9,6 +9,7 @@ from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.network.admission import GateOutcomes
+from klamm.network.peer_failures import PeerFailureLog
 from klamm.network.poller import HANG_UP
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.network.selector import Selector
@@ -130,6 +131,7 @@ def runtime(**overrides):
         "pool": None,
         "handshakers": None,
         "failures": ConnectionFailures(context.name),
+        "failure_log": PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, 10),
         "outcomes": GateOutcomes(),
         "counts": ConnectionCounts(),
         "new_recorder": lambda: None,

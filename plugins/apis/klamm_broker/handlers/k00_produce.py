@@ -39,7 +39,7 @@ from klamm.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK, NotOneBatchError
+from klamm.wire.records import CODEC_MASK, MAGIC, NotOneBatchError
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.handlers.produce_transactions import (
     ATTRIBUTES_LOW_BYTE,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klamm.broker.produce")
 
 _FIRST_VERSION_WITH_ZSTD = 7
+_MAGIC_POSITION = 16
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _INLINE_MAX_BYTES = 64 * 1024
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -300,6 +301,9 @@ def _check_batch(records: Any, version: int, transactional_id: str | None) -> No
     """Refuse what no log takes, before it counts as an append; for batches with attributes. Raises KafkaError."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
+    if records[_MAGIC_POSITION] != MAGIC:
+        # Older messages have no attributes there. The log refuses them.
+        return
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

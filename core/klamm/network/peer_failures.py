@@ -1,0 +1,44 @@
+"""`PeerFailureLog`: log lines that any peer can cause, so many a minute for each address."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from klamm.api.context import ListenerContext
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.runtime.scheduler import Scheduler
+from klamm.shared.addresses import source_of
+
+SUPPRESSED_NAME: Final = "klamm:type=Listener,name=SuppressedFailureLines"
+SUPPRESSED_DOC: Final = "Log lines about failed connections that were left out, as their address had enough."
+
+
+class PeerFailureLog:
+    """Of one listener, from any thread. At the end of the minute a line says how many more there were.
+
+    An IPv6 address counts as its /64. From the thousandth address of a minute on, all further ones share their lines.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, later: Callable[[float, Callable[[], object]], object], lines_per_minute: int
+    ) -> None:
+        self._lines = RateLimitedLog(logger, later, burst=lines_per_minute)
+
+    @property
+    def suppressed(self) -> int:
+        """Lines that were left out."""
+        return self._lines.suppressed
+
+    def log(self, host: str, level: int, message: str, *arguments: object) -> None:
+        """A line about a connection from `host`."""
+        self._lines.log(source_of(host), level, message, *arguments)
+
+
+def failure_log_of(listener: ListenerContext, lines_per_minute: int, scheduler: Scheduler) -> PeerFailureLog:
+    """The log of a listener, and the metric of what it leaves out."""
+    made = PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, lines_per_minute)
+    labels = {"listener": listener.name}
+    listener.services.metrics.register(SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),))
+    return made

@@ -1,0 +1,40 @@
+"""Marks segments that are in the lake, so that the server's retention may delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from klamm_spark.filesystems import AnyPath
+from klamm_spark.lake import Lake, shipped_files
+from klamm_spark.spool_layout import SHIPPED_SUFFIX, parse_name
+
+
+class ShippedMarks:
+    """Of a spool in a folder. Whoever copies segments to a URI marks them in the server's own folder."""
+
+    def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
+        self._spool = spool.resolve() if isinstance(spool, Path) else None
+        self._lake = lake
+        self._say = say
+        self._marked: set[AnyPath] = set()
+        self._failed = False
+
+    def update(self) -> None:
+        """Mark what has been committed since the last call. What cannot be marked is reported once."""
+        if self._spool is None:
+            return
+        for path in shipped_files(self._lake.ship_checkpoint) - self._marked:
+            self._marked.add(path)
+            try:
+                self._mark(path)
+            except OSError as error:
+                if not self._failed:
+                    self._failed = True
+                    self._say(f"{error}: retention cannot know that this and other segments were shipped")
+
+    def _mark(self, path: AnyPath) -> None:
+        name = parse_name(path.name)
+        if name is None or not isinstance(path, Path) or self._spool not in path.parents or not path.exists():
+            return
+        path.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)

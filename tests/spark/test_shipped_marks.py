@@ -1,0 +1,24 @@
+"""What is in the lake is marked in the spool, so that retention may delete it; nothing else is."""
+
+import pytest
+
+from klamm_spark.spool_layout import sealed_segments
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import settings_of
+
+
+def marks(folder):
+    return sorted(path.stem for path in folder.glob("*.shipped"))
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_segments_that_are_in_the_lake_are_marked(ship, tmp_path, sink):
+    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake", sink=sink, aggregates=False)
+    write_sample_spool(spool, list(sample_events(60)), events_per_segment=20)
+    (folder,) = spool.iterdir()
+    ship(spool, settings)
+    assert marks(folder) == [path.name.partition(".")[0] for path in sealed_segments(folder)]
+    # What comes later, and is not shipped yet, is not.
+    (late,) = write_sample_spool(tmp_path / "other", list(sample_events(5)), events_per_segment=20)
+    (folder / f"{'f' * 20}-{0:020d}.jsonl").write_bytes(late.read_bytes())
+    assert len(marks(folder)) == 3

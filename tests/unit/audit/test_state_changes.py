@@ -1,0 +1,221 @@
+"""What the events of state changes hold: by API, and whatever the settings."""
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from klamm import ErrorCode, RequestOutcome
+from klamm.wire.api_keys import ApiKey, spec_of
+from klamm.wire.messages import alter_configs, create_topics, heartbeat, metadata, offset_commit
+from klamm_spark.encoder import MAX_EVENT_BYTES
+from klamm_spark.event import json_schema
+from klamm_spark.resources import TopicNames
+from klamm_spark.spool_layout import stream_mark
+from klamm_spark.state_changes import STATE_CHANGES, described
+from tests.unit.audit.changes import CASES, SECRET
+from tests.unit.audit.observing import ping
+
+K = ApiKey
+
+
+def attributes(resource):
+    return {(name, operation): value for name, value, operation in resource.attributes or ()}
+
+
+def seen(resources):
+    return [(one.type, one.name, attributes(one)) for one in resources]
+
+
+BETWEEN_SERVERS = {
+    key for key, change in STATE_CHANGES.items() if change.types in (("BROKER",), ("VOTER",), ("CLUSTER",))
+}
+SHARE_STATE = {K.INITIALIZE_SHARE_GROUP_STATE, K.WRITE_SHARE_GROUP_STATE, K.DELETE_SHARE_GROUP_STATE}
+
+
+def test_every_change_that_a_client_can_ask_for_is_tried():
+    assert CASES.keys() == STATE_CHANGES.keys() - BETWEEN_SERVERS - SHARE_STATE
+
+
+@pytest.mark.parametrize("api_key", CASES, ids=lambda key: key.name)
+def test_an_event_has_what_was_changed(audit, api_key):
+    request, response, expected = CASES[api_key]
+    assert seen(described(api_key, request, response, TopicNames())) == expected
+    version = spec_of(api_key).max_version
+    audit.complete(audit.request(audit.connection(), request, response, version=version))
+    (event,) = audit.requests()
+    written = [
+        (
+            one["type"],
+            one["name"],
+            {(each["name"], each.get("operation")): each.get("value") for each in one.get("attributes", ())},
+        )
+        for one in event["resources"]
+    ]
+    assert written == expected
+    assert stream_mark(event["boot"]) == "a"
+    assert SECRET.decode() not in json.dumps(event)
+
+
+def general(name):
+    """An attribute's name as the table has it."""
+    if re.fullmatch(r"(offset|replicas)\.\d+", name):
+        return re.sub(r"\d+", "N", name)
+    return re.sub(r"^(config|quota)\..*", r"\1.KEY", name)
+
+
+@pytest.mark.parametrize("api_key", CASES, ids=lambda key: key.name)
+def test_the_table_says_just_that(api_key):
+    request, response, _ = CASES[api_key]
+    resources = described(api_key, request, response, TopicNames())
+    names = {general(name) for one in resources for name, _, _ in one.attributes or ()}
+    assert names == set(STATE_CHANGES[api_key].attributes)
+    assert {one.type for one in resources} <= set(STATE_CHANGES[api_key].types)
+
+
+@pytest.mark.parametrize("api_key", CASES, ids=lambda key: key.name)
+def test_an_intent_needs_no_answer(api_key):
+    request, _, _ = CASES[api_key]
+    assert described(api_key, request, None, TopicNames())
+
+
+# ---- whatever the settings
+
+
+def creation(audit, connection, names=("t",), code=0, **options):
+    request = create_topics.CreateTopicsRequest([create_topics.CreatableTopic(name, 1, 1) for name in names])
+    results = [create_topics.CreatableTopicResult(name, error_code=code) for name in names]
+    return audit.request(connection, request, create_topics.CreateTopicsResponse(topics=results), version=5, **options)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"exclude_client_ids": ("client",)},
+        {"exclude_principals": ("User:alice",)},
+        {"exclude_networks": ("10.0.0.0/8",)},
+        {"exclude_apis": ("CreateTopics",)},
+        {"apis": {"CreateTopics": "off"}},
+        {"principals": {"User:alice": "off"}},
+        {"level": "off"},
+        {"level": "metadata"},
+        {"max_resources": 1},
+        {"aggregate_above_per_second": 0},
+    ],
+    ids=str,
+)
+def test_no_setting_hides_a_change(make, settings):
+    audit = make(**settings)
+    connection = audit.connection()
+    audit.complete(*(creation(audit, connection, ("a", "b", f"c-{number}")) for number in range(30)))
+    audit.clock.advance_ms(2000)
+    events = [event for event in audit.requests() if event["api_name"] == "CreateTopics"]
+    assert len(events) == 30
+    assert all("repeat_count" not in event for event in events)
+    assert [one["name"] for one in events[7]["resources"]] == ["a", "b", "c-7"]
+
+
+def test_a_commit_for_another_group_is_not_added_to_others(audit):
+    connection = audit.connection()
+    names = [*["own"] * 40, "other's", *["own"] * 40]
+    requests = [offset_commit.OffsetCommitRequest(name) for name in names]
+    answer = offset_commit.OffsetCommitResponse()
+    audit.complete(*(audit.request(connection, request, answer, version=8) for request in requests))
+    audit.clock.advance_ms(2000)
+    assert [event["resources"][0]["name"] for event in audit.requests()] == names
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_many_names_are_split_over_events_and_none_is_cut(audit, denied):
+    names = [f"topic-{number}-{'x' * 200}" for number in range(1000)]
+    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if denied else 0
+    audit.complete(creation(audit, audit.connection(), names, code))
+    events = audit.requests()
+    assert [event["part"] for event in events] == list(range(1, len(events) + 1))
+    assert {event["parts"] for event in events} == {len(events)}
+    assert [event.get("repeat_count", 1) for event in events] == [1, *[0] * (len(events) - 1)]
+    assert ["request_bytes" in event for event in events] == [True, *[False] * (len(events) - 1)]
+    assert [
+        e.message for event in events for e in jsonschema.Draft202012Validator(json_schema()).iter_errors(event)
+    ] == []
+    assert len(events) > 3
+    assert [one["name"] for event in events for one in event["resources"]] == names
+    assert {event["outcome"] for event in events} == {"denied" if denied else "ok"}
+    streams = (audit.sink.security if denied else audit.sink.administration).spool.path
+    assert max(map(len, next(streams.glob("*.open")).read_bytes().splitlines())) <= MAX_EVENT_BYTES
+
+
+def test_one_resource_with_many_attributes_is_split_too(audit):
+    configs = [alter_configs.AlterableConfig(f"key-{number}", "v" * 250) for number in range(1000)]
+    request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(2, "t", configs)])
+    audit.complete(audit.request(audit.connection(), request, alter_configs.AlterConfigsResponse(), version=2))
+    events = audit.requests()
+    kept = [each["name"] for event in events for one in event["resources"] for each in one["attributes"]]
+    assert kept == [f"config.{config.name}" for config in configs]
+    path = next(audit.sink.administration.spool.path.glob("*.open"))
+    assert max(map(len, path.read_bytes().splitlines())) <= MAX_EVENT_BYTES
+
+
+def test_a_denied_read_has_all_names_too(audit):
+    names = [f"t-{number}" for number in range(100)]
+    request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names])
+    answer = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(29, name) for name in names])
+    audit.complete(audit.request(audit.connection(), request, answer, version=12))
+    (event,) = audit.requests()
+    assert [one["name"] for one in event["resources"]] == names
+    assert stream_mark(event["boot"]) == "s"
+
+
+def test_what_cannot_be_described_is_recorded_without_resources(audit, caplog):
+    """Of a plugin whose messages are its own."""
+    request = heartbeat.HeartbeatRequest("g")
+    event = audit.request(audit.connection(), request, heartbeat.HeartbeatResponse())
+    event.context.api_key = int(K.CREATE_TOPICS)
+    audit.complete(event)
+    (event,) = audit.requests()
+    assert (event["api_name"], "resources" in event) == ("CreateTopics", False)
+    assert "cannot be described" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "stream"),
+    [
+        ({}, "a"),
+        ({"outcome": RequestOutcome.LOST_DURING}, "a"),
+        ({"outcome": RequestOutcome.LOST_AFTER}, "a"),
+        ({"code": 36}, "a"),
+        ({"outcome": RequestOutcome.REFUSED}, "s"),
+        ({"outcome": RequestOutcome.LOST_BEFORE}, "s"),
+        ({"outcome": RequestOutcome.FAILED}, "s"),
+        ({"code": 29}, "s"),
+        ({"code": 29, "decisions": [("CREATE", "TOPIC", "t", False)]}, "s"),
+        # Something was executed.
+        ({"code": 29, "decisions": [("CREATE", "TOPIC", "t", False), ("CREATE", "TOPIC", "u", True)]}, "a"),
+    ],
+    ids=str,
+)
+def test_what_was_executed_is_kept_apart_from_what_was_not(audit, options, stream):
+    audit.complete(creation(audit, audit.connection(), **options))
+    (event,) = audit.requests()
+    assert stream_mark(event["boot"]) == stream
+
+
+def test_strings_of_clients_are_cut_and_stay_distinct(audit):
+    connection = audit.connection()
+    connection.client_software_name = "s" * 1000
+    connection.attempted_principal = "User:" + "u" * 10_000
+    audit.observer.authentication_failed(connection, "r" * 100_000, False)
+    for last in "ab":
+        audit.complete(creation(audit, connection, ["n" * 1000 + last], client_id="i" * 1000 + last))
+    audit.complete(ping(audit, connection, client_id="\x01" * 1000))
+    events = audit.events()
+    (failure,) = (event for event in events if event["kind"] == "authentication")
+    texts = [value for event in events for value in event.values() if isinstance(value, str)]
+    texts += [one["name"] for event in events for one in event.get("resources", ())]
+    assert max(len(text) for text in texts if not text.startswith("r")) <= 256
+    assert len(failure["reason"]) < 1100
+    assert failure["attempted_principal"].startswith("User:uuu")
+    first, second = (event for event in events if event.get("api_name") == "CreateTopics")
+    assert first["client_id"] != second["client_id"]
+    assert first["resources"][0]["name"] != second["resources"][0]["name"]
