@@ -11,7 +11,7 @@ from klamm_spark.spool_layout import SHIPPED_SUFFIX, parse_name
 
 
 class ShippedMarks:
-    """The marks of shipped segments in a spool's folder. A copy to a URI is marked in the server's folder too."""
+    """Marks shipped segments of a spool in a local folder. For a URI, the job that copies the segments marks them."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
         self._spool = spool.resolve() if isinstance(spool, Path) else None
