@@ -184,6 +184,17 @@ def test_administrative_events_are_reported(serve):
     assert any(detail.startswith("transport plaintext of klamm") for detail in loaded)
 
 
+def test_a_topic_that_metadata_creates_is_recorded(serve):
+    server, spool = serve('level = "off"')
+    with RawClient(server.address("front")) as client:
+        for name in ("t", "t", "there"):
+            client.call(metadata(name, create=True), 12)
+        wait_until(lambda: not client.call(metadata("there"), 12).topics[0].error_code)
+    server.stop()
+    made = [event["detail"] for event in events_of(spool) if event["action"] == "topic_auto_created"]
+    assert [detail.partition(":")[0] for detail in made] == ["t, for User", "there, for User"]
+
+
 def test_refused_connections_are_reported_with_the_reason(serve):
     server, spool = serve(
         front='gates = ["connection_quota"]\n[listeners.front.connection_quota]\nmax_connections_per_ip = 1'

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from klamm import KafkaError
+from klamm import KafkaError, clipped
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, NewTopic, TopicRegistry
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class AutoTopicCreation:
             except KafkaError:
                 break
             topics[name] = topic
+            # Metadata is no administrative request: this is the record of the change, made before it.
+            detail = f"{name}, for {clipped(str(context.principal))} at {context.client_address}"
+            listener = context.listener
+            listener.services.emit_admin_event("topic_auto_created", detail, listener=listener.name)
         self.create(topics)
 
     def not_under_way(self, names: Iterable[str]) -> list[str]:
