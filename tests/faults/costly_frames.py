@@ -8,7 +8,7 @@ that exists. Besides these: unknown tagged fields, and strings as long as they m
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -54,7 +54,7 @@ _EXISTING: dict[str, Any] = {
     "mechanism": 1,
     "iterations": 4096,
 }
-_LONG = "ÿ" * 16_000
+_LONG = "ÿ" * 5_000
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,14 @@ class _Writer:
             count = 0
         element = element_of(field)
         head = varint(count + 1) if self.flexible else struct.pack(">i", count)
-        parts = []
-        for _ in range(count):
+
+        def one() -> bytes:
             self.number += path == self.path
-            parts.append(
-                self.field(element, path, here) if element.struct is None else self.struct(element.struct, path)
-            )
-        return head + b"".join(parts)
+            return self.field(element, path, here) if element.struct is None else self.struct(element.struct, path)
+
+        if count > 1 and self.values != "different":
+            return head + one() * count
+        return head + b"".join([one() for _ in range(count)])
 
     def number_of(self, field: Field) -> Any:
         if field.type == "uuid":
@@ -183,7 +184,13 @@ def growable(item: Struct, version: int, *, flexible: bool, path: str = "") -> I
             yield from growable(field.struct, version, flexible=flexible, path=own)
 
 
-def costly_frames(api: str, version: int, max_bytes: int, max_elements: int) -> Iterator[CostlyFrame]:
+VALUES = ("alike", "different", "existing", "long")
+"""What elements are: empty, all different, the name of something that exists, long strings."""
+
+
+def costly_frames(
+    api: str, version: int, max_bytes: int, max_elements: int, values: Sequence[str] = VALUES
+) -> Iterator[CostlyFrame]:
     """The costliest frames of one API and version within these limits."""
     schema = schemas()[api]
     flexible = bool(schema.flexible & Versions(version, version))
@@ -211,7 +218,9 @@ def costly_frames(api: str, version: int, max_bytes: int, max_elements: int) -> 
             continue
         # Those that hold it are elements too.
         most = max_elements - path.count(".") + 1
-        for values in ("alike", "different", "existing", "long"):
-            yield frame(f"{values} elements of {path[1:]}", path, most, values)
+        for value in values:
+            made = frame(f"{value} elements of {path[1:]}", path, most, value)
+            if len(made.frame) <= max_bytes:
+                yield made
     if flexible:
         yield frame("tagged fields", "tags", max_elements, "alike")

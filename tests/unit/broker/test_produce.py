@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
+from klamm.api.pending import NotInlineError
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.records import TRANSACTIONAL, batch_checksum
 from klamm_broker.log import PartitionLog
-from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
+from tests.unit.broker.broker_harness import BrokerHarness, Reply, fetch_request, records
 from tests.waiting import wait_until
 
 
@@ -329,3 +330,56 @@ def test_record_validation_can_be_left_to_producers(tmp_path: Path) -> None:
     struct.pack_into(">I", batch, 17, batch_checksum(batch))
     assert harness.call(request(-1, ("t", 0, bytes(batch))), 9).responses[0].partition_responses[0].error_code == 0
     harness.broker.close()
+
+
+def on_processor(harness: BrokerHarness, message: produce.ProduceRequest, version: int = 9) -> Any:
+    """What the handler returns on a processor's thread."""
+    handler = harness._handlers[message.API_KEY]
+    decoded = produce.ProduceRequest.decode(version, bytearray(message.encode(version)))
+    reply = Reply(produce, decoded, version)
+    reply.inline = True
+    return handler.handle(decoded, harness.context(reply, message.API_KEY, version))
+
+
+@pytest.mark.parametrize(
+    ("configs", "batch"),
+    [
+        ({}, records(bytes(1_000_000), codec=Codec.ZSTD)),
+        ({"cleanup_policy": "compact"}, records(*[b"x" * 20] * 100)),
+        ({"cleanup_policy": "compact"}, records(b"x", codec=Codec.GZIP)),
+        ({"compression_type": "zstd"}, records(b"x")),
+        ({"message_timestamp_before_max_ms": "1000"}, records(*[b"x" * 20] * 100)),
+    ],
+)
+def test_what_takes_long_to_check_leaves_the_network_thread(
+    harness: BrokerHarness, configs: dict[str, str], batch: bytes
+) -> None:
+    harness.create_topic("t", **configs)
+    (topic,) = [one for one in harness.broker.topics.all() if one.name == "t"]
+    with pytest.raises(NotInlineError):
+        on_processor(harness, request(-1, ("t", 0, batch)))
+    assert topic.traffic.produce_requests == 0, "it is counted when it is run"
+    assert topic.partitions[0].log.end_offset == 0
+
+
+def test_bombs_in_many_partitions_together_leave_it_too(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 10)
+    bomb = records(bytes(100_000), codec=Codec.ZSTD)
+    on_processor(harness, request(-1, ("t", 0, bomb)))
+    with pytest.raises(NotInlineError):
+        on_processor(harness, request(-1, *(("t", number, bomb) for number in range(10))))
+
+
+def test_a_small_batch_stays_where_it_was_read(harness: BrokerHarness) -> None:
+    harness.create_topic("t", message_timestamp_before_max_ms="100000000000000")
+    response = on_processor(harness, request(-1, ("t", 0, records(b"x"))))
+    assert response.responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_batch_has_no_more_records_than_the_broker_takes(harness: BrokerHarness) -> None:
+    harness.reopen(record_max_count=10)
+    harness.create_topic("t")
+    for count, code in ((10, ErrorCode.NONE), (11, ErrorCode.MESSAGE_TOO_LARGE)):
+        for codec in (Codec.NONE, Codec.GZIP):
+            response = harness.call(request(-1, ("t", 0, records(*[b"x"] * count, codec=codec))), 9)
+            assert response.responses[0].partition_responses[0].error_code == code

@@ -6,6 +6,7 @@ of them, means all. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 - Another broker, an empty name of a group or of a client metrics subscription, another resource type: INVALID_REQUEST.
+- An answer above `response_max_bytes`: INVALID_REQUEST.
 
 Deviations: a broker and a group have the configs that klamm has, a part of Kafka's. Client metrics have no configs
 here.
@@ -15,6 +16,7 @@ Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, handles
@@ -48,17 +50,43 @@ def configs_of_resources(
 ) -> DescribeConfigsResponse:
     """Describe configs, per resource."""
     results = []
+    # Topics with equal overrides, and resources that are named twice, have equal configs.
+    known: dict[Hashable, tuple[list[DescribeConfigsResourceResult], int]] = {}
+    answer_bytes = 0
     for resource in request.resources:
         result = DescribeConfigsResult(
             error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
             _require(context, resource)
-            result.configs = [_result(entry, request) for entry in _entries(broker, resource)]
+            key = _key(broker, resource)
+            if key not in known:
+                configs = [_result(entry, request) for entry in _entries(broker, resource)]
+                known[key] = configs, sum(map(_text_bytes, configs))
+            result.configs, size_bytes = known[key]
+            answer_bytes += size_bytes
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message or ""
         results.append(result)
+        context.check_answer_bytes(answer_bytes)
     return DescribeConfigsResponse(results=results)
+
+
+def _key(broker: BrokerServices, resource: DescribeConfigsResource) -> Hashable:
+    """What the configs of a resource depend on."""
+    keys = tuple(resource.configuration_keys or ())
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = broker.topics.get(resource.resource_name)
+        if topic is not None:
+            return resource.resource_type, frozenset(topic.overrides.items()), keys
+    return resource.resource_type, resource.resource_name, keys
+
+
+def _text_bytes(config: DescribeConfigsResourceResult) -> int:
+    """About what it takes in an answer, and not more."""
+    texts = (config.name, config.value, config.documentation)
+    synonyms = sum(len(synonym.name) + len(synonym.value or "") for synonym in config.synonyms)
+    return synonyms + sum(len(text) for text in texts if text is not None)
 
 
 def _require(context: RequestContext, resource: DescribeConfigsResource) -> None:

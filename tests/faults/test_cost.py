@@ -1,0 +1,105 @@
+"""No frame within the limits holds a network thread for long, or takes more memory than its budget."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from klamm import AuthenticationStep
+from klamm.testing import EmbeddedServer
+from klamm.wire.api_keys import ApiKey, spec_of
+from tests.faults.cost_meter import MEMORY_BUDGET_BYTES, NETWORK_BUDGET_MS, CostMeter, frames_of, metadata_of_all
+from tests.faults.costly_frames import costly_frames
+from tests.unit.sasl.playbook import Playbook
+
+INLINE = {"max_bytes": 64 * 1024, "max_elements": 1495}
+"""The most that a network thread takes up itself."""
+ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
+OPEN: tuple[str, ...] = ("listeners.default.gates=[]",)
+GUARDED = (*OPEN, 'listeners.default.authorizer="acl"')
+
+
+@pytest.fixture(params=[OPEN, GUARDED], ids=["open", "guarded"])
+def meter(request: pytest.FixtureRequest) -> Iterator[CostMeter]:
+    with EmbeddedServer(list(request.param)) as server:
+        made = CostMeter(server, topics=40)
+        # What the collector finds in the rest of the tests is not the cost of a frame.
+        gc.collect()
+        gc.freeze()
+        yield made
+        gc.unfreeze()
+
+
+def too_slow(meter: CostMeter, limits: dict[str, int], *, every_version: bool) -> list[str]:
+    found = []
+    for made in frames_of(meter.served, **limits, every_version=every_version):
+        if meter.run(made.frame).inline_ms > NETWORK_BUDGET_MS:
+            # Again: the collector may have run in it.
+            cost = meter.run(made.frame)
+            if cost.inline_ms > NETWORK_BUDGET_MS:
+                found.append(f"{made.api} v{made.version}, {made.kind}: {cost.inline_ms:.0f} ms")
+    return found
+
+
+def test_no_small_frame_holds_the_network_thread(meter: CostMeter) -> None:
+    assert too_slow(meter, INLINE, every_version=False) == []
+
+
+def test_no_large_frame_holds_the_network_thread(meter: CostMeter) -> None:
+    slow = []
+    for api_key, versions in meter.served:
+        frames = costly_frames(spec_of(api_key).name, versions[-1], **ALLOWED, values=("alike",))
+        slow.extend(made.kind for made in frames if meter.inline_ms(made.frame) > NETWORK_BUDGET_MS)
+    assert slow == []
+
+
+def test_what_all_topics_take(meter: CostMeter) -> None:
+    assert meter.run(metadata_of_all()).inline_ms < NETWORK_BUDGET_MS
+
+
+@pytest.mark.slow
+def test_no_frame_of_any_version_holds_the_network_thread(meter: CostMeter) -> None:
+    assert too_slow(meter, INLINE, every_version=True) == []
+    assert too_slow(meter, ALLOWED, every_version=False) == []
+
+
+@pytest.mark.slow
+def test_no_frame_takes_more_memory_than_its_budget(meter: CostMeter) -> None:
+    beyond = []
+    for made in frames_of(meter.served, **ALLOWED, every_version=False, values=("different", "existing")):
+        peak_bytes = meter.peak_bytes(made.frame)
+        if peak_bytes > MEMORY_BUDGET_BYTES:
+            beyond.append(f"{made.api} v{made.version}, {made.kind}: {peak_bytes >> 20} MiB")
+    assert beyond == []
+
+
+@pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda api_key: api_key.name)
+def test_before_authentication_only_a_token_may_be_large(api_key: ApiKey) -> None:
+    """In each state: a small frame is answered in its shape or closes the connection, a large one closes it."""
+    versions = spec_of(api_key)
+    for version in {versions.min_version, versions.max_version}:
+        frames = chain(
+            costly_frames(versions.name, version, 8_192, 8_000, values=("alike", "different")),
+            costly_frames(versions.name, version, 20_000, 20_000, values=("alike", "long")),
+        )
+        for made in frames:
+            for handshaken in (False, True):
+                book = Playbook()
+                if handshaken:
+                    book.handshake("SCRIPTED", 1)
+                step, milliseconds = timed(book, made.frame)
+                assert milliseconds < NETWORK_BUDGET_MS, (made, handshaken)
+                if len(made.frame) > 8192 and api_key != ApiKey.SASL_AUTHENTICATE:
+                    assert step.failed is not None
+                    assert not step.send
+
+
+def timed(book: Playbook, frame: bytes) -> tuple[AuthenticationStep, float]:
+    """A step of an authentication and its milliseconds of processor time."""
+    started = time.thread_time_ns()
+    step = book.authenticator.receive(frame)
+    return step, (time.thread_time_ns() - started) / 1e6
