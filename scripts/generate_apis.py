@@ -15,24 +15,13 @@ from klamm_broker.handlers.registry import APIS
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "apis.md"
 RELEASE: Final = "4.3"
 
-_TRANSACTIONS: Final = "transactions: not yet"
 _SHARE_GROUPS: Final = "share groups (KIP-932): not yet"
 _SHARE_STATE: Final = "between brokers: share groups keep their state without it"
 _STREAMS_GROUPS: Final = "streams groups (KIP-1071): not yet; Kafka Streams uses classic groups"
 _QUORUM: Final = "the quorum of controllers: there is one node"
 
 REASONS: Final = {
-    ApiKey.ADD_PARTITIONS_TO_TXN: _TRANSACTIONS,
-    ApiKey.ADD_OFFSETS_TO_TXN: _TRANSACTIONS,
-    ApiKey.END_TXN: _TRANSACTIONS,
-    ApiKey.WRITE_TXN_MARKERS: _TRANSACTIONS,
-    ApiKey.TXN_OFFSET_COMMIT: _TRANSACTIONS,
-    ApiKey.DESCRIBE_TRANSACTIONS: _TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS: _TRANSACTIONS,
-    ApiKey.UPDATE_FEATURES: "there are no features to change",
     ApiKey.UNREGISTER_BROKER: "there is no other broker to forget",
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer groups (KIP-848): not yet",
-    ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer groups (KIP-848): not yet",
     ApiKey.SHARE_GROUP_HEARTBEAT: _SHARE_GROUPS,
     ApiKey.SHARE_GROUP_DESCRIBE: _SHARE_GROUPS,
     ApiKey.SHARE_FETCH: _SHARE_GROUPS,

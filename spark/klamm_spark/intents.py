@@ -45,6 +45,7 @@ class IntentJournal:
         self._files = files
         self._capacity = capacity
         self._boot = ""
+        # Protects the open intents and the file that they are written to.
         self._lock = threading.Lock()
         self._open: dict[str, bytes] = {}
         self._ended: list[str] = []

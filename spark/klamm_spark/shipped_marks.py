@@ -11,7 +11,7 @@ from klamm_spark.spool_layout import SHIPPED_SUFFIX, parse_name
 
 
 class ShippedMarks:
-    """Of a spool in a folder. Whoever copies segments to a URI marks them in the server's own folder."""
+    """Marks shipped segments of a spool in a local folder. For a URI, the job that copies the segments marks them."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
         self._spool = spool.resolve() if isinstance(spool, Path) else None

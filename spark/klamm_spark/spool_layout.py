@@ -79,7 +79,7 @@ def folder_name(node: str, stream: str) -> str:
 
 
 def stream_mark(boot: str) -> str:
-    """What tells a boot's stream: a value of `STREAMS`."""
+    """The suffix of a boot that names its stream: a value of `STREAMS`."""
     return boot[_BOOT_CHARACTERS:]
 
 

@@ -97,8 +97,8 @@ def test_a_flood_of_one_stream_takes_no_room_from_another(make):
     audit.services.emit_admin_event("certificate_swapped")
     audit.flush()
     assert (audit.sink.security.events_dropped, audit.sink.requests.events_dropped) == (80, 80)
-    told = [event["action"] for event in audit.events() if event["boot"].endswith("a")]
-    assert sorted(told) == ["certificate_swapped", "completed"]
+    recorded = [event["action"] for event in audit.events() if event["boot"].endswith("a")]
+    assert sorted(recorded) == ["certificate_swapped", "completed"]
 
 
 def test_what_was_not_shipped_is_not_deleted(make):
@@ -135,5 +135,5 @@ def test_a_request_that_names_thousands_is_whole(make):
     event = creation(audit, audit.connection(), names, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     assert isinstance(event.request, create_topics.CreateTopicsRequest)
     audit.complete(event)
-    told = [one["name"] for event in audit.requests() for one in event["resources"]]
-    assert told == names
+    recorded = [one["name"] for event in audit.requests() for one in event["resources"]]
+    assert recorded == names

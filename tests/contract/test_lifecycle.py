@@ -15,11 +15,13 @@ from klamm import ApiSet, Provider, ServerExtension, hookimpl, setting
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransport
+from klamm_sasl.factory import SaslAuthenticatorFactory
 from tests.contract.api_sets import Plugin
 from tests.waiting import klamm_threads
 
@@ -383,3 +385,31 @@ def test_the_banner_names_all_parts_and_whose_they_are(tmp_path):
         )
         assert beside == f"  request scheduler fifo, prometheus 127.0.0.1:{exporter.address[1]}"
         assert end == "ready in 12 ms"
+
+
+def test_a_part_that_raises_over_the_settings_of_its_parts_keeps_the_old_ones(monkeypatch):
+
+    def build(audience):
+        return EmbeddedServer(
+            [
+                "listeners.default.authenticator=sasl",
+                'listeners.default.sasl.mechanisms=["OAUTHBEARER"]',
+                "listeners.default.sasl.OAUTHBEARER.unsecured_development_tokens=true",
+                f'listeners.default.sasl.OAUTHBEARER.expected_audience=["{audience}"]',
+            ]
+        )
+
+    def fail(*_arguments):
+        raise ZeroDivisionError("on purpose")
+
+    with build("here") as embedded:
+        server = embedded.server
+        before = server.listeners[0].plan
+        monkeypatch.setattr(SaslAuthenticatorFactory, "reconfigure_parts", fail)
+        assert server.reconfigure(build("there").plan) == (
+            [],
+            ["[listeners.default.sasl] stays as it was: on purpose"],
+        )
+        assert server.listeners[0].plan == before
+        with RawClient(embedded.address()) as client:
+            assert client.call(ApiVersionsRequest("test", "1"), 3).error_code == 0

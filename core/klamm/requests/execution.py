@@ -1,4 +1,4 @@
-"""Executes one request: decode, filters, the handler, quota charges, filters again, encode.
+"""Executes one request: decode, filters, the handler, filters again, quota charges, encode.
 
 Functions of a request alone: processors and handler threads run them concurrently.
 """
@@ -203,7 +203,7 @@ def finish(
 
 
 def _explained(route: Route, response: Any, error: Exception) -> Exception:
-    """The error of a response that cannot be encoded, or that it is no response of the API."""
+    """The error of a response that cannot be encoded; WrongTypeError if it is not a response of the API."""
     if isinstance(response, route.response_class) or isinstance(error, (WrongTypeError, AnswerTooLargeError)):
         return error
     return unfit(response, f"a {route.name}Response")

@@ -2,7 +2,7 @@
 
 ```
 frame ─► parse ─► admit ─┬─► execute ─────────────────────────────────────► encode ─► chunks
-                         │   decode ► filters ► handler ► charge ► filters     ▲
+                         │   decode ► filters ► handler ► filters ► charge     ▲
                          │      │ too much for this thread                     │
                          └──────┴─► queue ─► execute on a handler's thread     │
                                           handler says "later" ─► respond() ───┘

@@ -40,6 +40,7 @@ class DynamicConfigs:
         # The plan of the file and the command line alone.
         self._static = plan
         self._values: dict[str, str] = {}
+        # Protects the static plan and the values: a change is checked and stored as one step.
         self._lock = threading.Lock()
         self._started = False
 

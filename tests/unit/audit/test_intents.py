@@ -28,7 +28,7 @@ def interrupted(audit):
     return [event for event in audit.events() if event["action"] == "interrupted"]
 
 
-def begun(audit, names=("orders",), **options):
+def start_creation(audit, names=("orders",), **options):
     """A creation whose handler is about to run."""
     event = creation(audit, audit.connection(), names, **options)
     audit.observer.starting(event.request, event.context)
@@ -36,7 +36,7 @@ def begun(audit, names=("orders",), **options):
 
 
 def test_an_intent_is_on_disk_before_the_handler_runs(audit):
-    begun(audit)
+    start_creation(audit)
     (line,) = journal_of(audit).splitlines()
     intent = json.loads(line)
     assert (intent["api_name"], intent["principal"], intent["client_id"]) == ("CreateTopics", "User:alice", "client")
@@ -46,7 +46,7 @@ def test_an_intent_is_on_disk_before_the_handler_runs(audit):
 
 def test_a_crash_before_the_outcome_leaves_an_event(tmp_path):
     first = Observing(tmp_path)
-    done, left = begun(first, ["done"]), begun(first, ["left", "too"])
+    done, left = start_creation(first, ["done"]), start_creation(first, ["left", "too"])
     first.complete(done)
     first.flush()
     # Its outcome never comes to the disk.
@@ -59,22 +59,22 @@ def test_a_crash_before_the_outcome_leaves_an_event(tmp_path):
     assert event["intent_id"].startswith(first.sink.administration.spool.boot)
     assert stream_mark(event["boot"]) == "a"
     assert event["client_address"] == "10.0.0.9"
-    # It is told once.
+    # It is reported once.
     crash(second)
     assert len(interrupted(Observing(tmp_path))) == 1
 
 
 def test_an_outcome_names_its_intent(audit):
-    event = begun(audit)
+    event = start_creation(audit)
     audit.complete(event)
-    (told,) = audit.requests()
-    assert json.loads(journal_of(audit).splitlines()[0])["intent_id"] == told["intent_id"]
+    (recorded,) = audit.requests()
+    assert json.loads(journal_of(audit).splitlines()[0])["intent_id"] == recorded["intent_id"]
     assert audit.sink.journal.open_count == 0
 
 
 def test_an_outcome_that_was_written_just_before_the_crash_is_not_unknown(tmp_path):
     first = Observing(tmp_path)
-    first.complete(begun(first))
+    first.complete(start_creation(first))
     first.sink.journal.finish = lambda intent_ids=(): None
     first.flush()
     crash(first)
@@ -83,7 +83,7 @@ def test_an_outcome_that_was_written_just_before_the_crash_is_not_unknown(tmp_pa
 
 def test_a_denied_change_ends_its_intent_too(tmp_path):
     first = Observing(tmp_path)
-    first.complete(begun(first, code=29))
+    first.complete(start_creation(first, code=29))
     first.flush()
     assert first.sink.journal.open_count == 0
     crash(first)
@@ -92,7 +92,7 @@ def test_a_denied_change_ends_its_intent_too(tmp_path):
 
 def test_a_torn_intent_was_never_executed(tmp_path):
     first = Observing(tmp_path)
-    begun(first)
+    start_creation(first)
     path = first.sink.administration.spool.path / "intents"
     crash(first)
     path.write_bytes(path.read_bytes()[:-10])
@@ -113,7 +113,7 @@ def test_what_changes_nothing_has_no_intent(audit):
 @pytest.mark.parametrize(("policy", "expected"), [("none", [0, 0]), ("administrative", [1, 1]), ("all", [1, 2])])
 def test_what_is_synced(make, policy, expected):
     audit = make(sync_intents=policy)
-    begun(audit)
+    start_creation(audit)
     fsyncs = [audit.files.fsyncs]
     request = join_group.JoinGroupRequest("g")
     event = audit.request(audit.connection(), request, join_group.JoinGroupResponse())
@@ -128,7 +128,7 @@ def test_with_a_full_disk_a_change_is_refused_before_it_is_executed(audit, caplo
     audit.files.room = 0
     for _ in range(3):
         with pytest.raises(KafkaError) as refused:
-            begun(audit)
+            start_creation(audit)
         assert refused.value.error_code is ErrorCode.REQUEST_TIMED_OUT
     request = join_group.JoinGroupRequest("g")
     event = audit.request(audit.connection(), request, join_group.JoinGroupResponse())
@@ -137,36 +137,36 @@ def test_with_a_full_disk_a_change_is_refused_before_it_is_executed(audit, caplo
     assert refused.value.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert caplog.text.count("cannot be recorded") == 1
     audit.files.room = 1 << 40
-    begun(audit)
+    start_creation(audit)
     assert audit.sink.journal.errors == 4
 
 
 def test_a_disk_that_does_not_sync_refuses_too(audit):
     audit.files.broken = {"fsync"}
     with pytest.raises(KafkaError):
-        begun(audit)
+        start_creation(audit)
     assert audit.sink.journal.open_count == 0
 
 
-def test_if_told_so_a_change_is_executed_all_the_same(make):
+def test_with_allow_an_unrecordable_change_is_executed(make):
     audit = make(on_unrecordable_change="allow")
     audit.files.room = 0
-    event = begun(audit)
+    event = start_creation(audit)
     audit.files.room = 1 << 40
     audit.complete(event)
-    (told,) = audit.requests()
-    assert "intent_id" not in told
+    (recorded,) = audit.requests()
+    assert "intent_id" not in recorded
 
 
 def test_changes_are_refused_before_their_outcomes_find_no_room(make):
     audit = make(max_open_changes=10, on_limit="stop", administration_retention_bytes=1)
-    events = [begun(audit, [str(number)]) for number in range(5)]
+    events = [start_creation(audit, [str(number)]) for number in range(5)]
     for event in events:
         audit.complete(event)
         audit.flush()
-    events = [begun(audit, [str(number)]) for number in range(5)]
+    events = [start_creation(audit, [str(number)]) for number in range(5)]
     with pytest.raises(KafkaError):
-        begun(audit)
+        start_creation(audit)
     audit.complete(*events)
     assert audit.sink.administration.events_dropped == 0
     assert audit.sink.journal.open_count == 10
@@ -231,9 +231,9 @@ def test_a_damaged_line_costs_the_others_nothing(tmp_path, caplog):
     assert "cannot be read" in caplog.text
 
 
-def test_a_creation_without_an_answer_is_told_as_it_was(audit):
-    event = begun(audit)
+def test_a_creation_without_an_answer_is_recorded_as_requested(audit):
+    event = start_creation(audit)
     assert isinstance(event.request, create_topics.CreateTopicsRequest)
     audit.complete(event._replace(response=None))
-    (told,) = audit.requests()
-    assert told["resources"][0]["attributes"][0] == {"name": "partitions", "value": "1"}
+    (recorded,) = audit.requests()
+    assert recorded["resources"][0]["attributes"][0] == {"name": "partitions", "value": "1"}

@@ -93,13 +93,13 @@ def test_all_kinds_are_valid_by_the_schema_and_numbered_without_a_gap(audit):
     }
     assert {boot: list(range(len(numbers))) for boot, numbers in by_boot.items()} == by_boot
     assert sorted(stream_mark(boot) for boot in by_boot) == ["", "a", "s"]
-    told = {
+    recorded = {
         stream: [
             (event["kind"], event["action"], event["outcome"]) for event in events if stream_mark(event["boot"]) == mark
         ]
         for stream, mark in STREAMS.items()
     }
-    assert told == {
+    assert recorded == {
         "requests": [
             ("connection", "refused", "refused"),
             ("connection", "opened", "ok"),

@@ -82,6 +82,7 @@ class _Answer:
         self._transactions = transactions
         self._results: list[list[AddPartitionsToTxnTopicResult]] = [[] for _ in transactions]
         self._missing = len(transactions)
+        # Protects the count of transactions without an outcome.
         self._lock = threading.Lock()
 
     def slot(self, position: int) -> Callable[[_Outcomes], None]:

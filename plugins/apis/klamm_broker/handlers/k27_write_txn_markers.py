@@ -62,6 +62,7 @@ def write_markers(
 
 
 def _settler(count: int, then: Callable[[], None]) -> Callable[[], None]:
+    # Protects the count of markers that are missing.
     lock = threading.Lock()
     missing = count
 

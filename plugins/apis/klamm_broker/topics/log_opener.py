@@ -37,6 +37,7 @@ class LogOpener:
     """Any thread may open any log. `lock` is held while one is opened, deleted, or gets changed configs."""
 
     def __init__(self, logs: LogManager, configs: LogConfigs) -> None:
+        # Held while a log is opened, deleted, or gets changed configs.
         self.lock = threading.Lock()
         self._logs = logs
         self._configs = configs

@@ -96,6 +96,7 @@ class _Pending:
 
     def __init__(self, on_written: Written) -> None:
         self._on_written = on_written
+        # Protects the count of markers that are missing, and the first error.
         self._lock = threading.Lock()
         self._count = 1
         self._error: KafkaError | None = None

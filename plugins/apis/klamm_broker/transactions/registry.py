@@ -25,6 +25,7 @@ class TransactionRegistry:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Protects the map of transactions; each has a lock of its own.
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}
 
