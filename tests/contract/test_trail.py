@@ -140,21 +140,21 @@ class Told:
         self.done = None
 
 
-def cut_requests(trail, change, told, size, connect, places):
+def cut_requests(trail, change, in_trail, size, connect, places):
     """Each request is cut at one place; the last ones come whole, with something behind them that is no request."""
     for number, place in enumerate(places):
-        name = told.names[number]
-        data = frame_of(change, name, told.prepared)
+        name = in_trail.names[number]
+        data = frame_of(change, name, in_trail.prepared)
         assert len(data) == size
         with contextlib.suppress(OSError):
             sock = connect(name)
             sock.sendall(data[:place] if place <= size else data + b"\0\0\0\7garbage"[: place - size])
             lose(sock, abruptly=number % 2 == 1)
-        (told.partial if place < size else told.unsure if number % 2 else told.whole).add(name)
+        (in_trail.partial if place < size else in_trail.unsure if number % 2 else in_trail.whole).add(name)
 
 
-def check(told, events):
-    change, done = told.change, told.done
+def check(in_trail, events):
+    change, done = in_trail.change, in_trail.done
     mine = [
         event
         for event in events
@@ -162,11 +162,11 @@ def check(told, events):
     ]
     recorded = {}
     for event in mine:
-        if event["client_id"] in told.names:
-            assert event["client_id"] not in recorded, "it is told once"
+        if event["client_id"] in in_trail.names:
+            assert event["client_id"] not in recorded, "it is in_trail once"
             recorded[event["client_id"]] = event
-    assert told.partial & recorded.keys() == set()
-    assert told.whole - recorded.keys() == set()
+    assert in_trail.partial & recorded.keys() == set()
+    assert in_trail.whole - recorded.keys() == set()
     executed = {name for name, event in recorded.items() if event["outcome"] in ("ok", "throttled")}
     assert all("intent_id" in recorded[name] for name in executed)
     if done is not None:
@@ -174,12 +174,12 @@ def check(told, events):
         assert done
 
 
-def look(trail, told):
+def look(trail, in_trail):
     """The names whose state has changed; None if the broker shows none. Tokens are shown to those who logged in."""
-    if told.change.done is None or told.change.api_key.name == "CREATE_DELEGATION_TOKEN":
+    if in_trail.change.done is None or in_trail.change.api_key.name == "CREATE_DELEGATION_TOKEN":
         return None
     with RawClient(trail.embedded.address("back"), timeout_s=60) as admin:
-        return told.change.done(admin, told.names, told.prepared)
+        return in_trail.change.done(admin, in_trail.names, in_trail.prepared)
 
 
 def stopped(trail):
@@ -194,20 +194,20 @@ def test_a_connection_that_is_lost_at_any_byte_of_a_request(start):
     trail = start()
     tried = []
     for change in trail.changes():
-        told = Told(change)
+        in_trail = Told(change)
         names, prepared = prepare(trail, change, 2)
         size = len(frame_of(change, names[0], prepared))
         # The first two were made to know the size; those of the test have further names.
-        told.names, told.prepared = _more(trail, change, size + 16)
+        in_trail.names, in_trail.prepared = _more(trail, change, size + 16)
         cut_requests(
-            trail, change, told, size, lambda name: socket.create_connection(trail.address()), range(1, size + 12)
+            trail, change, in_trail, size, lambda name: socket.create_connection(trail.address()), range(1, size + 12)
         )
         trail.settle()
-        told.done = look(trail, told)
-        tried.append(told)
+        in_trail.done = look(trail, in_trail)
+        tried.append(in_trail)
     events = stopped(trail)
-    for told in tried:
-        check(told, events)
+    for in_trail in tried:
+        check(in_trail, events)
     assert len(tried) >= 20
 
 
@@ -221,29 +221,29 @@ def test_a_connection_that_is_lost_at_any_byte_of_an_answer(start):
     trail = start("transport=cutting")
     tried = []
     for change in trail.changes():
-        told = Told(change)
+        in_trail = Told(change)
         names, prepared = prepare(trail, change, 1)
         Cutting.limit = 1 << 40
         with RawClient(trail.address(), timeout_s=30) as client:
             client.send_bytes(frame_of(change, names[0], prepared))
             size = 4 + len(client.receive_frame())
-        told.names, told.prepared = _more(trail, change, size)
-        for place, name in enumerate(told.names):
+        in_trail.names, in_trail.prepared = _more(trail, change, size)
+        for place, name in enumerate(in_trail.names):
             Cutting.limit = place
             with socket.create_connection(trail.address(), timeout=30) as sock:
-                sock.sendall(frame_of(change, name, told.prepared))
+                sock.sendall(frame_of(change, name, in_trail.prepared))
                 received = b""
                 with contextlib.suppress(ConnectionResetError):
                     while data := sock.recv(65536):
                         received += data
             assert len(received) <= place
-            told.whole.add(name)
+            in_trail.whole.add(name)
         Cutting.limit = 1 << 40
         trail.settle()
-        told.done = look(trail, told)
-        tried.append(told)
+        in_trail.done = look(trail, in_trail)
+        tried.append(in_trail)
     events = stopped(trail)
-    for told in tried:
-        check(told, events)
+    for in_trail in tried:
+        check(in_trail, events)
     lost = {event["reason"] for event in events if event.get("client_id") and "reason" in event}
     assert "lost_after" in lost
