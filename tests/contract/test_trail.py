@@ -130,8 +130,8 @@ def prepare(trail, change, count):
     return names, prepared
 
 
-class Told:
-    """What one API's requests were to leave behind: `whole` have come as a whole, `partial` have not."""
+class Attempt:
+    """The cut requests of one API: `whole` are client ids whose request arrived in full, `partial` the others."""
 
     def __init__(self, change):
         self.change = change
@@ -140,21 +140,21 @@ class Told:
         self.done = None
 
 
-def cut_requests(trail, change, in_trail, size, connect, places):
+def cut_requests(trail, change, attempt, size, connect, places):
     """Each request is cut at one place; the last ones come whole, with something behind them that is no request."""
     for number, place in enumerate(places):
-        name = in_trail.names[number]
-        data = frame_of(change, name, in_trail.prepared)
+        name = attempt.names[number]
+        data = frame_of(change, name, attempt.prepared)
         assert len(data) == size
         with contextlib.suppress(OSError):
             sock = connect(name)
             sock.sendall(data[:place] if place <= size else data + b"\0\0\0\7garbage"[: place - size])
             lose(sock, abruptly=number % 2 == 1)
-        (in_trail.partial if place < size else in_trail.unsure if number % 2 else in_trail.whole).add(name)
+        (attempt.partial if place < size else attempt.unsure if number % 2 else attempt.whole).add(name)
 
 
-def check(in_trail, events):
-    change, done = in_trail.change, in_trail.done
+def check(attempt, events):
+    change, done = attempt.change, attempt.done
     mine = [
         event
         for event in events
@@ -162,11 +162,11 @@ def check(in_trail, events):
     ]
     recorded = {}
     for event in mine:
-        if event["client_id"] in in_trail.names:
-            assert event["client_id"] not in recorded, "it is in_trail once"
+        if event["client_id"] in attempt.names:
+            assert event["client_id"] not in recorded, "it is recorded once"
             recorded[event["client_id"]] = event
-    assert in_trail.partial & recorded.keys() == set()
-    assert in_trail.whole - recorded.keys() == set()
+    assert attempt.partial & recorded.keys() == set()
+    assert attempt.whole - recorded.keys() == set()
     executed = {name for name, event in recorded.items() if event["outcome"] in ("ok", "throttled")}
     assert all("intent_id" in recorded[name] for name in executed)
     if done is not None:
@@ -174,12 +174,12 @@ def check(in_trail, events):
         assert done
 
 
-def look(trail, in_trail):
+def look(trail, attempt):
     """The names whose state has changed; None if the broker shows none. Tokens are shown to those who logged in."""
-    if in_trail.change.done is None or in_trail.change.api_key.name == "CREATE_DELEGATION_TOKEN":
+    if attempt.change.done is None or attempt.change.api_key.name == "CREATE_DELEGATION_TOKEN":
         return None
     with RawClient(trail.embedded.address("back"), timeout_s=60) as admin:
-        return in_trail.change.done(admin, in_trail.names, in_trail.prepared)
+        return attempt.change.done(admin, attempt.names, attempt.prepared)
 
 
 def stopped(trail):
@@ -194,20 +194,20 @@ def test_a_connection_that_is_lost_at_any_byte_of_a_request(start):
     trail = start()
     tried = []
     for change in trail.changes():
-        in_trail = Told(change)
+        attempt = Attempt(change)
         names, prepared = prepare(trail, change, 2)
         size = len(frame_of(change, names[0], prepared))
         # The first two were made to know the size; those of the test have further names.
-        in_trail.names, in_trail.prepared = _more(trail, change, size + 16)
+        attempt.names, attempt.prepared = _more(trail, change, size + 16)
         cut_requests(
-            trail, change, in_trail, size, lambda name: socket.create_connection(trail.address()), range(1, size + 12)
+            trail, change, attempt, size, lambda name: socket.create_connection(trail.address()), range(1, size + 12)
         )
         trail.settle()
-        in_trail.done = look(trail, in_trail)
-        tried.append(in_trail)
+        attempt.done = look(trail, attempt)
+        tried.append(attempt)
     events = stopped(trail)
-    for in_trail in tried:
-        check(in_trail, events)
+    for attempt in tried:
+        check(attempt, events)
     assert len(tried) >= 20
 
 
@@ -221,29 +221,29 @@ def test_a_connection_that_is_lost_at_any_byte_of_an_answer(start):
     trail = start("transport=cutting")
     tried = []
     for change in trail.changes():
-        in_trail = Told(change)
+        attempt = Attempt(change)
         names, prepared = prepare(trail, change, 1)
         Cutting.limit = 1 << 40
         with RawClient(trail.address(), timeout_s=30) as client:
             client.send_bytes(frame_of(change, names[0], prepared))
             size = 4 + len(client.receive_frame())
-        in_trail.names, in_trail.prepared = _more(trail, change, size)
-        for place, name in enumerate(in_trail.names):
+        attempt.names, attempt.prepared = _more(trail, change, size)
+        for place, name in enumerate(attempt.names):
             Cutting.limit = place
             with socket.create_connection(trail.address(), timeout=30) as sock:
-                sock.sendall(frame_of(change, name, in_trail.prepared))
+                sock.sendall(frame_of(change, name, attempt.prepared))
                 received = b""
                 with contextlib.suppress(ConnectionResetError):
                     while data := sock.recv(65536):
                         received += data
             assert len(received) <= place
-            in_trail.whole.add(name)
+            attempt.whole.add(name)
         Cutting.limit = 1 << 40
         trail.settle()
-        in_trail.done = look(trail, in_trail)
-        tried.append(in_trail)
+        attempt.done = look(trail, attempt)
+        tried.append(attempt)
     events = stopped(trail)
-    for in_trail in tried:
-        check(in_trail, events)
+    for attempt in tried:
+        check(attempt, events)
     lost = {event["reason"] for event in events if event.get("client_id") and "reason" in event}
     assert "lost_after" in lost

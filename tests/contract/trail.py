@@ -117,8 +117,8 @@ def records_deleted(client: RawClient, names: Names, prepared: dict[str, Any]) -
     partitions = [list_offsets.ListOffsetsPartition(number, timestamp=-2) for number in range(len(names))]
     topics = [list_offsets.ListOffsetsTopic(prepared[names[0]][0], partitions)]
     answer = client.call(list_offsets.ListOffsetsRequest(-1, 0, topics), 7)
-    begun = {one.partition_index for one in answer.topics[0].partitions if one.offset == 1}
-    return {name for name in names if prepared[name][1] in begun}
+    started = {one.partition_index for one in answer.topics[0].partitions if one.offset == 1}
+    return {name for name in names if prepared[name][1] in started}
 
 
 def delete_record(name: str, place: Any) -> Any:
