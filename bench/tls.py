@@ -39,7 +39,7 @@ _topics = count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """A listener: the client's settings for it, and the topic that is read there."""
 
     name: str
@@ -55,21 +55,21 @@ class Result(NamedTuple):
     cpu_ms_per_mb: float
 
 
-def measure(what: str, door: Door, seconds: float) -> Result:
+def measure(what: str, endpoint: Endpoint, seconds: float) -> Result:
     """One round: `what` is "produce" or "fetch"."""
     topic = f"produced-{next(_topics)}"
     if what == "produce":
-        make_topic(door, topic)
+        make_topic(endpoint, topic)
     touch_memory()
-    before_s = cpu_seconds(door.server)
-    megabytes, taken_s = produce(door, seconds, topic) if what == "produce" else fetch(door, seconds)
-    cpu_s = cpu_seconds(door.server) - before_s
+    before_s = cpu_seconds(endpoint.server)
+    megabytes, taken_s = produce(endpoint, seconds, topic) if what == "produce" else fetch(endpoint, seconds)
+    cpu_s = cpu_seconds(endpoint.server) - before_s
     if what == "produce":
-        delete_topic(door, topic)
+        delete_topic(endpoint, topic)
     return Result(megabytes / taken_s, cpu_s * 1000 / megabytes)
 
 
-def produce(door: Door, seconds: float, topic: str) -> tuple[float, float]:
+def produce(endpoint: Endpoint, seconds: float, topic: str) -> tuple[float, float]:
     """Megabytes of acknowledged values, and the seconds that they took."""
     delivered = 0
 
@@ -79,7 +79,7 @@ def produce(door: Door, seconds: float, topic: str) -> tuple[float, float]:
             raise KafkaException(error)
         delivered += 1
 
-    producer = Producer(door.client | {"acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000})
+    producer = Producer(endpoint.client | {"acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000})
     started = time.perf_counter()
     number = 0
     while time.perf_counter() - started < seconds:
@@ -94,13 +94,15 @@ def produce(door: Door, seconds: float, topic: str) -> tuple[float, float]:
     return delivered * len(RECORD) / 1e6, time.perf_counter() - started
 
 
-def fetch(door: Door, seconds: float) -> tuple[float, float]:
+def fetch(endpoint: Endpoint, seconds: float) -> tuple[float, float]:
     """Megabytes of values, read from the beginning as often as there is time, and the seconds that they took."""
     consumer = Consumer(
-        door.client | {"group.id": "bench", "enable.auto.commit": False, "queued.min.messages": 100_000}
+        endpoint.client | {"group.id": "bench", "enable.auto.commit": False, "queued.min.messages": 100_000}
     )
-    beginning = [TopicPartition(door.topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
-    ends = sum(consumer.get_watermark_offsets(TopicPartition(door.topic, p), timeout=10)[1] for p in range(PARTITIONS))
+    beginning = [TopicPartition(endpoint.topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+    ends = sum(
+        consumer.get_watermark_offsets(TopicPartition(endpoint.topic, p), timeout=10)[1] for p in range(PARTITIONS)
+    )
     consumer.assign(beginning)
     started = time.perf_counter()
     read = of_this_pass = 0
@@ -116,35 +118,35 @@ def fetch(door: Door, seconds: float) -> tuple[float, float]:
     return read * len(RECORD) / 1e6, taken
 
 
-def make_topic(door: Door, name: str) -> None:
+def make_topic(endpoint: Endpoint, name: str) -> None:
     """With `PARTITIONS` partitions."""
-    admin = AdminClient(door.client)
+    admin = AdminClient(endpoint.client)
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
 
 
-def delete_topic(door: Door, name: str) -> None:
+def delete_topic(endpoint: Endpoint, name: str) -> None:
     """What one round has written is not to weigh on the disk during the next."""
-    admin = AdminClient(door.client)
+    admin = AdminClient(endpoint.client)
     admin.delete_topics([name])[name].result(30)
 
 
 @contextmanager
-def doors(folder: Path) -> Iterator[list[Door]]:
+def endpoints(folder: Path) -> Iterator[list[Endpoint]]:
     """Both servers, each with two listeners."""
     files = TlsFiles(folder / "tls")
     tls = {"security.protocol": "SSL", "ssl.ca.location": str(files.ca)}
     with ExitStack() as stack:
-        found: list[Door] = []
+        found: list[Endpoint] = []
         for name in ("klamm", "kafka"):
             port = free_port()
             server = _klamm(folder, files, port) if name == "klamm" else _kafka(folder, files, port)
             stack.enter_context(server)
             for kind, address, security in (("plaintext", server.port, {}), ("TLS", port, tls)):
                 client = {"bootstrap.servers": f"{HOST}:{address}"} | security
-                found.append(Door(f"{name} {kind}", client, f"read-{kind}", server))
-        for door in found:
-            make_topic(door, door.topic)
-            produce(door, 1.0, door.topic)
+                found.append(Endpoint(f"{name} {kind}", client, f"read-{kind}", server))
+        for endpoint in found:
+            make_topic(endpoint, endpoint.topic)
+            produce(endpoint, 1.0, endpoint.topic)
         yield found
 
 
@@ -173,13 +175,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder, doors(Path(folder)) as found:
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder, endpoints(Path(folder)) as found:
         print("| | | klamm | Apache Kafka | klamm : Kafka |\n| --- | --- | --- | --- | --- |", flush=True)
         for what in ("produce", "fetch"):
-            results: dict[str, list[Result]] = {door.name: [] for door in found}
+            results: dict[str, list[Result]] = {endpoint.name: [] for endpoint in found}
             for number in range(chosen.rounds):
-                for door in found if number % 2 == 0 else reversed(found):
-                    results[door.name].append(measure(what, door, chosen.seconds))
+                for endpoint in found if number % 2 == 0 else reversed(found):
+                    results[endpoint.name].append(measure(what, endpoint, chosen.seconds))
             for kind in ("plaintext", "TLS"):
                 klamm, kafka = results[f"klamm {kind}"], results[f"kafka {kind}"]
                 _print_row(f"{what}, {kind} | MB/s", [r.mb_per_s for r in klamm], [r.mb_per_s for r in kafka], ".0f")

@@ -165,14 +165,14 @@ def test_a_handler_that_returns_the_wrong_type(serve, caplog, key, returned):
             assert client.call(find_coordinator.FindCoordinatorRequest(key=key), 3).error_code == UNKNOWN
     (line,) = lines(caplog)
     assert f"handler failed: {__name__}.Odd.find_coordinator of the api set odd of embedded-0" in line
-    assert "a FindCoordinatorResponse was due, not " + returned in caplog.text
+    assert "expected a FindCoordinatorResponse, got " + returned in caplog.text
 
 
 @pytest.mark.parametrize(
     ("name", "method", "expected"),
     [
-        ("forgetful", "on_request", "a MetadataRequest or an Answer was due, not None"),
-        ("forgetfullater", "on_response", "a MetadataResponse was due, not None"),
+        ("forgetful", "on_request", "expected a MetadataRequest or an Answer, got None"),
+        ("forgetfullater", "on_response", "expected a MetadataResponse, got None"),
     ],
 )
 def test_a_filter_that_forgets_to_return(serve, caplog, name, method, expected):
@@ -184,7 +184,9 @@ def test_a_filter_that_forgets_to_return(serve, caplog, name, method, expected):
     assert expected in caplog.text
 
 
-@pytest.mark.parametrize(("name", "cause"), [("torn", "on purpose"), ("nothing", "a TransportLayer was due, not None")])
+@pytest.mark.parametrize(
+    ("name", "cause"), [("torn", "on purpose"), ("nothing", "expected a TransportLayer, got None")]
+)
 def test_a_transport_whose_wrap_fails(serve, caplog, name, cause):
     server = serve(f"transport={name}")
     for _ in range(3):
@@ -204,12 +206,12 @@ def test_an_authenticator_that_is_none(serve, caplog):
             assert client.at_end()
     (line,) = lines(caplog)
     assert "authenticator noauthenticator of embedded-0" in line
-    assert "an Authenticator was due, not " in caplog.text
+    assert "expected an Authenticator, got " in caplog.text
 
 
 @pytest.mark.parametrize(
     ("name", "method", "cause"),
-    [("yes", "admit", "None or a Refuse or a Delay was due, not True"), ("raising", "release", "on purpose")],
+    [("yes", "admit", "expected None or a Refuse or a Delay, got True"), ("raising", "release", "on purpose")],
 )
 def test_a_gate_that_fails_costs_one_line(serve, caplog, name, method, cause):
     server = serve(f'gates=["{name}"]')
@@ -229,7 +231,7 @@ def test_a_gate_that_fails_costs_one_line(serve, caplog, name, method, cause):
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"), [("undecided", "True or False was due, not None"), ("broken", "on purpose")]
+    ("name", "cause"), [("undecided", "expected True or False, got None"), ("broken", "on purpose")]
 )
 def test_an_authorizer_that_fails_costs_one_line(serve, caplog, name, cause):
     with RawClient(serve(f"authorizer={name}").address()) as client:

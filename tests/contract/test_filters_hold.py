@@ -150,7 +150,7 @@ def test_a_response_in_bytes_passes_no_further_filter(client, how):
 
 def test_nothing_cannot_be_held(client, caplog):
     assert client.call(ask("hold nothing"), 4).error_code == -1
-    assert "a HeartbeatRequest or an Answer was due, not None" in caplog.text
+    assert "expected a HeartbeatRequest or an Answer, got None" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ class WrongTypeError(TypeError):
 
 
 def unfit(returned: object, *expected: str) -> WrongTypeError:
-    """The error of a call that returned something else than it must."""
+    """The error of a call that returned something else than `expected`."""
     text = repr(returned)
-    return WrongTypeError(f"{' or '.join(expected)} was due, not {text if len(text) <= 100 else text[:100] + '…'}")
+    return WrongTypeError(f"expected {' or '.join(expected)}, got {text if len(text) <= 100 else text[:100] + '…'}")
 
 
 def name_of(part: object) -> str:
