@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.api_keys import ApiKey
 from klamm.wire.errors import ErrorCode
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
@@ -140,7 +141,7 @@ def test_a_thousand_slow_clients(tmp_path: Path) -> None:
         with unharmed(server):
             patient = peers[:: SLOW_CLIENTS // SLOW_CLIENTS_THAT_FINISH]
             for peer in set(peers) - set(patient):
-                peer.sendall(struct.pack(">ihh", 90_000_000, 3, 12))
+                peer.sendall(struct.pack(">ihh", 90_000_000, ApiKey.PRODUCE, 9))
             for place in range(len(request)):
                 for peer in patient:
                     peer.sendall(request[place : place + 1])
