@@ -22,7 +22,16 @@ from statistics import median
 from bench.load import LoadResult
 from bench.peers import SETTINGS, cpu_seconds
 from bench.suites import SUITES, Benchmark, Measure
-from klamm import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
+from klamm import (
+    Address,
+    ConnectionContext,
+    ListenerContext,
+    RequestContext,
+    RequestEvent,
+    RequestOutcome,
+    ServerServices,
+    StageTimes,
+)
 from klamm.wire.messages import produce
 from klamm_spark.audit import AuditObserver
 from klamm_spark.settings import AuditSettings
@@ -91,24 +100,21 @@ def _row(name: str, quantity: Measure, values: list[list[float]], digits: int) -
     return f"| {name} | {quantity.unit} | {cells[0]} | {cells[1]} | {cost:.1%} |"
 
 
-def _requests(listener: ListenerContext, count: int) -> list[RequestContext]:
-    class Route:
-        name = "Produce"
-
+def _events(listener: ListenerContext, count: int) -> list[RequestEvent]:
     connection = ConnectionContext("c", listener, Address("127.0.0.1", 9092), Address("10.1.2.3", 5000))
     topic = produce.TopicProduceData("orders", partition_data=[produce.PartitionProduceData(0, b"." * 200)])
     answered = produce.TopicProduceResponse(
         "orders", partition_responses=[produce.PartitionProduceResponse(0, 0, base_offset=1)]
     )
-    requests = []
-    for number in range(count):
-        request = RequestContext(connection, None, 0, 9, number, "client", 300)  # type: ignore[arg-type]
-        request.handler = Route
-        request.frame = produce.ProduceRequest(acks=1, topic_data=[topic])
-        request.response = produce.ProduceResponse([answered])
-        request.response_bytes = 60
-        requests.append(request)
-    return requests
+    request = produce.ProduceRequest(acks=1, topic_data=[topic])
+    response = produce.ProduceResponse([answered])
+    now_ns = time.monotonic_ns()
+    times = StageTimes(now_ns, now_ns, now_ns, now_ns, now_ns, now_ns)
+    contexts = (
+        RequestContext(connection, None, 0, 9, number, "client", 300)  # type: ignore[arg-type]
+        for number in range(count)
+    )
+    return [RequestEvent(each, RequestOutcome.ANSWERED, 0, request, response, 60, times) for each in contexts]
 
 
 def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, float]:
@@ -124,11 +130,11 @@ def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, floa
     listener = ListenerContext("bench", Address("", 0), Address("", 0), services=services)
     observer = AuditObserver(settings)
     observer.open(listener)
-    requests = _requests(listener, _MICRO_EVENTS)
-    batches = [requests[start : start + _MICRO_BATCH] for start in range(0, _MICRO_EVENTS, _MICRO_BATCH)]
+    events = _events(listener, _MICRO_EVENTS)
+    batches = [events[start : start + _MICRO_BATCH] for start in range(0, _MICRO_EVENTS, _MICRO_BATCH)]
     begin = time.perf_counter()
     for batch in batches:
-        observer.completed_many(batch, time.monotonic_ns())
+        observer.completed_many(batch)
     handed_over = time.perf_counter()
     # Closing writes what waits, on the writer's thread, while no other thread runs.
     observer.close()
