@@ -95,7 +95,7 @@ class ConnectionMetrics:
                 self._counts("idle_closed"),
             ),
             "klamm:type=Listener,name=SessionsEnded": (
-                "Connections closed because a credential, token, key, certificate or rule no longer counts, by reason.",
+                "Connections closed because a credential, token, key, certificate or rule became invalid, by reason.",
                 self._ended_sessions,
             ),
         }

@@ -57,7 +57,7 @@ class GroupRegistry:
         """Put a held group in the place of the one that it replaces."""
         with self._lock:
             if self._groups.get(old.group_id) is not old:
-                raise RuntimeError(f"group {old.group_id!r} is no longer in the registry")
+                raise RuntimeError(f"group {old.group_id!r} is not in the registry")
             self._groups[old.group_id] = new
 
     def get_or_create(self, group_id: str) -> tuple[Group, bool]:

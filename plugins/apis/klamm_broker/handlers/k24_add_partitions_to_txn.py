@@ -17,7 +17,6 @@ version 4 on CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from klamm.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_topic, require_cluster, require_transactional_id
 from klamm_broker.topics.names import INTERNAL_TOPICS
 from klamm_broker.transactions import ProducerIdAndEpoch
@@ -81,9 +81,7 @@ class _Answer:
         self._context = context
         self._transactions = transactions
         self._results: list[list[AddPartitionsToTxnTopicResult]] = [[] for _ in transactions]
-        self._missing = len(transactions)
-        # Protects the count of transactions without an outcome.
-        self._lock = threading.Lock()
+        self._done = call_after(len(transactions), self._respond)
 
     def slot(self, position: int) -> Callable[[_Outcomes], None]:
         """Takes the outcomes of one transaction."""
@@ -93,11 +91,7 @@ class _Answer:
             for (topic, index), error in outcomes.items():
                 by_topic.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(index, error))
             self._results[position] = [AddPartitionsToTxnTopicResult(*each) for each in by_topic.items()]
-            with self._lock:
-                self._missing -= 1
-                is_last = self._missing == 0
-            if is_last:
-                self._respond()
+            self._done()
 
         return settle
 

@@ -14,7 +14,6 @@ Asked of the authorizer: ALTER on the cluster, or CLUSTER_ACTION on it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from klamm.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_cluster, require_cluster
 from klamm_broker.transactions import OFFSETS_TOPIC, Marker
 
@@ -55,26 +55,10 @@ def write_markers(
             wanted.extend((marker, topic.name, partition) for partition in partitions)
     if not wanted:
         return response
-    settle = _settler(len(wanted), lambda: context.respond(response))
+    settle = call_after(len(wanted), lambda: context.respond(response))
     for marker, name, partition in wanted:
         _write(broker, marker, name, partition, settle)
     return context.later()
-
-
-def _settler(count: int, then: Callable[[], None]) -> Callable[[], None]:
-    # Protects the count of markers that are missing.
-    lock = threading.Lock()
-    missing = count
-
-    def settle() -> None:
-        nonlocal missing
-        with lock:
-            missing -= 1
-            is_last = missing == 0
-        if is_last:
-            then()
-
-    return settle
 
 
 def _write(

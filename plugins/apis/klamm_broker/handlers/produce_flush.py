@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from klamm_broker.handlers.countdown import call_after
 
 if TYPE_CHECKING:
     from klamm import KafkaError, RequestContext
@@ -24,21 +25,15 @@ def answer_when_flushed(
     flusher: LogFlusher, context: RequestContext, response: ProduceResponse, unflushed: Sequence[Unflushed]
 ) -> None:
     """Respond once all batches are durable, with the error for those that are not."""
-    lock = threading.Lock()
-    remaining = len(unflushed)
+    done = call_after(len(unflushed), lambda: context.respond(response))
 
     def waiter(answer: PartitionProduceResponse) -> Callable[[KafkaError | None], None]:
         def flushed(error: KafkaError | None) -> None:
-            nonlocal remaining
             if error is not None:
                 answer.error_code = error.error_code
                 answer.error_message = error.message
                 answer.base_offset = answer.log_start_offset = answer.log_append_time_ms = -1
-            with lock:
-                remaining -= 1
-                is_last = remaining == 0
-            if is_last:
-                context.respond(response)
+            done()
 
         return flushed
 

@@ -198,7 +198,7 @@ class Migration:
         return new
 
     def assignment_bytes(self, version: int, partitions: Partitions) -> bytes:
-        """An assignment as classic members read it; topics that no longer exist are left out."""
+        """An assignment as classic members read it; deleted topics are left out."""
         named = (
             (topic.name, indexes)
             for topic_id, indexes in partitions.items()
