@@ -89,7 +89,7 @@ def as_dict(value):
 
 
 @pytest.mark.parametrize("described", DESCRIBED, ids=repr)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_name_of_a_type_is_mapped_and_nothing_else(described, data):
     raw = committed()[described.name]
