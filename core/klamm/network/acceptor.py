@@ -163,7 +163,7 @@ class Acceptor:
         if self._out_of_descriptors:
             self._out_of_descriptors = False
             self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
-        return _Held(sock, _UNIX_PEER if sock.family == _AF_UNIX else Address(peer[0], peer[1]))
+        return _Held(sock, Address(peer[0], peer[1]) if type(peer) is tuple else _UNIX_PEER)
 
     def _admit_or_close(self, held: _Held) -> bool:
         """Place a connection, refuse it, or hold it over a pause: then False."""

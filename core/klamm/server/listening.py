@@ -66,7 +66,7 @@ def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
         _set_buffers(sock, settings)
         sock.bind(path)
         listening = ListeningSocket(sock, Address(host, 0), _identity(path))
-        # Nobody can connect before `listen`, so the mode is in force from the first connection on.
+        # No client can connect before `listen`, so the mode is in force from the first connection on.
         os.chmod(path, int(settings.unix_socket_mode, 8))
         sock.listen(settings.backlog)
     except BaseException:
