@@ -158,6 +158,14 @@ class SaslServerAuthenticator(Authenticator):
         except AuthenticationFailedError as error:
             return self._fail(str(error), error.send)
 
+    def abandoned(self) -> str | None:
+        server = self._server
+        if server is None or not server.refusal:
+            return None
+        self._connection.attempted_principal = _claimed_by(server)
+        self._end_exchange()
+        return f"mechanism={self._mechanism} {server.refusal}"
+
     def close(self) -> None:
         self._end_exchange()
         self._request = None
