@@ -202,7 +202,7 @@ def test_what_is_no_ticket_is_refused(server: EmbeddedServer, token: bytes) -> N
         handshake(client, "GSSAPI")
         connection = connection_of(server, client)
         assert send_token(client, token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert connection.attempted_principal == "", "a ticket that cannot be read names nobody"
+        assert connection.attempted_principal == "", "a ticket that cannot be read names no client"
         assert is_out(client)
 
 

@@ -305,7 +305,9 @@ class SaslServerAuthenticator(Authenticator):
         except SaslAuthenticationError as error:
             raise self._refused(error.reason, str(error)) from error
         except SaslError as error:
-            raise self._refused(str(error), self._invalid_credentials()) from error
+            raise self._refused(
+                str(error), _invalid_credentials(self._mechanism, self._authenticated_before)
+            ) from error
         except Exception as error:
             log.exception(
                 "listener=%s connection_id=%s: SASL mechanism %s failed",
@@ -314,11 +316,7 @@ class SaslServerAuthenticator(Authenticator):
                 self._mechanism,
             )
             reason = f"mechanism {self._mechanism} failed: {error!r}"
-            raise self._refused(reason, self._invalid_credentials()) from error
-
-    def _invalid_credentials(self) -> str:
-        which = f"{'re-' * self._authenticated_before}authentication"
-        return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {self._mechanism}"
+            raise self._refused(reason, _invalid_credentials(self._mechanism, self._authenticated_before)) from error
 
     def _refused(self, reason: str, message: str) -> AuthenticationFailedError:
         reason = f"mechanism={self._mechanism} {reason}"
@@ -367,7 +365,10 @@ class SaslServerAuthenticator(Authenticator):
         token_ends_ns = None if left_ms is None else self._clock.monotonic_ns() + left_ms * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.revoked_because, token_ends_ns)
         if changed is not None:
-            raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
+            raise self._refused(
+                f"{changed} while the client authenticated",
+                _invalid_credentials(self._mechanism, self._authenticated_before),
+            )
 
     def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
         self._connection.attempted_principal = _claimed_by(self._server)
@@ -377,6 +378,11 @@ class SaslServerAuthenticator(Authenticator):
 
     def _move(self, state: SaslState) -> None:
         self._state = moved(self._state, state)
+
+
+def _invalid_credentials(mechanism: str, again: bool) -> str:
+    which = f"{'re-' * again}authentication"
+    return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {mechanism}"
 
 
 def _claimed_by(server: SaslServer | None) -> str:

@@ -83,17 +83,17 @@ def test_a_sync_that_fails_fails_for_all_that_share_it_and_for_no_other():
 
 @pytest.mark.parametrize(("interval_ms", "slept_ms"), [(0, 0), (10, 990), (25, 2475)])
 def test_syncs_are_so_far_apart(interval_ms, slept_ms):
-    clock, slept, begun = ManualClock(), [], []
+    clock, slept, started = ManualClock(), [], []
 
     def sleep(seconds):
         slept.append(seconds)
         clock.advance_ms(round(seconds * 1000))
 
-    group = GroupSync(lambda: begun.append(clock.monotonic_ns()), clock, interval_ms, sleep)
+    group = GroupSync(lambda: started.append(clock.monotonic_ns()), clock, interval_ms, sleep)
     for _ in range(100):
         group.wait()
     assert round(1000 * sum(slept)) == slept_ms
-    assert all(after - before >= interval_ms * 1_000_000 for before, after in itertools.pairwise(begun))
+    assert all(after - before >= interval_ms * 1_000_000 for before, after in itertools.pairwise(started))
     # After a pause, the next one does not wait.
     clock.advance_ms(interval_ms)
     slept.clear()

@@ -192,6 +192,19 @@ def test_the_journal_stays_small(journal, tmp_path):
     assert [intent["intent_id"] for intent in again.open("next")] == [kept]
 
 
+def test_a_rewritten_journal_is_the_one_that_a_power_failure_leaves(tmp_path):
+    disk, calls = BadDisk(), []
+    for name in ("rename", "sync_directory"):
+        real = getattr(disk, name)
+        setattr(disk, name, lambda *given, name=name, real=real: (calls.append(name), real(*given)))
+    journal = IntentJournal(tmp_path / "intents", disk, 1000, ManualClock())
+    journal.open("boot")
+    assert calls == ["sync_directory"], "the new file has its name"
+    for _ in range(1100):
+        journal.finish([journal.begin(1, f',"name":"{"x" * 1000}"', sync=False)])
+    assert calls[1:] == ["rename", "sync_directory"]
+
+
 def test_a_write_that_fails_midway_leaves_whole_lines(journal, tmp_path):
     journal.begin(1, ',"name":"a"', sync=False)
     journal._files.room = 10
