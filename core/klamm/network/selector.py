@@ -128,6 +128,8 @@ class Selector(WatchedChannels):
                     self._waker.drain()
                 elif descriptor == self.listening:
                     self.has_connections = True
+                else:
+                    self._call_other(descriptor, mask)
                 continue
             channel.last_active_ns = now_ns
             try:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ from klamm.network.acceptor import Acceptor, set_connection_options
 from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
+from klamm.network.listening_sockets import ListeningSockets
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.peer_failures import failure_log_of
 from klamm.network.processor import Processor
@@ -34,7 +35,7 @@ from klamm.requests.limits import RequestLimits, request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
-from klamm.requests.routes import Routes
+from klamm.requests.routes import Readers, Routes
 from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
@@ -78,7 +79,7 @@ class Listener:
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | ListeningSockets | None = None
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -100,30 +101,47 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(self, services: ServerServices) -> None:
-        """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
-        settings = self.plan.settings
+    def bind(self, services: ServerServices, more_ports: Sequence[int] = ()) -> None:
+        """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
+
+        Raises BindError.
+        """
         host, port = self.plan.bind
-        try:
-            family, _, _, _, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
-            if sys.platform != "win32":
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if settings.socket_receive_buffer_bytes > 0:
-                # The window scale is agreed on at the handshake, so the listening socket must have it.
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-            set_connection_options(self._socket, settings.socket_send_buffer_bytes)
-            self._socket.bind(address)
-            self._socket.listen(settings.backlog)
-        except OSError as error:
-            self.close()
-            raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
+        made: list[socket.socket] = []
+        for each in (port, *more_ports):
+            try:
+                made.append(self._listening_socket(host, each))
+            except OSError as error:
+                for one in made:
+                    one.close()
+                raise BindError(
+                    f"listener {self.name}: cannot bind {host}:{each}: {error.strerror or error}"
+                ) from error
+        self._socket = made[0] if len(made) == 1 else ListeningSockets(made)
         name = self._socket.getsockname()
         bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
         self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
         services.listeners[self.name] = self.context
+
+    def _listening_socket(self, host: str, port: int) -> socket.socket:
+        settings = self.plan.settings
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if sys.platform != "win32":
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if settings.socket_receive_buffer_bytes > 0:
+                # The window scale is agreed on at the handshake, so the listening socket must have it.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+            set_connection_options(made, settings.socket_send_buffer_bytes)
+            made.bind(address)
+            made.listen(settings.backlog)
+        except OSError:
+            made.close()
+            raise
+        return made
 
     def _advertised(self, bound: Address) -> Address:
         if self.plan.advertise is not None:
@@ -214,7 +232,14 @@ class Listener:
         starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits, starts),
+            routes=Routes(
+                handlers,
+                settings.dispatch,
+                parts.filter_calls(),
+                limits,
+                starts,
+                Readers(self.context.authorizer is not None, observers is not None),
+            ),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
