@@ -16,6 +16,7 @@ from klamm.api.observer import RequestOutcome
 from klamm.network.answer_queue import AnswerQueue, Entry, ReadyAnswer
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.lifecycle import CallSoon, ChannelLifecycle
+from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.pending import GO_ON, CloseConnection, PendingRequest
 from klamm.wire.api_keys import ApiKey
@@ -183,7 +184,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers.pending.clear()
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        # What was forwarded needs this connection no more; nobody is there to take the answers.
+        # What was forwarded needs this connection no more; no client is there to take the answers.
         answers = channel.answers
         if answers is not None and answers.muted_for is None and not channel.receive.frames:
             if not channel.waiting_for_turn:
@@ -242,6 +243,11 @@ class _Link(ConnectionLink):
     def _call(self, callback: Callable[[], None]) -> None:
         if self._channel.state is not ChannelState.CLOSED:
             callback()
+
+
+def lifecycle_of(runtime: ListenerRuntime) -> type[ChannelLifecycle]:
+    """What serves the channels of a listener: as its handler set wants it."""
+    return PipelinedLifecycle if runtime.api_set.pipelined else ChannelLifecycle
 
 
 def _api_key(frame: Buffer) -> int:

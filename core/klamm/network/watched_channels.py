@@ -54,7 +54,11 @@ class WatchedChannels:
         if self._others_watched.pop(descriptor, 0):
             self._poller.unregister(descriptor)
 
-    def _call_other(self, descriptor: int, mask: int) -> None:
+    def other_ready(self, descriptor: int, mask: int) -> None:
+        """A descriptor that is no channel's is ready: the listening socket, or one of `watch_other`."""
+        if descriptor == self.listening:
+            self.has_connections = True
+            return
         ready = self.others.get(descriptor)
         if ready is None:
             return

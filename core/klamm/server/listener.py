@@ -45,6 +45,7 @@ from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
+    from klamm.config.settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
 
 
@@ -107,41 +108,11 @@ class Listener:
         Raises BindError.
         """
         host, port = self.plan.bind
-        made: list[socket.socket] = []
-        for each in (port, *more_ports):
-            try:
-                made.append(self._listening_socket(host, each))
-            except OSError as error:
-                for one in made:
-                    one.close()
-                raise BindError(
-                    f"listener {self.name}: cannot bind {host}:{each}: {error.strerror or error}"
-                ) from error
-        self._socket = made[0] if len(made) == 1 else ListeningSockets(made)
+        self._socket = _listening_sockets(self.plan, (port, *more_ports))
         name = self._socket.getsockname()
         bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
         self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
         services.listeners[self.name] = self.context
-
-    def _listening_socket(self, host: str, port: int) -> socket.socket:
-        settings = self.plan.settings
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            if sys.platform != "win32":
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if settings.socket_receive_buffer_bytes > 0:
-                # The window scale is agreed on at the handshake, so the listening socket must have it.
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-            set_connection_options(made, settings.socket_send_buffer_bytes)
-            made.bind(address)
-            made.listen(settings.backlog)
-        except OSError:
-            made.close()
-            raise
-        return made
 
     def _advertised(self, bound: Address) -> Address:
         if self.plan.advertise is not None:
@@ -384,6 +355,38 @@ class Listener:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
+
+
+def _listening_sockets(plan: ListenerPlan, ports: Iterable[int]) -> socket.socket | ListeningSockets:
+    host, made = plan.bind[0], list[socket.socket]()
+    for port in ports:
+        try:
+            made.append(_listening_socket(plan.settings, host, port))
+        except OSError as error:
+            for one in made:
+                one.close()
+            raise BindError(f"listener {plan.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
+    return made[0] if len(made) == 1 else ListeningSockets(made)
+
+
+def _listening_socket(settings: ListenerSettings, host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+        0
+    ]
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if settings.socket_receive_buffer_bytes > 0:
+            # The window scale is agreed on at the handshake, so the listening socket must have it.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+        set_connection_options(made, settings.socket_send_buffer_bytes)
+        made.bind(address)
+        made.listen(settings.backlog)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:

@@ -51,7 +51,7 @@ class ForwardedRequest:
             context.respond(OpaqueResponse(message.encode(self.api_version)))
 
     def began(self, body: bytes, stream: ResponseStream) -> None:
-        """The node has begun to answer."""
+        """The node starts to answer."""
         if self._context.listener.throttles:
             self._context.may_send_records(len(body) + stream.size_bytes)
         self._context.respond(OpaqueResponse(body, stream))

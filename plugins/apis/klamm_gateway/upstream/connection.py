@@ -81,7 +81,7 @@ class UpstreamConnection:
             self._update_interest()
 
     def finish(self) -> None:
-        """Nobody waits for answers: close, after what was sent has left."""
+        """No client waits for answers: close, after what was sent has left."""
         protocol = self.protocol
         if protocol.state is UpstreamState.READY and protocol.has_unsent:
             protocol.transition_to(UpstreamState.FINISHING)
@@ -123,7 +123,7 @@ class UpstreamConnection:
             self.fail(UpstreamError(reason, str(error)))
 
     def fail(self, error: UpstreamError) -> None:
-        """Close it, and report why, unless it is closed already or nobody waits for answers."""
+        """Close it, and report why, unless it is closed already or no client waits for answers."""
         if self.protocol.state is UpstreamState.CONNECTING and self._others:
             self._link.forget(self._descriptor)
             self._socket.close()

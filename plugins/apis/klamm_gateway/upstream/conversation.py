@@ -109,4 +109,4 @@ class Conversation:
 
 
 def _nothing() -> None:
-    """Nobody waits for the login: `Conversation` does itself."""
+    """What `ready` is for: `Conversation` looks at the state itself."""

@@ -15,7 +15,7 @@ class UpstreamState(enum.Enum):
 
     ```
     CONNECTING ──► HANDSHAKE ──► LOGIN ──► READY ──► FINISHING ──► CLOSED
-         │           (TLS)       (SASL)     ▲  (what was sent leaves; nobody waits for answers)
+         │           (TLS)       (SASL)     ▲  (what was sent leaves; no client waits for answers)
          └──────────────────────────────────┘ (any state may end in CLOSED)
     ```
     """
