@@ -113,7 +113,7 @@ def test_a_new_node_is_learned_from_metadata():
         assert len(two.frames) == 1
 
 
-def test_pipelined_requests_are_answered_in_order_whoever_answers():
+def test_pipelined_requests_are_answered_in_order():
     with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
         sent = []
         for number in range(300):

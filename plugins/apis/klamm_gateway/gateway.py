@@ -88,7 +88,9 @@ class Gateway(ApiSet):
             log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
 
     def listener_opened(self, listener: ListenerContext) -> None:
-        """Remember what its clients are given for the nodes."""
+        """Remember what its clients are given for the nodes. Raises ValueError for a listener with an authorizer."""
+        if listener.authorizer is not None:
+            raise ValueError("the gateway does not ask an authorizer yet: let the cluster authorize, or name none")
         self._addresses[listener.name] = NodeAddresses(
             listener.advertised.host, self.settings.ports, self.cluster, self._report_unreachable
         )

@@ -85,11 +85,17 @@ class GatewaySettings:
         kafka="sasl.mechanism",
         choices=_MECHANISMS,
     )
-    sasl_username: str = setting("", name="upstream.sasl_username", doc="The account that the gateway logs in with.")
+    sasl_username: str = setting(
+        "",
+        name="upstream.sasl_username",
+        doc="The account that the gateway logs in with.",
+        kafka="sasl.jaas.config",
+    )
     sasl_password_file: Path | None = setting(
         None,
         name="upstream.sasl_password_file",
         doc="File whose first line is the password of that account. Read at the start, and again by SIGHUP.",
+        kafka="sasl.jaas.config",
         private=True,
     )
     ssl_truststore_location: Path | None = setting(
