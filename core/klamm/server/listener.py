@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -19,11 +17,10 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
-from klamm.network.acceptor import Acceptor, set_connection_options
+from klamm.network.acceptor import Acceptor
 from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
-from klamm.network.listening_sockets import ListeningSockets
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.peer_failures import failure_log_of
 from klamm.network.processor import Processor
@@ -41,11 +38,11 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.server.listening import ListeningSocket, joined, listen
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
-    from klamm.config.settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
 
 
@@ -80,7 +77,7 @@ class Listener:
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
-        self._socket: socket.socket | ListeningSockets | None = None
+        self._listening: ListeningSocket | None = None
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -108,9 +105,17 @@ class Listener:
         Raises BindError.
         """
         host, port = self.plan.bind
-        self._socket = _listening_sockets(self.plan, (port, *more_ports))
-        name = self._socket.getsockname()
-        bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
+        listening: list[ListeningSocket] = []
+        for each in (port, *more_ports):
+            try:
+                listening.append(listen(host, each, self.plan.settings))
+            except OSError as error:
+                for one in listening:
+                    one.close()
+                where = Address(host, each)
+                raise BindError(f"listener {self.name}: cannot bind {where}: {error.strerror or error}") from error
+        self._listening = joined(listening)
+        bound = self._listening.bound
         self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
         services.listeners[self.name] = self.context
 
@@ -172,8 +177,8 @@ class Listener:
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
         self._balance(parts, clock, scheduler)
-        assert self._socket is not None
-        self.acceptor = Acceptor(self._socket, runtime, self._balancer)
+        assert self._listening is not None
+        self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
         self.context.throttles_changed = parts.refresh_throttles
         # A throttle may have become active since it was opened.
         parts.refresh_throttles()
@@ -337,6 +342,8 @@ class Listener:
             processor.inbox.stop_accepting()
         if self.acceptor is not None:
             self.acceptor.stop()
+        if self._listening is not None:
+            self._listening.close()
 
     def reload(self) -> list[str]:
         """Let every part read its files again; one line per part that could not."""
@@ -352,41 +359,8 @@ class Listener:
             self._parts.close()
         if self._handshakers is not None:
             self._handshakers.close()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-
-
-def _listening_sockets(plan: ListenerPlan, ports: Iterable[int]) -> socket.socket | ListeningSockets:
-    host, made = plan.bind[0], list[socket.socket]()
-    for port in ports:
-        try:
-            made.append(_listening_socket(plan.settings, host, port))
-        except OSError as error:
-            for one in made:
-                one.close()
-            raise BindError(f"listener {plan.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
-    return made[0] if len(made) == 1 else ListeningSockets(made)
-
-
-def _listening_socket(settings: ListenerSettings, host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-        0
-    ]
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if sys.platform != "win32":
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if settings.socket_receive_buffer_bytes > 0:
-            # The window scale is agreed on at the handshake, so the listening socket must have it.
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-        set_connection_options(made, settings.socket_send_buffer_bytes)
-        made.bind(address)
-        made.listen(settings.backlog)
-    except OSError:
-        made.close()
-        raise
-    return made
+        if self._listening is not None:
+            self._listening.close()
 
 
 def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
