@@ -36,12 +36,13 @@ class RawClient:
 
     Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
     everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
-    `source_host` is the address it connects from.
+    `source_host` is the address it connects from. In place of an address there may be a connected socket of any kind,
+    which the client closes in the end: it is used as it is, with its own timeout.
     """
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: tuple[str, int] | socket.socket,
         *,
         timeout_s: float = 10.0,
         client_id: str | None = "raw",
@@ -49,11 +50,14 @@ class RawClient:
         server_hostname: str | None = None,
         source_host: str | None = None,
     ) -> None:
-        source = None if source_host is None else (source_host, 0)
-        self.socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if isinstance(address, socket.socket):
+            self.socket, host = address, "localhost"
+        else:
+            source, host = None if source_host is None else (source_host, 0), address[0]
+            self.socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if ssl_context is not None:
-            self.socket = _handshake(self.socket, ssl_context, server_hostname or address[0])
+            self.socket = _handshake(self.socket, ssl_context, server_hostname or host)
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._buffer = b""
