@@ -8,6 +8,7 @@ from struct import Struct
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm.shared.addresses import UNIX_PREFIX
 from klamm.wire.api_keys import load
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.struct_base import Message
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
     import ssl
 
 _SIZE: Final = Struct(">i")
+
+
+def _connected(address: tuple[str, int] | socket.socket, timeout_s: float, source_host: str | None) -> socket.socket:
+    if isinstance(address, socket.socket):
+        address.settimeout(timeout_s)
+        return address
+    if address[0].startswith(UNIX_PREFIX):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(address[0].removeprefix(UNIX_PREFIX))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    source = None if source_host is None else (source_host, 0)
+    sock = socket.create_connection(address, timeout=timeout_s, source_address=source)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: str) -> socket.socket:
@@ -36,8 +56,8 @@ class RawClient:
 
     Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
     everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
-    `source_host` is the address it connects from. In place of an address there may be a connected socket of any kind,
-    which the client closes in the end: it is used as it is, with its own timeout.
+    `source_host` is the address it connects from. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain
+    socket, or a connected socket, which is then the client's.
     """
 
     def __init__(
@@ -50,13 +70,9 @@ class RawClient:
         server_hostname: str | None = None,
         source_host: str | None = None,
     ) -> None:
-        if isinstance(address, socket.socket):
-            self.socket, host = address, "localhost"
-        else:
-            source, host = None if source_host is None else (source_host, 0), address[0]
-            self.socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = _connected(address, timeout_s, source_host)
         if ssl_context is not None:
+            host = "localhost" if isinstance(address, socket.socket) else address[0]
             self.socket = _handshake(self.socket, ssl_context, server_hostname or host)
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
