@@ -38,7 +38,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, joined, listen
+from klamm.server.listening import ListeningSocket, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ log = logging.getLogger("klamm.server")
 _LOAD_AFTER_MS: Final = 500
 _LOAD_EVERY_MS: Final = 5
 _LOAD_AGAIN_MS: Final = 60_000
-
-
-class BindError(Exception):
-    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 class Listener:
@@ -104,17 +100,7 @@ class Listener:
 
         Raises BindError.
         """
-        host, port = self.plan.bind
-        listening: list[ListeningSocket] = []
-        for each in (port, *more_ports):
-            try:
-                listening.append(listen(host, each, self.plan.settings))
-            except OSError as error:
-                for one in listening:
-                    one.close()
-                where = Address(host, each)
-                raise BindError(f"listener {self.name}: cannot bind {where}: {error.strerror or error}") from error
-        self._listening = joined(listening)
+        self._listening = listen_at_all(self.plan, more_ports)
         bound = self._listening.bound
         self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
         services.listeners[self.name] = self.context

@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,12 @@ from klamm.network.listening_sockets import ListeningSockets
 from klamm.shared.addresses import UNIX_PREFIX
 
 if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan
     from klamm.config.settings import ListenerSettings
+
+
+class BindError(Exception):
+    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,22 @@ class ListeningSocket:
                     os.unlink(path)
 
 
-def joined(listening: Sequence[ListeningSocket]) -> ListeningSocket:
-    """Several ports of one host as one; their address is that of the first. Unix domain sockets have no ports."""
+def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSocket:
+    """The address of a listener and further ports of its host, as one socket. Raises BindError."""
+    (host, port), listening = plan.bind, list[ListeningSocket]()
+    for each in (port, *more_ports):
+        try:
+            listening.append(listen(host, each, plan.settings))
+        except OSError as error:
+            for one in listening:
+                one.close()
+            where = Address(host, each)
+            raise BindError(f"listener {plan.name}: cannot bind {where}: {error.strerror or error}") from error
     first = listening[0]
     if len(listening) == 1:
         return first
-    sockets = [each.socket for each in listening if isinstance(each.socket, socket.socket)]
+    # Unix domain sockets have no ports.
+    sockets = [one.socket for one in listening if isinstance(one.socket, socket.socket)]
     return ListeningSocket(ListeningSockets(sockets), first.bound)
 
 

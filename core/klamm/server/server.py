@@ -24,8 +24,9 @@ from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.server.dynamic_configs import DynamicConfigs
-from klamm.server.listener import BindError, Listener
+from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
+from klamm.server.listening import BindError
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
