@@ -57,12 +57,22 @@ def test_round_trip(klamm_server, klamm_topic, number):
 _PEER = """
 import os
 import pytest
+from klamm import ErrorCode, KafkaError
 from klamm.testing import Admin, RawClient
 
 HOST, _, PORT = os.environ["PEER"].rpartition(":")
 
 class Peer(Admin):
     bootstrap = os.environ["PEER"]
+
+    # Kafka answers CreateTopics before its broker knows the topic.
+    def produce(self, *arguments):
+        while True:
+            try:
+                return super().produce(*arguments)
+            except KafkaError as error:
+                if error.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+                    raise
 
 @pytest.fixture(scope="session")
 def klamm_server():

@@ -1,0 +1,157 @@
+"""Integration tests of public projects, as their sdists on PyPI have them, on `EmbeddedServer` instead of their broker.
+
+Slow: `pytest -m slow tests/interop/test_public_suites.py`. Needs pip and, once, the network. What each project needs
+to find the broker is its `Suite`. The sdists of aiokafka, confluent-kafka and FastStream have no tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from klamm.testing import EmbeddedServer
+from tests.peers.builds import cache_dir
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+# The sdist of kafka-python lacks both files; with a broker of its own only this class is used.
+_SERVICE = """\
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def dump_logs(self):
+        pass
+
+
+class SpawnedService:
+    pass
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One project: what to install and to run, and the change it needs.
+
+    `settings` are the broker's. `environment` says where it is. `added` are files that the sdist lacks. `failing` are
+    the tests that fail on klamm for a reason that is given here.
+    """
+
+    project: str
+    version: str
+    tests: tuple[str, ...]
+    requires: tuple[str, ...]
+    environment: Callable[[str], Mapping[str, str]]
+    passing: int
+    settings: tuple[str, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+    failing: Mapping[str, str] = field(default_factory=dict)
+
+
+SUITES = (
+    Suite(
+        "kafka-python",
+        "3.0.12",
+        tests=("test/integration", "--ignore=test/integration/test_ssl_integration.py"),
+        requires=("py", "lz4", "python-snappy", "zstandard", "crc32c"),
+        # KAFKA_ROOT must be a directory; nothing is read from it.
+        environment=lambda bootstrap: {
+            "KAFKA_URI": f"kafka://{bootstrap}",
+            "KAFKA_VERSION": "4.3",
+            "KAFKA_ROOT": os.getcwd(),
+        },
+        settings=(
+            "num.partitions=4",
+            "node.id=0",
+            "group.initial.rebalance.delay.ms=1000",
+            "listeners.default.authorizer=acl",
+            'listeners.default.acl.super_users=["User:ANONYMOUS"]',
+        ),
+        added={"test/__init__.py": "", "test/service.py": _SERVICE},
+        passing=54,
+    ),
+    Suite(
+        "faust-streaming",
+        "0.15.3",
+        tests=("tests/integration/broker", "--override-ini=addopts="),
+        requires=("pytest<8", "pytest-asyncio<0.24", "confluent-kafka>=2.8"),
+        environment=lambda bootstrap: {"FAUST_TEST_BROKER": f"kafka://{bootstrap}"},
+        passing=2,
+    ),
+)
+
+
+def run(*command: str | Path, cwd: Path, timeout_s: float, **environment: str) -> str:
+    """The output of a command that may fail."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, env=inherited | environment
+    )
+    return done.stdout + done.stderr
+
+
+def sources(suite: Suite, folder: Path) -> tuple[Path, Path]:
+    """The sdist, and the folder that it is unpacked in."""
+    cached = cache_dir() / "sdists"
+    cached.mkdir(parents=True, exist_ok=True)
+    name = f"{suite.project.replace('-', '_')}-{suite.version}"
+    sdist = cached / f"{name}.tar.gz"
+    if not sdist.exists():
+        wanted = f"{suite.project}=={suite.version}"
+        download = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "-d",
+            cached,
+            wanted,
+        ]
+        output = run(*download, cwd=folder, timeout_s=300)
+        assert sdist.exists(), output
+    shutil.unpack_archive(sdist, folder)
+    for path, text in suite.added.items():
+        (folder / name / path).write_text(text)
+    return sdist, folder / name
+
+
+def results(report: Path, output: str) -> dict[str, list[str]]:
+    """The names of tests by outcome."""
+    assert report.exists(), output
+    found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+    for case in ElementTree.parse(report).iter("testcase"):
+        outcomes = {child.tag for child in case}
+        kind = "failed" if outcomes & {"failure", "error"} else "skipped" if "skipped" in outcomes else "passed"
+        found[kind].append(case.attrib["name"])
+    return found
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.project)
+def test_its_integration_tests_pass(suite: Suite, tmp_path: Path) -> None:
+    sdist, source = sources(suite, tmp_path)
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "-q", sdist, "pytest", "pytest-timeout", *suite.requires]
+    installed = run(*install, cwd=tmp_path, timeout_s=600)
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120", *suite.tests]
+    with EmbeddedServer(suite.settings) as server:
+        where = suite.environment(os.environ.get("PUBLIC_SUITES_BROKER", server.bootstrap))
+        report = tmp_path / "report.xml"
+        output = run(*command, f"--junitxml={report}", cwd=source, timeout_s=900, **where)
+    found = results(report, installed + output)
+    print({kind: len(names) for kind, names in found.items()})
+    assert sorted(found["failed"]) == sorted(suite.failing), output
+    assert len(found["passed"]) >= suite.passing, output
