@@ -13,6 +13,7 @@ from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
+from klamm_broker.cluster import ClusterView
 from klamm_broker.configs.broker_keys import server_keys
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
@@ -34,6 +35,7 @@ from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
+from klamm_broker.topics.leadership import first_leadership
 from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
@@ -74,6 +76,7 @@ class Broker(ApiSet):
         self._may_skip_syncs = operations is None
         self._make_store = make_store
         self.node_id = self.settings.node_id
+        self.cluster = ClusterView(self.node_id, self.settings.broker_rack)
         self.data_dir = Path()
         self.cluster_id = ""
         self.directory_id = ""
@@ -171,6 +174,7 @@ class Broker(ApiSet):
             server.random_bytes,
             self._partitions_gone,
             self.fetch_purgatory.check_and_complete,
+            first_leadership((self.node_id,)),
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
@@ -309,7 +313,7 @@ class Broker(ApiSet):
         """One per module `klamm_broker.handlers.k…`."""
         services = BrokerServices(
             live=self.live,
-            node_id=self.node_id,
+            cluster=self.cluster,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
             log_dir=self.data_dir.resolve(),

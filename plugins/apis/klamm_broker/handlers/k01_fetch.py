@@ -8,7 +8,7 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 - `read_committed` ends at the last stable offset and names aborted transactions.
 - A client over its quota of bytes or request time gets a response without partitions (KIP-219).
 - Authorization: READ on each topic, once per request.
-- A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. The only epoch is 0, so none is earlier.
+- A leader epoch later than the current one: UNKNOWN_LEADER_EPOCH; an earlier one: FENCED_LEADER_EPOCH.
 
 Deviations: there are no followers, so `replica_id`, `replica_state` and the follower's fields of a partition are not
 read, no epoch ever diverges, and no replica is preferred.

@@ -35,7 +35,6 @@ from klamm_broker.security.authorization import (
     may_topic,
 )
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
-from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -87,12 +86,12 @@ def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: Re
 def _response(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    host, port = context.connection.listener.advertised
+    cluster = broker.cluster
     return MetadataResponse(
         0,
-        [MetadataResponseBroker(broker.node_id, host, port, broker.settings.broker_rack)],
+        [MetadataResponseBroker(*node) for node in cluster.endpoints(context.connection.listener)],
         broker.cluster_id,
-        broker.node_id,
+        cluster.controller_id,
         topics,
         cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED,
     )
@@ -140,9 +139,7 @@ def _topic(
     partitions = topic.partitions
     prepared_of, prepared = topic.metadata or (None, None)
     if prepared is None or prepared_of is not partitions:
-        prepared = MetadataResponseTopic(
-            0, topic.name, topic.id, topic.is_internal, _partitions(partitions, broker.node_id)
-        )
+        prepared = MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, _partitions(partitions))
         topic.metadata = (partitions, prepared)
     if not request.include_topic_authorized_operations:
         return prepared
@@ -150,11 +147,13 @@ def _topic(
     return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
 
 
-def _partitions(partitions: Sequence[Partition], node_id: int) -> list[MetadataResponsePartition]:
-    # One list for all: of many thousand partitions, lists take more memory than anything else here.
-    replicas: list[int] = [node_id]
+def _partitions(partitions: Sequence[Partition]) -> list[MetadataResponsePartition]:
+    # Equal lists are one list: of many thousand partitions, lists take more memory than anything else here.
+    lists: dict[tuple[int, ...], list[int]] = {}
     offline: list[int] = []
-    return [
-        MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, replicas, replicas, offline)
-        for partition in partitions
-    ]
+    described = []
+    for partition in partitions:
+        leader_id, epoch, replica_ids = partition.leadership
+        replicas = lists.setdefault(replica_ids, list(replica_ids))
+        described.append(MetadataResponsePartition(0, partition.index, leader_id, epoch, replicas, replicas, offline))
+    return described

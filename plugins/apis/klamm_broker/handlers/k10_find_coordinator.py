@@ -22,6 +22,7 @@ from klamm_broker.security.authorization import denial, require_cluster, require
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import NodeEndpoint
     from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_MANY_KEYS = 4
@@ -40,20 +41,26 @@ def find_coordinators(
 ) -> FindCoordinatorResponse:
     """Name this broker as the coordinator. Raises KafkaError for a single key that is wrong or denied."""
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
-    address = context.listener.advertised
     if not many:
         _check(context, request.key_type, request.key)
-        return FindCoordinatorResponse(
-            error_message=_NO_ERROR, node_id=broker.node_id, host=address.host, port=address.port
-        )
+        found = _coordinator(broker, context, request.key)
+        return FindCoordinatorResponse(error_message=_NO_ERROR, node_id=found.node_id, host=found.host, port=found.port)
     coordinators = []
     for key in request.coordinator_keys:
         try:
             _check(context, request.key_type, key)
-            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port))
+            found = _coordinator(broker, context, key)
+            coordinators.append(Coordinator(key, found.node_id, found.host, found.port))
         except KafkaError as error:
             coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
     return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _coordinator(broker: BrokerServices, context: RequestContext, key: str) -> NodeEndpoint:
+    found = broker.cluster.coordinator(key, context.listener)
+    if found is None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return found
 
 
 def _check(context: RequestContext, key_type: int, key: str) -> None:

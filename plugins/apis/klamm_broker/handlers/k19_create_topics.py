@@ -153,5 +153,5 @@ def _assigned_count(broker: BrokerServices, assignments: Sequence[CreatableRepli
             "assignments must be for the partitions from 0 on, each once",
         )
     for assignment in assignments:
-        check_replicas(assignment.broker_ids, broker.node_id)
+        check_replicas(assignment.broker_ids, broker.cluster.node_id)
     return len(assignments)

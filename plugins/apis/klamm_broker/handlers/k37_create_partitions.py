@@ -71,7 +71,7 @@ def _add(broker: BrokerServices, wanted: CreatePartitionsTopic, validate_only: b
                 f"{wanted.count - now} partitions to add, {len(wanted.assignments)} assignments",
             )
         for assignment in wanted.assignments:
-            check_replicas(assignment.broker_ids, broker.node_id)
+            check_replicas(assignment.broker_ids, broker.cluster.node_id)
     context.charge_mutations(wanted.count - now, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     if not validate_only:
         broker.topics.add_partitions(topic, wanted.count)

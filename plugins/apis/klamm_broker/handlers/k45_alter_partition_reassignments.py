@@ -55,7 +55,7 @@ def _checked(broker: BrokerServices, name: str, wanted: ReassignablePartition) -
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
         if wanted.replicas is None:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        check_replicas(wanted.replicas, broker.node_id)
+        check_replicas(wanted.replicas, broker.cluster.node_id)
     except KafkaError as error:
         return ReassignablePartitionResponse(index, error.error_code, error.message)
     return ReassignablePartitionResponse(index, error_message=None)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy, write_copy
 from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
+from klamm_broker.topics.leadership import Leadership
 from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
@@ -51,7 +52,8 @@ class TopicRegistry:
     """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
 
     `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with a deleted
-    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition.
+    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition. `leadership` is
+    that of every new partition.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class TopicRegistry:
         random_bytes: Callable[[int], bytes],
         on_partitions_gone: Callable[[Topic], None],
         wake: Callable[[Partition], object],
+        leadership: Leadership,
     ) -> None:
         self._store = store
         self._logs = logs
@@ -71,6 +74,7 @@ class TopicRegistry:
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._wake = wake
+        self._leadership = leadership
         # Protects the topics: store, logs and maps change together.
         self._lock = threading.Lock()
         # Its lock is taken after `_lock`.
@@ -316,11 +320,13 @@ class TopicRegistry:
     def _topic(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
         """A topic whose logs are not open yet."""
         topic = Topic(name, topic_id, dict(overrides))
-        topic.partitions = [Partition(topic, index, self._opener.open, self._wake) for index in range(partitions)]
+        topic.partitions = [
+            Partition(topic, index, self._leadership, self._opener.open, self._wake) for index in range(partitions)
+        ]
         return topic
 
     def _new_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
-        partition = Partition(topic, index, self._opener.open, self._wake)
+        partition = Partition(topic, index, self._leadership, self._opener.open, self._wake)
         partition.log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=True)
         return partition
 
