@@ -16,7 +16,7 @@ from klamm.api.part import Part
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
-    from klamm.api.context import ListenerContext, RequestContext, ServerContext
+    from klamm.api.context import ConnectionContext, ListenerContext, RequestContext, ServerContext
 
 
 Handler = Callable[[Any, "RequestContext"], Any]
@@ -109,6 +109,13 @@ class ApiSet(Part[_Host]):
 
     def listener_opened(self, listener: ListenerContext) -> None:
         """A listener that names this set has its final address (port 0 is resolved). Raising stops the start."""
+
+    def connection_closed(self, connection: ConnectionContext) -> None:
+        """A connection of a listener that names this set is closed: it gets no further request or answer.
+
+        Called once for each, on its processor's thread, so it must not wait. A request of the connection may still run
+        on another thread. An exception is logged.
+        """
 
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""

@@ -47,6 +47,7 @@ class ChannelLifecycle:
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
     ) -> None:
         self._listener = runtime.context
+        self._connection_closed = runtime.connection_closed
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._counts = runtime.counts
@@ -312,6 +313,7 @@ class ChannelLifecycle:
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observers is not None:
             self._observers.closed(channel.connection, reason)
+        self._connection_closed(channel.connection)
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
         if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from klamm.api.api_set import ApiHandler
+from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import Address, ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
@@ -137,13 +137,14 @@ class Listener:
         self,
         handlers: Iterable[ApiHandler],
         features: Features,
+        api_set: ApiSet,
         *,
         clock: Clock,
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
-        api_set: str = "",
+        described_api_set: str = "",
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
@@ -151,7 +152,7 @@ class Listener:
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         limits = self._request_limits(parts)
-        requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=api_set)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=described_api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -176,16 +177,12 @@ class Listener:
             failure_log=failure_log_of(self.context, self.plan.settings.failure_log_lines_per_minute, scheduler),
             outcomes=GateOutcomes(),
             counts=self.counts,
+            api_set=api_set,
             new_recorder=new_recorder,
         )
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
-        self._balancer = LoadBalancer(self.name, parts.assigner, clock)
-        self._balancer.processors = self.processors
-        with parts.needed(parts.assigner):
-            rebalance_interval_ms = parts.assigner.rebalance_interval_ms
-        if rebalance_interval_ms > 0:
-            self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
+        self._balance(parts, clock, scheduler)
         assert self._socket is not None
         self.acceptor = Acceptor(self._socket, runtime, self._balancer)
         self.context.throttles_changed = parts.refresh_throttles
@@ -193,6 +190,14 @@ class Listener:
         parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
+
+    def _balance(self, parts: ListenerParts, clock: Clock, scheduler: Scheduler) -> None:
+        self._balancer = LoadBalancer(self.name, parts.assigner, clock)
+        self._balancer.processors = self.processors
+        with parts.needed(parts.assigner):
+            rebalance_interval_ms = parts.assigner.rebalance_interval_ms
+        if rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
 
     def _request_parts(
         self,

@@ -115,12 +115,13 @@ class SocketServer:
         for listener in self.listeners:
             listener.open_parts(
                 *served[listener.plan.api_set],
+                self.api_sets[listener.plan.api_set],
                 clock=self.clock,
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
                 pool=self.pool,
                 request_metrics=request_metrics,
-                api_set=self.plan.api_sets[listener.plan.api_set].describe(),
+                described_api_set=self.plan.api_sets[listener.plan.api_set].describe(),
             )
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
