@@ -111,6 +111,22 @@ class ListenerPlan:
     observers: tuple[PartPlan, ...]
     assigner: PartPlan
     api_set: str
+    node: int = 0
+    configured_as: str = ""
+    """The name in the configuration, where `name` is that of the same listener of another node."""
+
+    def of_node(self, node: int) -> ListenerPlan:
+        """The same listener for a node of the handler set, by its position: a name and a port of its own."""
+        if node == 0:
+            return self
+        return replace(
+            self,
+            name=f"{self.name}-{node + 1}",
+            node=node,
+            configured_as=self.name,
+            bind=_next_port(self.bind, node),
+            advertise=None if self.advertise is None else _next_port(self.advertise, node),
+        )
 
     @property
     def many(self) -> tuple[PartPlan, ...]:
@@ -148,6 +164,11 @@ class ListenerPlan:
                 changes: dict[str, Any] = {name: changed}
                 return replace(self, **changes)
         return self
+
+
+def _next_port(endpoint: Endpoint, step: int) -> Endpoint:
+    host, port = endpoint
+    return host, port + step if port else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _ACCEPTS_A_TURN: Final = 4
 # How often channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
+_OFFLINE: Final = "the listener goes offline"
 
 
 class Reactor:
@@ -137,18 +138,18 @@ class Reactor:
     def end(self) -> None:
         """Close what is left: the last thing that the thread does."""
         self._forget_listening()
-        for channel in [*self.selector.channels.values(), *self.selector.closing]:
-            self.lifecycle.close(channel, _SERVER_STOPS)
-        while self.inbox.connections:
-            sock, peer, gates = self.inbox.take_connection()
-            sock.close()
-            release_gates(self._runtime.context, gates, peer)
         self.inbox.end()
-        for channel in self.inbox.adopted:
-            self.lifecycle.close(channel, _SERVER_STOPS)
+        self._close_connections(_SERVER_STOPS)
         self.pipeline.close()
         self.selector.close_all()
         self._waker.close()
+
+    def _close_connections(self, reason: str) -> None:
+        for channel in [*self.selector.channels.values(), *self.selector.closing, *self.inbox.adopted]:
+            self.lifecycle.close(channel, reason)
+        for sock, peer, gates in self.inbox.take_all_connections():
+            sock.close()
+            release_gates(self._runtime.context, gates, peer)
 
     def run_once(self) -> None:
         """One turn, in the order of Kafka's `Processor.run`, but that new connections come last."""
@@ -156,6 +157,8 @@ class Reactor:
         self.selector.timed = self.balanced or bool(self._runtime.context.throttles)
         while inbox.adopted:
             self._adopt(inbox.adopted.popleft())
+        if inbox.is_closing_connections:
+            self._close_connections(_OFFLINE)
         if inbox.calls:
             self._process_calls()
         if self.migration.has_work:
@@ -278,11 +281,9 @@ class Reactor:
 
     def _register(self, new: NewConnection) -> None:
         runtime, sock, peer = self._runtime, new.socket, new.peer
-        name = sock.getsockname()
-        local = Address(name[0], name[1])
-        connection = ConnectionContext(
-            self._connection_id(local, peer), runtime.context, local, peer, opened_ns=self._clock.monotonic_ns()
-        )
+        local = Address(*sock.getsockname()[:2])
+        name, opened_ns = self._connection_id(local, peer), self._clock.monotonic_ns()
+        connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
         # Read before the transport takes the socket over.
         descriptor = sock.fileno()
         proxies = runtime.proxies

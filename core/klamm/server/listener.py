@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -19,8 +18,7 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
-from klamm.network.acceptor import Acceptor, set_connection_options
-from klamm.network.acceptor_thread import AcceptorThread
+from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
@@ -40,10 +38,12 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.server.listening import AcceptorLoop, listening_socket
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
+    from klamm.config.settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
 
 
@@ -70,8 +70,7 @@ class Listener:
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
-        self._acceptor_thread: AcceptorThread | None = None
-        self._accepting_processor: Processor | None = None
+        self._accepting: AcceptorLoop
         self.counts = ConnectionCounts()
         self._next_index = 0
         self._balancer: LoadBalancer
@@ -79,6 +78,7 @@ class Listener:
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
         self._socket: socket.socket | None = None
+        self._online = True
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -102,27 +102,23 @@ class Listener:
 
     def bind(self, services: ServerServices) -> None:
         """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
-        settings = self.plan.settings
         host, port = self.plan.bind
         try:
-            family, _, _, _, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
-            if sys.platform != "win32":
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if settings.socket_receive_buffer_bytes > 0:
-                # The window scale is agreed on at the handshake, so the listening socket must have it.
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-            set_connection_options(self._socket, settings.socket_send_buffer_bytes)
-            self._socket.bind(address)
-            self._socket.listen(settings.backlog)
+            self._socket = listening_socket(self.plan.settings, host, port)
         except OSError as error:
             self.close()
             raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
-        name = self._socket.getsockname()
-        bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
-        self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
+        bound = Address(host or "0.0.0.0", self._socket.getsockname()[1])  # noqa: S104
+        self.context = ListenerContext(
+            self.name,
+            bound,
+            self._advertised(bound),
+            services=services,
+            node=self.plan.node,
+            configured_as=self.plan.configured_as,
+            go_offline=self.go_offline,
+            go_online=self.go_online,
+        )
         services.listeners[self.name] = self.context
 
     def _advertised(self, bound: Address) -> Address:
@@ -168,7 +164,7 @@ class Listener:
             transport=parts.transport,
             authenticators=parts.authenticators,
             gates=parts.gates,
-            proxies=self._trusted_proxies(),
+            proxies=_trusted_proxies(self.plan.settings),
             requests=requests,
             request_channel=request_channel,
             pool=pool,
@@ -185,6 +181,7 @@ class Listener:
         self._balance(parts, clock, scheduler)
         assert self._socket is not None
         self.acceptor = Acceptor(self._socket, runtime, self._balancer)
+        self._accepting = AcceptorLoop(self.acceptor, runtime)
         self.context.throttles_changed = parts.refresh_throttles
         # A throttle may have become active since it was opened.
         parts.refresh_throttles()
@@ -238,15 +235,6 @@ class Listener:
         self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read)
         return limits
 
-    def _trusted_proxies(self) -> TrustedProxies | None:
-        settings = self.plan.settings
-        if settings.proxy_protocol == "off":
-            return None
-        # Not for listeners without proxies: what takes time to load is start-up time.
-        from klamm.network.proxy.trust import TrustedProxies
-
-        return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
-
     def _start_handshakers(self, parts: ListenerParts) -> Workers | None:
         threads = self.plan.settings.handshake_threads
         if not parts.transport.computes_handshake or threads <= 0:
@@ -273,7 +261,7 @@ class Listener:
         """Start the processors and accept connections."""
         for processor in self.processors:
             processor.start()
-        self._begin_to_accept()
+        self._accepting.begin(self.processors)
         self.runtime.scheduler.schedule(_LOAD_AFTER_MS, self._load_next_api)
 
     def _load_next_api(self) -> None:
@@ -287,30 +275,29 @@ class Listener:
             delay_ms = _LOAD_AGAIN_MS
         self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
-    def _begin_to_accept(self) -> None:
-        """A single processor accepts on its own thread; with several processors, an acceptor thread does."""
-        assert self.acceptor is not None
-        if len(self.processors) == 1:
-            self._accepting_processor = self.processors[0]
-            self._accepting_processor.listen(self.acceptor)
-            return
-        thread = AcceptorThread(self.acceptor, self.runtime.clock, self.runtime.limits.poller)
-        self._acceptor_thread = thread
-        thread.start()
+    def go_offline(self) -> None:
+        """Close the port and all connections; `go_online` opens the port again. The threads go on."""
+        if self._online and self.acceptor is not None:
+            self._online = False
+            self._accepting.pause()
+            self.acceptor.stop()
+            for processor in self.all_processors:
+                processor.close_connections()
 
-    def _pause_accepting(self) -> None:
-        if self._accepting_processor is not None:
-            self._accepting_processor.stop_listening()
-        if self._acceptor_thread is not None:
-            self._acceptor_thread.stop()
-        self._accepting_processor = self._acceptor_thread = None
+    def go_online(self) -> None:
+        """Open the port again. Raises OSError if it is taken."""
+        if not self._online and self.acceptor is not None:
+            self._socket = listening_socket(self.plan.settings, self.plan.bind[0], self.context.bound.port)
+            self._online = True
+            self.acceptor.reopen(self._socket)
+            self._accepting.begin(self.processors)
 
     def resize(self, count: int) -> None:
         """Set the number of processors. New connections go to all of them from now on; connections of excess processors
         migrate to the others, each at its next quiet point."""
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
-            self._pause_accepting()
+            self._accepting.pause()
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
             # Never the index of one that may still run: connection ids and metrics contain it.
@@ -320,8 +307,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
-        if other_loop:
-            self._begin_to_accept()
+        if other_loop and self._online:
+            self._accepting.begin(self.processors)
         for processor in surplus:
             processor.retire(kept)
         assert self._parts is not None
@@ -336,7 +323,8 @@ class Listener:
         """Close the listening socket; open connections stay."""
         if self._balancing is not None:
             self._balancing.cancel()
-        self._pause_accepting()
+        if self.acceptor is not None:
+            self._accepting.pause()
         for processor in self.processors:
             processor.inbox.stop_accepting()
         if self.acceptor is not None:
@@ -369,6 +357,15 @@ def _complete(handlers: Iterable[ApiHandler], features: Features, release: str |
     from klamm.wire.releases import RELEASES
 
     return with_api_versions(handlers, features, RELEASES[release])
+
+
+def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:
+    if settings.proxy_protocol == "off":
+        return None
+    # Not for listeners without proxies: what takes time to load is start-up time.
+    from klamm.network.proxy.trust import TrustedProxies
+
+    return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
 
 def _never(_: int) -> bool:

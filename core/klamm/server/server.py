@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm.api.api_set import ApiHandler, ApiSet
+from klamm.api.api_set import ApiSet
 from klamm.api.context import ServerContext, ServerServices
 from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
@@ -108,22 +108,25 @@ class SocketServer:
         self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock)
-        served = self._open_api_sets()
+        features = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
             request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
+            name = listener.plan.api_set
+            with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
+                handlers = list(self.api_sets[name].handlers_of(listener.context))
             listener.open_parts(
-                *served[listener.plan.api_set],
-                self.api_sets[listener.plan.api_set],
+                handlers,
+                features[name],
+                self.api_sets[name],
                 clock=self.clock,
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
                 pool=self.pool,
                 request_metrics=request_metrics,
-                described_api_set=self.plan.api_sets[listener.plan.api_set].describe(),
+                described_api_set=self.plan.api_sets[name].describe(),
             )
-            name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
                 self.api_sets[name].listener_opened(listener.context)
         register_server_metrics(
@@ -178,9 +181,9 @@ class SocketServer:
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
-    def _open_api_sets(self) -> dict[str, tuple[list[ApiHandler], Features]]:
-        """Open every handler set. Returns by name what each serves."""
-        served = {}
+    def _open_api_sets(self) -> dict[str, Features]:
+        """Open every handler set. Returns by name the features of each."""
+        features = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
             # The first has the data directory itself, so that the layout is that of a Kafka log directory.
@@ -201,8 +204,8 @@ class SocketServer:
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
-                served[name] = list(api_set.handlers()), api_set.features()
-        return served
+                features[name] = api_set.features()
+        return features
 
     def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
         """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice.

@@ -13,7 +13,7 @@ from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster import ClusterView, Coordinators, Elections, Membership, Nodes
 from klamm_broker.configs.broker_keys import server_keys
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
@@ -35,14 +35,14 @@ from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
-from klamm_broker.topics.leadership import first_leadership
 from klamm_broker.topics.log_opener import OpeningInBackground
+from klamm_broker.topics.placement import ReplicaPlacement
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
-    from klamm import ServerContext
+    from klamm import ListenerContext, ServerContext
     from klamm.runtime import Clock
     from klamm.shared import Features, Table
 
@@ -76,7 +76,11 @@ class Broker(ApiSet):
         self._may_skip_syncs = operations is None
         self._make_store = make_store
         self.node_id = self.settings.node_id
-        self.cluster = ClusterView(self.node_id, self.settings.broker_rack)
+        self.membership: Membership
+        self.coordinators: Coordinators
+        self.nodes: Nodes
+        self.elections: Elections
+        self._views: dict[int, BrokerServices] = {}
         self.data_dir = Path()
         self.cluster_id = ""
         self.directory_id = ""
@@ -98,7 +102,7 @@ class Broker(ApiSet):
         self.transaction_markers: TransactionMarkers
         self.scram_credentials: Table
         self.delegation_tokens: DelegationTokens
-        self.fetch_sessions: FetchSessionCache
+        self._random_bytes: Callable[[int], bytes]
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
         self._cleaner_timer: Timer
@@ -174,9 +178,13 @@ class Broker(ApiSet):
             server.random_bytes,
             self._partitions_gone,
             self.fetch_purgatory.check_and_complete,
-            first_leadership((self.node_id,)),
+            ReplicaPlacement(lambda: self.membership.running, is_stored=settings.nodes > 1),
         )
+        self.membership = Membership(self.node_id, settings.nodes, settings.broker_rack, server.listeners)
+        self.coordinators = Coordinators(self.membership)
         self.topics.load(server.data_dir)
+        self.elections = Elections(self.topics, self.store, self.membership)
+        self.elections.load()
         self.auto_creation = AutoTopicCreation(
             self.topics,
             num_partitions=settings.num_partitions,
@@ -193,9 +201,10 @@ class Broker(ApiSet):
             settings, key, server.services.shared, server.clock, server.random_bytes
         )
         self.delegation_tokens.load()
-        self.fetch_sessions = FetchSessionCache(
-            settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
-        )
+        self._random_bytes = server.random_bytes
+        leave = self.groups.coordinator_moved
+        nodes = self.nodes = Nodes(self.membership, self.coordinators, self.topics, self.elections, leave)
+        server.services.shared.once("klamm.nodes", lambda: nodes)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
@@ -300,8 +309,11 @@ class Broker(ApiSet):
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
         topics, partitions = len(self.topics.all()), self.topics.partition_count
+        nodes = f"node {self.node_id}"
+        if len(self.membership.node_ids) > 1:
+            nodes = f"nodes {self.node_id} to {self.membership.node_ids[-1]} for tests, nothing is replicated"
         return (
-            f"node {self.node_id}, {topics} topic{'s' if topics != 1 else ''},"
+            f"{nodes}, {topics} topic{'s' if topics != 1 else ''},"
             f" {partitions} partition{'s' if partitions != 1 else ''}, recovered in {self._recovered_in_ms:.0f} ms"
         )
 
@@ -310,10 +322,24 @@ class Broker(ApiSet):
         return self.registered_features.published
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """One per module `klamm_broker.handlers.k…`."""
-        services = BrokerServices(
+        """One per module `klamm_broker.handlers.k…`: those of the first node."""
+        return registry.handlers(self.services_of(0))
+
+    def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:
+        return registry.handlers(self.services_of(listener.node))
+
+    def services_of(self, node: int) -> BrokerServices:
+        """What the handlers of a node use, by its position: they differ in their view of the cluster."""
+        if node not in self._views:
+            self._views[node] = self._make_services(node)
+        return self._views[node]
+
+    def _make_services(self, node: int) -> BrokerServices:
+        slots = self.settings.max_incremental_fetch_session_cache_slots
+        return BrokerServices(
             live=self.live,
-            cluster=self.cluster,
+            cluster=ClusterView(self.node_id + node, self.membership, self.coordinators),
+            elections=self.elections,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
             log_dir=self.data_dir.resolve(),
@@ -331,10 +357,9 @@ class Broker(ApiSet):
             transaction_markers=self.transaction_markers,
             scram_credentials=self.scram_credentials,
             delegation_tokens=self.delegation_tokens,
-            fetch_sessions=self.fetch_sessions,
+            fetch_sessions=FetchSessionCache(slots, self.clock, self._random_bytes),
             fetch_purgatory=self.fetch_purgatory,
         )
-        return registry.handlers(services)
 
     def _configs_changed(self) -> None:
         self.topics.broker_configs_changed()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster import ClusterView, Elections
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
@@ -34,6 +34,7 @@ class BrokerServices:
 
     live: LiveSettings
     cluster: ClusterView
+    elections: Elections
     cluster_id: str
     data_dir: Path
     log_dir: Path

@@ -35,7 +35,7 @@ from klamm.wire.messages import (
     offset_fetch,
     sync_group,
 )
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster import ClusterView, Membership
 from klamm_broker.handlers import (
     k08_offset_commit,
     k09_offset_fetch,
@@ -119,7 +119,11 @@ class Desk:
         features = types.SimpleNamespace(level=lambda _name: 1)
         settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic", "consumer"))
         broker = types.SimpleNamespace(
-            cluster=ClusterView(7, None), groups=play.coordinator, topics=Topics(), settings=settings, features=features
+            cluster=ClusterView(7, Membership(7, 1, None)),
+            groups=play.coordinator,
+            topics=Topics(),
+            settings=settings,
+            features=features,
         )
         self.broker: Any = broker
         self.handlers: dict[int, ApiHandler] = {each.api_key: each for each in bind_handlers(FUNCTIONS, broker)}

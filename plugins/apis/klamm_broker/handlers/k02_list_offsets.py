@@ -31,6 +31,7 @@ from klamm_broker.security.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition
 
@@ -79,7 +80,7 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
                 partition = topic.partition(each.partition_index) if topic is not None else None
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                results.append(_find(partition, each, context.api_version, committed_only))
+                results.append(_find(broker.cluster, partition, each, context.api_version, committed_only))
             except KafkaError as error:
                 results.append(ListOffsetsPartitionResponse(each.partition_index, error.error_code))
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*each) for each in found.items()])
@@ -91,10 +92,11 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 
 
 def _find(
-    partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
+    cluster: ClusterView, partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     timestamp = wanted.timestamp
     partition.check_leader_epoch(wanted.current_leader_epoch)
+    cluster.check_leads(partition)
     log = partition.log
     index = partition.index
     end = log.last_stable_offset if committed_only else log.high_watermark

@@ -1,12 +1,13 @@
 """Metadata, versions 0 to 13.
 
-One broker, at the address that the listener advertises; it leads every partition and is the controller. Topics
-by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
+The nodes that run, at the addresses that the listener advertises; the first is the controller. Topics by name, by id
+(from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
   UNKNOWN_TOPIC_ID.
 - If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
   found by a later request. Creation is charged to `controller_mutation_rate`; its failure is not reported.
+- A partition that no node leads: LEADER_NOT_AVAILABLE.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
 """
 
@@ -34,10 +35,12 @@ from klamm_broker.security.authorization import (
     may_cluster,
     may_topic,
 )
+from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition, Topic
 
@@ -137,23 +140,28 @@ def _topic(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, topic: Topic
 ) -> MetadataResponseTopic:
     partitions = topic.partitions
-    prepared_of, prepared = topic.metadata or (None, None)
-    if prepared is None or prepared_of is not partitions:
-        prepared = MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, _partitions(partitions))
-        topic.metadata = (partitions, prepared)
+    generation = broker.cluster.generation
+    prepared_of, prepared_in, prepared = topic.metadata or (None, -1, None)
+    if prepared is None or prepared_of is not partitions or prepared_in != generation:
+        prepared = MetadataResponseTopic(
+            0, topic.name, topic.id, topic.is_internal, _partitions(broker.cluster, partitions)
+        )
+        topic.metadata = (partitions, generation, prepared)
     if not request.include_topic_authorized_operations:
         return prepared
     operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
 
 
-def _partitions(partitions: Sequence[Partition]) -> list[MetadataResponsePartition]:
+def _partitions(cluster: ClusterView, partitions: Sequence[Partition]) -> list[MetadataResponsePartition]:
     # Equal lists are one list: of many thousand partitions, lists take more memory than anything else here.
-    lists: dict[tuple[int, ...], list[int]] = {}
-    offline: list[int] = []
+    lists: dict[tuple[int, ...], tuple[list[int], list[int], list[int]]] = {}
     described = []
     for partition in partitions:
-        leader_id, epoch, replica_ids = partition.leadership
-        replicas = lists.setdefault(replica_ids, list(replica_ids))
-        described.append(MetadataResponsePartition(0, partition.index, leader_id, epoch, replicas, replicas, offline))
+        leader_id, epoch, replicas = partition.leadership
+        found = lists.get(replicas)
+        if found is None:
+            found = lists[replicas] = cluster.replica_lists(replicas)
+        error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else 0
+        described.append(MetadataResponsePartition(error, partition.index, leader_id, epoch, *found))
     return described

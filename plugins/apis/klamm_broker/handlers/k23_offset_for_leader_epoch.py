@@ -28,6 +28,7 @@ from klamm_broker.topics.leadership import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Topic
 
@@ -49,18 +50,19 @@ def end_offsets(
             try:
                 if denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                results.append(_end_offset(topic, each))
+                results.append(_end_offset(broker.cluster, topic, each))
             except KafkaError as error:
                 results.append(EpochEndOffset(error.error_code, each.partition))
         topics.append(OffsetForLeaderTopicResult(wanted.topic, results))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _end_offset(topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(cluster: ClusterView, topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = topic.partition(wanted.partition) if topic is not None else None
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.check_leader_epoch(wanted.current_leader_epoch)
+    cluster.check_leads(partition)
     if wanted.leader_epoch < NO_LEADER_EPOCH:
         return EpochEndOffset(0, partition.index, wanted.leader_epoch, partition.log.log_start_offset)
     epoch, log = partition.leadership.epoch, partition.log

@@ -1,4 +1,4 @@
-"""DescribeQuorum, versions 0 to 2: this node is the only voter of its quorum, and its leader.
+"""DescribeQuorum, versions 0 to 2: the nodes that run are the voters, and the controller leads.
 
 Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
 UNKNOWN_TOPIC_OR_PARTITION for each partition.
@@ -59,17 +59,17 @@ def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: Requ
             ]
         )
     cluster = broker.cluster
-    voter = ReplicaState(cluster.controller_id)
+    voters = [ReplicaState(node_id) for node_id in cluster.node_ids]
     if context.api_version >= _FIRST_VERSION_WITH_TIMES:
-        voter.last_fetch_timestamp = voter.last_caught_up_timestamp = broker.clock.wall_ms()
+        for voter in voters:
+            voter.last_fetch_timestamp = voter.last_caught_up_timestamp = broker.clock.wall_ms()
     leader = ResponsePartitionData(
-        0, leader_id=cluster.controller_id, leader_epoch=_QUORUM_EPOCH, current_voters=[voter]
+        0, leader_id=cluster.controller_id, leader_epoch=_QUORUM_EPOCH, current_voters=voters
     )
     response = DescribeQuorumResponse(topics=[ResponseTopicData(KRAFT_METADATA_TOPIC, [leader])])
     if context.api_version >= _FIRST_VERSION_WITH_NODES:
         response.nodes = [
             Node(node.node_id, [Listener(context.listener.name.upper(), node.host, node.port)])
             for node in cluster.endpoints(context.listener)
-            if node.node_id == cluster.controller_id
         ]
     return response

@@ -25,10 +25,12 @@ from klamm.wire.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, may_topic
+from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition
 
@@ -103,13 +105,15 @@ def _describe(
         topic.name,
         topic.id,
         topic.is_internal,
-        [_described(partition) for partition in topic.partitions[first : first + limit]],
+        [_described(broker.cluster, partition) for partition in topic.partitions[first : first + limit]],
         operations,
     )
 
 
-def _described(partition: Partition) -> DescribeTopicPartitionsResponsePartition:
-    leader_id, epoch, replicas = partition.leadership
+def _described(cluster: ClusterView, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    leader_id, epoch, replica_ids = partition.leadership
+    replicas, in_sync, offline = cluster.replica_lists(replica_ids)
+    error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else 0
     return DescribeTopicPartitionsResponsePartition(
-        0, partition.index, leader_id, epoch, [*replicas], [*replicas], [], []
+        error, partition.index, leader_id, epoch, replicas, in_sync, [], [], offline
     )

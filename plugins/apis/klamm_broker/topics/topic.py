@@ -160,7 +160,7 @@ class Topic:
 
     `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for threads
     that found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with
-    the partitions that it describes.
+    the partitions that it describes and the `ClusterView.generation` in which it does.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
@@ -172,7 +172,7 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS
         self.partitions: Sequence[Partition] = ()
         self.deleted = False
-        self.metadata: tuple[Sequence[Partition], MetadataResponseTopic] | None = None
+        self.metadata: tuple[Sequence[Partition], int, MetadataResponseTopic] | None = None
         self.traffic = TopicTraffic()
 
     def partition(self, index: int) -> Partition | None:
