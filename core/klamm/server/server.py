@@ -113,22 +113,7 @@ class SocketServer:
         if settings.metrics:
             request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
-            name = listener.plan.api_set
-            with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
-                handlers = list(self.api_sets[name].handlers_of(listener.context))
-            listener.open_parts(
-                handlers,
-                features[name],
-                self.api_sets[name],
-                clock=self.clock,
-                scheduler=self.scheduler,
-                request_channel=self.request_channel,
-                pool=self.pool,
-                request_metrics=request_metrics,
-                described_api_set=self.plan.api_sets[name].describe(),
-            )
-            with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
-                self.api_sets[name].listener_opened(listener.context)
+            self._open_listener(listener, features[listener.plan.api_set], request_metrics)
         register_server_metrics(
             self.services.metrics,
             listeners=self.listeners,
@@ -152,6 +137,25 @@ class SocketServer:
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
+
+    def _open_listener(self, listener: Listener, features: Features, request_metrics: RequestMetrics | None) -> None:
+        name = listener.plan.api_set
+        part, api_set = self.plan.api_sets[name], self.api_sets[name]
+        with self._parts.needed(f"api set {name}", part):
+            handlers = list(api_set.handlers_of(listener.context))
+        listener.open_parts(
+            handlers,
+            features,
+            api_set,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            request_channel=self.request_channel,
+            pool=self.pool,
+            request_metrics=request_metrics,
+            described_api_set=part.describe(),
+        )
+        with self._parts.needed(f"api set {name}", part):
+            api_set.listener_opened(listener.context)
 
     def _report_parts(self) -> None:
         plan = self.plan

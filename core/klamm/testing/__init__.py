@@ -3,6 +3,7 @@
 from klamm.runtime.clock import ManualClock
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
 from klamm.testing.clock import MovingClock
+from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.embedded import EmbeddedServer
 from klamm.testing.raw_client import RawClient
 from klamm.testing.secure import SecureServer
@@ -10,6 +11,7 @@ from klamm.testing.secure import SecureServer
 __all__ = [
     "HELPER_CLIENT_ID",
     "Admin",
+    "ClusterAdmin",
     "ConsumedRecord",
     "EmbeddedServer",
     "ManualClock",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 import uuid
@@ -163,7 +164,13 @@ class EmbeddedServer:
         return self.server.listeners[index]
 
     def _connect(self) -> RawClient:
-        return RawClient(self.address(), client_id=HELPER_CLIENT_ID)
+        # The first node may be stopped.
+        first = self.server.listeners[0].context.configured_as
+        others = [each.context for each in self.server.listeners if each.context.configured_as == first]
+        for other in others[:-1]:
+            with contextlib.suppress(ConnectionError):
+                return _connect_to(other.bound)
+        return _connect_to(others[-1].bound)
 
     # ---- what it is made of
 

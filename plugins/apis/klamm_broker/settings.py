@@ -28,16 +28,13 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
     )
     nodes: int = setting(
         1,
+        name="nodes",
         minimum=1,
         maximum=100,
         counts_nodes=True,
-        doc="Nodes in this process, for tests of clients: each listener is opened once for each, at the next ports."
-        " They share one data directory and one log a partition: nothing is replicated.",
+        doc="Nodes in this process, for tests: each opens all listeners, at ports of its own. Nothing is replicated.",
     )
     broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as reported in metadata.")
-
-    # Topics
-
     num_partitions: int = setting(
         1, name="num.partitions", minimum=1, doc="Partitions of a topic that is created without a number."
     )

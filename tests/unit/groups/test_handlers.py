@@ -485,7 +485,7 @@ def test_delete_groups_takes_time_in_proportion_to_the_names(desk: Desk, monkeyp
     names = [Name(f"g{number}") for number in range(2_000)] * 2
     request, responses = delete_groups.DeleteGroupsRequest(list(names)), Responses()
     context = RequestContext(desk.connection, responses, delete_groups.DeleteGroupsRequest.API_KEY, 2, 1, "client")
-    k42_delete_groups.delete(types.SimpleNamespace(groups=desk.play.coordinator), request, context)
+    k42_delete_groups.delete(desk.broker, request, context)
     desk.play.settle()
     (response,) = responses.given
     assert len(response.results) == 2_000, "each name once, denied or not"

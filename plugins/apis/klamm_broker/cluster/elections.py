@@ -1,4 +1,4 @@
-"""`Elections`: who leads a partition, as nodes stop and start and as somebody asks for it.
+"""`Elections`: who leads a partition, as nodes stop and start and as requests ask for it.
 
 Follows Kafka's `PartitionChangeBuilder`. All replicas are one log, so every replica whose node runs is in sync.
 """
@@ -54,7 +54,7 @@ class Elections:
     # As nodes stop and start
 
     def node_stopped(self, node_id: int) -> None:
-        """Have other replicas lead what the node led; without one that runs, nobody leads."""
+        """Have other replicas lead what the node led; without one that runs, no node leads."""
         self._change(
             lambda: [
                 (each, self._elected(each.leadership.replicas), each.leadership.replicas)
@@ -64,7 +64,7 @@ class Elections:
         )
 
     def node_started(self, node_id: int) -> None:
-        """Have the node lead those of its partitions that nobody leads."""
+        """Have the node lead those of its partitions that no node leads."""
         self._change(
             lambda: [
                 (each, node_id, each.leadership.replicas)
@@ -80,10 +80,10 @@ class Elections:
     def _all(self) -> Iterator[Partition]:
         return (partition for topic in self._topics.all() for partition in topic.partitions)
 
-    # As somebody asks for it
+    # As requests ask for it
 
     def move(self, partition: Partition, node_id: int) -> None:
-        """Have a node lead a partition; it becomes a replica if it is none. NO_LEADER: nobody leads.
+        """Have a node lead a partition; it becomes a replica if it is none. NO_LEADER: no node leads.
 
         Raises ValueError for a node that does not run.
         """

@@ -82,7 +82,7 @@ class Nodes:
             self._leave_moved(before)
 
     def start(self, node_id: int) -> None:
-        """Open a stopped node's ports again. It leads what nobody leads; an election gives it the rest back.
+        """Open a stopped node's ports again. It leads what no node leads; an election gives it the rest back.
 
         Raises OSError if a port is taken meanwhile.
         """

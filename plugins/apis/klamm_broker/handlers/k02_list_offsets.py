@@ -117,6 +117,6 @@ def _find(
 def _answer(
     partition: Partition, version: int, timestamp_ms: int, offset: int, leader_epoch: int
 ) -> ListOffsetsPartitionResponse:
-    # A log that another broker has written may know epochs that nobody leads in here.
+    # A log that another broker has written may know later epochs.
     epoch = min(leader_epoch, partition.leadership.epoch) if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     return ListOffsetsPartitionResponse(partition.index, 0, timestamp_ms, offset, epoch)

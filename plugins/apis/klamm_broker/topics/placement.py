@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.topics.leadership import Leadership, first_leadership, put_leaderships
+from klamm_broker.topics.leadership import Leadership, put_leaderships
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Statement
+
+
+Replicas: TypeAlias = Sequence[tuple[int, ...]]
+"""The replicas of partitions, as node ids; the first of each is the preferred leader."""
 
 
 class NewTopic(NamedTuple):
@@ -20,7 +24,7 @@ class NewTopic(NamedTuple):
 
     partitions: int
     overrides: Mapping[str, str]
-    replicas: Sequence[tuple[int, ...]] = ()
+    replicas: Replicas = ()
     replication_factor: int = 1
 
 
@@ -51,10 +55,6 @@ class ReplicaPlacement:
     def put(self, topic_id: bytes, leaderships: Iterable[Leadership]) -> list[Statement]:
         """Writes who leads the partitions of a topic, if that has to be known after a restart."""
         return [put_leaderships(topic_id, leaderships)] if self._is_stored else []
-
-    def put_new(self, topic_id: bytes, placed: NewTopic) -> list[Statement]:
-        """As `put`, for a new topic."""
-        return self.put(topic_id, map(first_leadership, placed.replicas))
 
     def place_more(self, count: int, last: Leadership) -> list[tuple[int, ...]]:
         """The replicas of `count` partitions more of a topic, as many as its `last` one has."""

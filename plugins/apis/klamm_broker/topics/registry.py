@@ -24,7 +24,7 @@ from klamm_broker.topics.leadership import (
 )
 from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
-from klamm_broker.topics.placement import NewTopic
+from klamm_broker.topics.placement import NewTopic, Replicas
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class TopicRegistry:
             log.warning("topic %s is not in the store, but has directories: taking it in", name)
             overrides = read_copy(data_dir / f"{name}-0")
             adopted = self.placement.placed(NewTopic(partitions, overrides), 0)
-            self._store.write_and_wait(_insert(name, topic_id, adopted))
+            self._store.write_and_wait(_insert(self.placement, name, topic_id, adopted))
             self._publish([self._open(name, topic_id, adopted)])
 
     # Changes
@@ -173,18 +173,13 @@ class TopicRegistry:
             )
 
     def create(
-        self,
-        name: str,
-        partitions: int,
-        overrides: Mapping[str, str],
-        replicas: Sequence[tuple[int, ...]] = (),
-        replication_factor: int = 1,
+        self, name: str, partitions: int, overrides: Mapping[str, str], replicas: Replicas = (), factor: int = 1
     ) -> Topic:
         """Create a topic; it is durable and has its directories on return.
 
         Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
         """
-        made = self.create_all({name: NewTopic(partitions, overrides, replicas, replication_factor)})[name]
+        made = self.create_all({name: NewTopic(partitions, overrides, replicas, factor)})[name]
         if isinstance(made, KafkaError):
             raise made
         return made
@@ -206,10 +201,7 @@ class TopicRegistry:
                     made[name] = error
             placed = {name: self.placement.placed(wanted[name], len(self._by_name) + at) for at, name in enumerate(ids)}
             try:
-                rows = [_insert(name, ids[name], each) for name, each in placed.items()]
-                rows += [
-                    self.placement.put(ids[name], map(first_leadership, each.replicas)) for name, each in placed.items()
-                ]
+                rows = [_insert(self.placement, name, ids[name], each) for name, each in placed.items()]
                 self._store.write_and_wait([each for row in rows for each in row])
                 for name, topic_id in ids.items():
                     made[name] = self._open_created(name, topic_id, placed[name])
@@ -236,7 +228,7 @@ class TopicRegistry:
         with self._lock:
             self.generation += 1
 
-    def add_partitions(self, topic: Topic, count: int, replicas: Sequence[tuple[int, ...]] = ()) -> None:
+    def add_partitions(self, topic: Topic, count: int, replicas: Replicas = ()) -> None:
         """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError as
         `create`."""
         with self._lock:
@@ -324,9 +316,7 @@ class TopicRegistry:
             partition.log = self._logs.get_or_create(name, partition.index, topic_id, config, is_new=is_new)
         return topic
 
-    def _topic(
-        self, name: str, topic_id: bytes, replicas: Sequence[tuple[int, ...]], overrides: Mapping[str, str]
-    ) -> Topic:
+    def _topic(self, name: str, topic_id: bytes, replicas: Replicas, overrides: Mapping[str, str]) -> Topic:
         """A topic whose logs are not open yet."""
         topic = Topic(name, topic_id, dict(overrides))
         topic.partitions = [
@@ -354,11 +344,12 @@ class TopicRegistry:
         self._logs.delete_all(name, range(partitions))
 
 
-def _insert(name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
+def _insert(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
     return [
         _insert_topic(name, topic_id, wanted.partitions),
         _delete_configs(name),
         *_insert_configs(name, wanted.overrides),
+        *placement.put(topic_id, map(first_leadership, wanted.replicas)),
     ]
 
 
