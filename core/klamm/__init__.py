@@ -23,7 +23,7 @@ from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, HandshakeError, Interest, Transport, TransportLayer
 from klamm.config.problems import ConfigError
 from klamm.config.setting import setting
-from klamm.logs.escaping import clipped
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.shared.admin_events import AdminEvent
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
@@ -78,6 +78,7 @@ __all__ = [
     "__version__",
     "bind_handlers",
     "clipped",
+    "escape_control_characters",
     "handles",
     "hookimpl",
     "setting",

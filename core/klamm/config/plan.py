@@ -14,6 +14,7 @@ from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
+from klamm.shared.addresses import UNIX_PREFIX
 
 Endpoint = tuple[str, int]
 
@@ -168,6 +169,8 @@ class ListenerPlan:
 
 def _next_port(endpoint: Endpoint, step: int) -> Endpoint:
     host, port = endpoint
+    if host.startswith(UNIX_PREFIX):
+        return f"{host}-{step + 1}", 0
     return host, port + step if port else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -281,7 +282,7 @@ class Reactor:
 
     def _register(self, new: NewConnection) -> None:
         runtime, sock, peer = self._runtime, new.socket, new.peer
-        local = Address(*sock.getsockname()[:2])
+        local = _local_address(sock) or runtime.context.bound
         name, opened_ns = self._connection_id(local, peer), self._clock.monotonic_ns()
         connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
         # Read before the transport takes the socket over.
@@ -339,3 +340,9 @@ class Reactor:
             ):
                 return False
         return not self.inbox.calls and not self.inbox.adopted and not self.waiting
+
+
+def _local_address(sock: socket.socket) -> Address | None:
+    """Host and port; None for a Unix domain socket, which has neither."""
+    name = sock.getsockname()
+    return Address(*name[:2]) if isinstance(name, tuple) else None

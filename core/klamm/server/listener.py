@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 from collections.abc import Iterable
@@ -37,8 +36,9 @@ from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
+from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import AcceptorLoop, listening_socket
+from klamm.server.listening import ListeningSocket, listen
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Listener:
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
-        self._socket: socket.socket | None = None
+        self._listening: ListeningSocket | None = None
         self._online = True
         self._handshakers: Workers | None = None
         self.context: ListenerContext
@@ -104,11 +104,11 @@ class Listener:
         """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
         host, port = self.plan.bind
         try:
-            self._socket = listening_socket(self.plan.settings, host, port)
+            self._listening = listen(host, port, self.plan.settings)
         except OSError as error:
-            self.close()
-            raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
-        bound = Address(host or "0.0.0.0", self._socket.getsockname()[1])  # noqa: S104
+            where = Address(host, port)
+            raise BindError(f"listener {self.name}: cannot bind {where}: {error.strerror or error}") from error
+        bound = self._listening.bound
         self.context = ListenerContext(
             self.name,
             bound,
@@ -179,8 +179,8 @@ class Listener:
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
         self._balance(parts, clock, scheduler)
-        assert self._socket is not None
-        self.acceptor = Acceptor(self._socket, runtime, self._balancer)
+        assert self._listening is not None
+        self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
         self._accepting = AcceptorLoop(self.acceptor, runtime)
         self.context.throttles_changed = parts.refresh_throttles
         # A throttle may have become active since it was opened.
@@ -281,15 +281,17 @@ class Listener:
             self._online = False
             self._accepting.pause()
             self.acceptor.stop()
+            if self._listening is not None:
+                self._listening.close()
             for processor in self.all_processors:
                 processor.close_connections()
 
     def go_online(self) -> None:
         """Open the port again. Raises OSError if it is taken."""
         if not self._online and self.acceptor is not None:
-            self._socket = listening_socket(self.plan.settings, self.plan.bind[0], self.context.bound.port)
+            self._listening = listen(self.plan.bind[0], self.context.bound.port, self.plan.settings)
             self._online = True
-            self.acceptor.reopen(self._socket)
+            self.acceptor.reopen(self._listening.socket)
             self._accepting.begin(self.processors)
 
     def resize(self, count: int) -> None:
@@ -329,6 +331,8 @@ class Listener:
             processor.inbox.stop_accepting()
         if self.acceptor is not None:
             self.acceptor.stop()
+        if self._listening is not None:
+            self._listening.close()
 
     def reload(self) -> list[str]:
         """Let every part read its files again; one line per part that could not."""
@@ -344,9 +348,8 @@ class Listener:
             self._parts.close()
         if self._handshakers is not None:
             self._handshakers.close()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
+        if self._listening is not None:
+            self._listening.close()
 
 
 def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
