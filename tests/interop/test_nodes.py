@@ -10,7 +10,9 @@ import json
 import os
 import random
 import subprocess
+import tempfile
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -42,7 +44,10 @@ def server() -> Iterator[EmbeddedServer]:
 
 
 class Application(ABC):
-    """A program with a producer and a consumer, each in a loop of its own until `stop` is set."""
+    """A program with a producer and a consumer, each in a loop of its own.
+
+    The one ends when `stop` is set, the other when it has what was acknowledged by then.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -50,10 +55,9 @@ class Application(ABC):
         self.acknowledged: list[str] = []
         self.consumed: set[str] = set()
         self.errors: list[Any] = []
-        self._threads = [threading.Thread(target=self._guarded, args=(loop,)) for loop in self.loops()]
-
-    def loops(self) -> list[Callable[[], None]]:
-        return [self.produce, self.consume]
+        self._is_complete = False
+        loops = (self.produce, self.consume)
+        self._threads = [threading.Thread(target=self._guarded, args=(loop,), daemon=True) for loop in loops]
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
@@ -75,11 +79,12 @@ class Application(ABC):
         self.stop.set()
         for thread in self._threads:
             thread.join(PATIENCE_S)
-        assert not any(thread.is_alive() for thread in self._threads)
+            assert not thread.is_alive(), f"not consumed: {sorted({*self.acknowledged} - self.consumed)[:20]}"
+            self._is_complete = True
 
     @property
     def has_consumed_all(self) -> bool:
-        return self.consumed.issuperset(self.acknowledged)
+        return self._is_complete and self.consumed.issuperset(self.acknowledged)
 
 
 class Confluent(Application):
@@ -109,7 +114,7 @@ class Confluent(Application):
             }
         )
         consumer.subscribe([TOPIC])
-        while not (self.stop.is_set() and self.has_consumed_all):
+        while not self.has_consumed_all:
             message = consumer.poll(0.1)
             if message is not None and message.error() is not None:
                 self.errors.append(message.error())
@@ -158,7 +163,7 @@ class KafkaPython(Application):
             auto_offset_reset="earliest",
             auto_commit_interval_ms=200,
         )
-        while not (self.stop.is_set() and self.has_consumed_all):
+        while not self.has_consumed_all:
             for records in consumer.poll(100).values():
                 self.consumed.update(record.value.decode() for record in records)
         consumer.close()
@@ -189,7 +194,7 @@ class Aiokafka(Application):
             auto_commit_interval_ms=200,
         )
         async with consumer:
-            while not (self.stop.is_set() and self.has_consumed_all):
+            while not self.has_consumed_all:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     self.consumed.update(record.value.decode() for record in records)
 
@@ -199,7 +204,12 @@ class Java(Application):
 
     def produce(self) -> None:
         arguments = ["--bootstrap-server", self.bootstrap, "--topic", TOPIC, "--throughput", "500", "--acks", "-1"]
-        self._run("VerifiableProducer", arguments, self._produced, self.stop.is_set)
+        with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+            # The tool's own is 0.
+            file.write(f"retries={2**31 - 1}\n")
+            file.flush()
+            arguments += ["--command-config", file.name]
+            self._run("VerifiableProducer", arguments, self._produced, self.stop.is_set)
 
     def _produced(self, event: dict[str, Any]) -> None:
         if event["name"] == "producer_send_success":
@@ -209,7 +219,7 @@ class Java(Application):
 
     def consume(self) -> None:
         arguments = ["--bootstrap-server", self.bootstrap, "--topic", TOPIC, "--group-id", GROUP, "--verbose"]
-        self._run("VerifiableConsumer", arguments, self._received, lambda: self.stop.is_set() and self.has_consumed_all)
+        self._run("VerifiableConsumer", arguments, self._received, lambda: self.has_consumed_all)
 
     def _received(self, event: dict[str, Any]) -> None:
         if event["name"] == "record_data":
@@ -234,12 +244,9 @@ class Java(Application):
 
 
 def _terminate_when(process: subprocess.Popen[str], is_over: Callable[[], bool]) -> None:
-    while process.poll() is None:
-        if is_over():
-            process.terminate()
-            return
-        with_patience = threading.Event()
-        with_patience.wait(0.1)
+    while process.poll() is None and not is_over():
+        time.sleep(0.1)
+    process.terminate()
 
 
 class Changes:
