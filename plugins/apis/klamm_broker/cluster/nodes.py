@@ -84,7 +84,7 @@ class Nodes:
     def start(self, node_id: int) -> None:
         """Open a stopped node's ports again. It leads what no node leads; an election gives it the rest back.
 
-        Raises OSError if a port is taken meanwhile.
+        Raises an exception if a port is taken meanwhile.
         """
         self._membership.check(node_id)
         with self._lock:
