@@ -24,6 +24,7 @@ NAMESPACES: Final = (
     "klamm.sasl",
     "klamm.dispatch",
     "klamm.filters",
+    "klamm.forwarding",
     "klamm.config",
     "klamm.metrics",
     "klamm.runtime",

@@ -25,6 +25,7 @@ DOCUMENTS = [
     *ROOT.glob("examples/**/*.md"),
 ]
 # test_plugin_pages.py and test_new_plugin.py build the packages of these pages, and run their tests.
+EXAMPLE_PLUGINS = ROOT / "examples" / "plugins"
 PACKAGES = {path for path in PLUGINS.glob("*.md") if path.name not in ("README.md", "testing.md")}
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -37,9 +38,14 @@ def blocks(language):
             yield pytest.param(document, block, reason, id=f"{document.relative_to(ROOT)}-{number}")
 
 
+def is_of_a_package(document):
+    """Whether its plugin is not installed here."""
+    return document in PACKAGES or EXAMPLE_PLUGINS in document.parents
+
+
 def configurations():
-    """The files of servers, save those that name the plugins of the packages."""
-    return [one for one in blocks("toml") if one.values[0] not in PACKAGES and "[listeners." in one.values[1]]
+    """The files of servers, save those that name the plugins of the packages, and of the examples (packaging)."""
+    return [one for one in blocks("toml") if "[listeners." in one.values[1] and not is_of_a_package(one.values[0])]
 
 
 @pytest.mark.parametrize(("document", "block", "reason"), configurations())
@@ -63,7 +69,7 @@ def programs():
     """Python that no other test runs: neither a package's, nor tests of pytest, nor what needs a server of its own."""
     for one in blocks("python"):
         document, block, _reason = one.values
-        if document not in PACKAGES and "def test_" not in block and "127.0.0.1:9092" not in block:
+        if not is_of_a_package(document) and "def test_" not in block and "127.0.0.1:9092" not in block:
             yield one
 
 
@@ -82,7 +88,7 @@ def test_programs_run(document, block, reason, tmp_path, monkeypatch, capsys):
 def test_commands_of_klamm_exist(document, block, reason):
     for line in block.replace("\\\n", " ").splitlines():
         found = re.match(r"klamm (\w+)(.*?)(?:#|\||>|$)", line.strip())
-        if found is None or document in PACKAGES:
+        if found is None or is_of_a_package(document):
             continue
         command, rest = found[1], found[2]
         known = help_of(command, *re.findall(r"^ (\w+)", rest) if command in ("audit", "users", "plugins") else ())
