@@ -379,3 +379,16 @@ def test_chaos_is_survived(tmp_path):
 def test_the_helpers_raise_what_the_server_says(server):
     with pytest.raises(KafkaError):
         server.admin.partitions("nowhere")
+
+
+def test_a_rule_for_one_of_two_nodes_leaves_the_other_alone():
+    with EmbeddedServer(nodes=2, faults=True) as server, RawClient(server.address()) as client:
+        brokers = client.call(metadata.MetadataRequest(topics=[]), 12).brokers
+        first, second = sorted(brokers, key=lambda broker: broker.node_id)
+        server.faults.add("error", node=second.node_id, api="Heartbeat", error="FENCED_INSTANCE_ID")
+        answers = []
+        for broker in (first, second):
+            with RawClient((broker.host, broker.port)) as other:
+                answers.append(other.call(heartbeat.HeartbeatRequest("g", 1, "m"), 4).error_code)
+    assert answers[0] != ErrorCode.FENCED_INSTANCE_ID
+    assert answers[1] == ErrorCode.FENCED_INSTANCE_ID
