@@ -110,6 +110,7 @@ class RequestPipeline:
         return request, result
 
     def _put_in_queue(self, request: PendingRequest) -> tuple[PendingRequest, Result]:
+        request.inline = False
         try:
             self._enqueue(request)
         except BaseException:
@@ -195,7 +196,6 @@ class RequestPipeline:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
-        request.inline = False
         try:
             result: Result = execute(request, self._parts)
         except InvalidRequestError as error:
@@ -250,6 +250,7 @@ class RequestPipeline:
                 # Its filter has answered it through its context.
                 return
             request.result = None
+            request.inline = False
             request.transition_to(RequestStage.QUEUED)
         self._enqueue(request)
 
