@@ -44,6 +44,8 @@ class GroupConfigs:
         self._store = store
         self._own: dict[str, dict[str, str]] = {}
         self._keys = group_config_keys(settings)
+        self.max_share_sessions = settings.group_share_max_share_sessions
+        """Most share sessions of the broker."""
 
     def load(self) -> None:
         """Read the configs back. Raises StoreError."""

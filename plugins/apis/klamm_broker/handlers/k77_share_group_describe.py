@@ -57,6 +57,7 @@ def describe_share_groups(
 def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    broker.cluster.check_coordinates(group_id)
     described = broker.groups.shares.describe(group_id)
     ids = {topic_id for member in described.members for topic_id in member.assigned}
     names = [topic.name for topic_id in ids if (topic := broker.topics.by_id(topic_id)) is not None]

@@ -58,7 +58,9 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
         for partition in topic.partitions
         if partition.acknowledgement_batches
     ]
-    session = _session(broker, request, context, SessionKey(group_id, member_id), bool(acknowledged))
+    session = _session(
+        broker, request, context, SessionKey(group_id, member_id, broker.cluster.node_id), bool(acknowledged)
+    )
     outcomes: dict[TopicPartition, Outcome] = {}
     fetched: dict[TopicPartition, PartitionData] = {}
     is_final = request.share_session_epoch == FINAL_EPOCH

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest, context: RequestContext) -> Pending:
     """Acknowledge. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)
-    key = SessionKey(request.group_id or "", request.member_id or "")
+    key = SessionKey(request.group_id or "", request.member_id or "", broker.cluster.node_id)
     require_group(context, AclOperation.READ, key.group_id)
     if not key.group_id or not key.member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)

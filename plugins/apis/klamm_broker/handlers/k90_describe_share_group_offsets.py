@@ -51,6 +51,8 @@ def _group(
             error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
             error_message="Group authorization failed.",
         )
+    if not broker.cluster.coordinates(group_id):
+        return DescribeShareGroupOffsetsResponseGroup(group_id, error_code=ErrorCode.NOT_COORDINATOR)
     named = group.topics is not None
     wanted = (
         {topic.topic_name: list(topic.partitions) for topic in group.topics}

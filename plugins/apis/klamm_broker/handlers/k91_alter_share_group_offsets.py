@@ -41,6 +41,7 @@ def alter_share_offsets(
     """Alter offsets, partition by partition. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     group = require_empty(broker, request.group_id, create=True)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
     response = AlterShareGroupOffsetsResponse()

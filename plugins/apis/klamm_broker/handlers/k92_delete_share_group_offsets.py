@@ -38,6 +38,7 @@ def delete_share_offsets(
     """Delete offsets, topic by topic. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)
     require_group(context, AclOperation.DELETE, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     group = require_empty(broker, request.group_id)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
     response = DeleteShareGroupOffsetsResponse()

@@ -41,6 +41,8 @@ def find_partition(
     if not may_topic(context, AclOperation.READ, topic.name):
         return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     partition = topic.partition(index)
+    if partition is not None and partition.leadership.leader_id != broker.cluster.node_id:
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
     return partition, ErrorCode.NONE if partition is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -10,23 +10,21 @@ from klamm_broker.share.partitions import SharePartitions
 if TYPE_CHECKING:
     from klamm import ServerContext
     from klamm.runtime import Purgatory
-    from klamm_broker.settings import BrokerSettings
-    from klamm_broker.share.live_partition import ShareConfigs
+    from klamm_broker.configs.group_configs import GroupConfigs
     from klamm_broker.storage.store import Store
     from klamm_broker.topics.registry import TopicRegistry
 
 
 def open_shares(
     server: ServerContext,
-    settings: BrokerSettings,
     store: Store,
-    configs: ShareConfigs,
+    configs: GroupConfigs,
     topics: TopicRegistry,
     purgatory: Purgatory,
 ) -> SharePartitions:
     """The share partitions of a broker, loaded and with their metrics. Raises StoreError."""
     shares = SharePartitions(
-        server.clock, server.scheduler, store, configs, topics, purgatory, settings.group_share_max_share_sessions
+        server.clock, server.scheduler, store, configs, topics, purgatory, configs.max_share_sessions
     )
     shares.load()
     metrics.register(shares, server.services.metrics)

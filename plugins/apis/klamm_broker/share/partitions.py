@@ -111,15 +111,14 @@ class SharePartitions:
 
     def member_gone(self, group_id: str, member_id: str) -> None:
         """A member has left its group: its session ends, and what it holds is released."""
-        self.sessions.end(SessionKey(group_id, member_id))
-        self._release(group_id, member_id)
-
-    def _session_ended(self, key: SessionKey) -> None:
-        self._release(key.group_id, key.member_id)
-
-    def _release(self, group_id: str, member_id: str) -> None:
+        self.sessions.member_gone(group_id, member_id)
         for live in self.of_group(group_id):
             live.release(member_id)
+
+    def _session_ended(self, key: SessionKey) -> None:
+        for live in self.of_group(key.group_id):
+            if live.partition.leadership.leader_id == key.node_id:
+                live.release(key.member_id)
 
     def group_deleted(self, group_id: str) -> None:
         """A group is deleted; its rows are too."""

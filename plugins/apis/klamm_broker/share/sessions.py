@@ -21,10 +21,11 @@ TopicPartition: TypeAlias = tuple[bytes, int]
 
 
 class SessionKey(NamedTuple):
-    """One member of one group."""
+    """One member of one group, on one node."""
 
     group_id: str
     member_id: str
+    node_id: int
 
 
 class ShareSession:
@@ -126,6 +127,13 @@ class ShareSessionCache:
             dropped = self._drop(key)
         if dropped is not None:
             self._ended(key)
+
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        """End the sessions of a member, on all nodes."""
+        with self._lock:
+            keys = [key for key in self._sessions if key[:2] == (group_id, member_id)]
+        for key in keys:
+            self.end(key)
 
     def connection_closed(self, connection_id: str) -> None:
         """End the sessions of a connection."""
