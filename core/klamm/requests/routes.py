@@ -60,10 +60,10 @@ class Route:
 
     `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. One that has more
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
-    request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
-    `on_request` and `on_response` are the filters that want this API, in the order of their calls; after them,
-    `on_request` notifies observers. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
-    answered from the response cache.
+    request and its answer, wherever it runs. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first
+    version with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the
+    order of their calls; after them, `on_request` notifies observers. `unchanged_while` is
+    `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
     """
 
     __slots__ = (
@@ -81,6 +81,7 @@ class Route:
         "max_answer_bytes",
         "max_elements",
         "max_version",
+        "may_wait",
         "min_version",
         "name",
         "on_request",
@@ -115,6 +116,7 @@ class Route:
         self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)
         self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
+        self.may_wait = handler.blocking
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
         self.inline_max_elements = (
