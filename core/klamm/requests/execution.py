@@ -90,8 +90,7 @@ def _decode_large(request: PendingRequest, route: Route) -> Any:
         return decode_limited(route.decode, request.context.api_version, request.frame, request.body_offset, limit)
     except TooManyElementsError:
         if limit < route.max_elements:
-            request.large = True
-            raise NotInlineError from None
+            raise NotInlineError(large=True) from None
         raise
 
 

@@ -94,7 +94,8 @@ class RequestPipeline:
                 result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
                 result = execute(request, self._parts)
-        except NotInlineError:
+        except NotInlineError as error:
+            request.large = request.large or error.large
             self._ledger.requeue(request, now_ns)
             return self._put_in_queue(request)
         except BaseException:
@@ -215,6 +216,7 @@ class RequestPipeline:
         try:
             return execute(request, self._parts)
         except NotInlineError:
+            request.large = True
             # Not from here: what the handler raises would hold what was decoded so far.
             pass
         return self._execute_large(request)
