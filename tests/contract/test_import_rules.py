@@ -20,6 +20,7 @@ NAMESPACES = (
     "klamm.config",
     "klamm.dispatch",
     "klamm.filters",
+    "klamm.forwarding",
     "klamm.metrics",
     "klamm.runtime",
     "klamm.sasl",

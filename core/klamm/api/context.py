@@ -25,6 +25,7 @@ from klamm.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from klamm.api.acl import AclOperation, ResourceType
     from klamm.api.described_config import DescribedConfig
+    from klamm.api.forwarding import ConnectionLink
     from klamm.wire.chunks import Buffer
 
 log = logging.getLogger("klamm.authorizer")
@@ -199,7 +200,8 @@ class ConnectionContext:
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
     transport moved, `client_id` is that of the first request. `attempted_principal` is the name that the client claimed
     in the latest login that failed, e.g. `User:alice`; empty if it claimed none.
-    `state` is the handler set's own, e.g. what it keeps per connection.
+    `state` is the handler set's own, e.g. what it keeps per connection. `link` is what a `pipelined` handler set sends
+    and receives with, from its first request on.
     """
 
     connection_id: str
@@ -218,6 +220,7 @@ class ConnectionContext:
     client_id: str | None = None
     state: dict[str, Any] = field(default_factory=dict)
     attempted_principal: str = ""
+    link: ConnectionLink | None = None
 
 
 class Responder(Protocol):
@@ -392,6 +395,11 @@ class RequestContext:
         limits = self.connection.listener.max_answer_bytes
         if limits and size_bytes > limits[self.api_key]:
             raise AnswerTooLargeError(limits[self.api_key])
+
+    @property
+    def response_wanted(self) -> bool:
+        """Whether a filter or an observer wants the response of an opaque request as a message."""
+        return getattr(self.responder, "response_wanted", False)
 
     def later(self) -> Pending:
         """A handler returns this if it will call `respond` later. The connection's next request waits for that."""

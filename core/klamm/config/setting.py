@@ -85,6 +85,8 @@ def setting(
     which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
     by themselves, by `klamm check` and before a start; not at a reload, where parts keep what they have.
 
+    The settings of a handler set may have a property `more_ports`: further ports that each of its listeners binds.
+
     The settings of a part of a listener may have a method `warnings(listener)` too, which gets a
     `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
     them.

@@ -14,8 +14,8 @@ from klamm.network.channel import KafkaChannel, describe
 from klamm.network.expiry import ChannelExpiry
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import Inbox, NewConnection
-from klamm.network.lifecycle import ChannelLifecycle
 from klamm.network.migration import ChannelMigration
+from klamm.network.pipelined import lifecycle_of
 from klamm.network.poller import Waker, make_poller
 from klamm.network.receive import NetworkReceive
 from klamm.network.runtime import ListenerRuntime
@@ -59,7 +59,7 @@ class Reactor:
         cache = ResponseCache(runtime.requests.routes.cacheable) if runtime.requests.may_cache else None
         self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
-        self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)
+        self.lifecycle = lifecycle_of(runtime)(runtime, self.selector, self.pipeline, self.inbox.call_soon)
         self._delayed_closes = self.lifecycle.delayed_closes.heap
         self.migration = ChannelMigration(self.selector, self.lifecycle)
         self._proxied = self._proxy_admission()

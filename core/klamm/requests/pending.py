@@ -145,6 +145,11 @@ class PendingRequest:
         self.channel = channel
 
     @property
+    def response_wanted(self) -> bool:
+        """Whether a filter or an observer wants its response as a message."""
+        return self.route.response_wanted
+
+    @property
     def size_bytes(self) -> int:
         """The size of its frame, without the length."""
         return self.context.size_bytes

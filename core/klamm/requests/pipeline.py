@@ -112,6 +112,7 @@ class RequestPipeline:
         return request, result
 
     def _put_in_queue(self, request: PendingRequest) -> tuple[PendingRequest, Result]:
+        request.inline = False
         try:
             self._enqueue(request)
         except BaseException:
@@ -197,7 +198,6 @@ class RequestPipeline:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
-        request.inline = False
         try:
             result = self._execute_large(request) if request.large else self._execute_small(request)
         except InvalidRequestError as error:
@@ -269,6 +269,7 @@ class RequestPipeline:
                 # Its filter has answered it through its context.
                 return
             request.result = None
+            request.inline = False
             request.transition_to(RequestStage.QUEUED)
         self._enqueue(request)
 

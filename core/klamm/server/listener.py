@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,13 +32,13 @@ from klamm.requests.limits import RequestLimits, request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
-from klamm.requests.routes import Routes
+from klamm.requests.routes import Readers, Routes
 from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, listen
+from klamm.server.listening import ListeningSocket, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ log = logging.getLogger("klamm.server")
 _LOAD_AFTER_MS: Final = 500
 _LOAD_EVERY_MS: Final = 5
 _LOAD_AGAIN_MS: Final = 60_000
-
-
-class BindError(Exception):
-    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 class Listener:
@@ -99,14 +95,12 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(self, services: ServerServices) -> None:
-        """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
-        host, port = self.plan.bind
-        try:
-            self._listening = listen(host, port, self.plan.settings)
-        except OSError as error:
-            where = Address(host, port)
-            raise BindError(f"listener {self.name}: cannot bind {where}: {error.strerror or error}") from error
+    def bind(self, services: ServerServices, more_ports: Sequence[int] = ()) -> None:
+        """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
+
+        Raises BindError.
+        """
+        self._listening = listen_at_all(self.plan, more_ports)
         bound = self._listening.bound
         self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
         services.listeners[self.name] = self.context
@@ -200,7 +194,14 @@ class Listener:
         starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits, starts),
+            routes=Routes(
+                handlers,
+                settings.dispatch,
+                parts.filter_calls(),
+                limits,
+                starts,
+                Readers(self.context.authorizer is not None, observers is not None),
+            ),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,9 @@ from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.server.dynamic_configs import DynamicConfigs
-from klamm.server.listener import BindError, Listener
+from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
+from klamm.server.listening import BindError
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
@@ -94,7 +96,7 @@ class SocketServer:
         for listener_plan in self.plan.listeners:
             listener = Listener(listener_plan, settings.as_version)
             self.listeners.append(listener)
-            listener.bind(self.services)
+            listener.bind(self.services, self._more_ports(listener_plan.api_set))
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
             self.pool = MemoryPool(
@@ -149,6 +151,10 @@ class SocketServer:
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
+
+    def _more_ports(self, api_set: str) -> Sequence[int]:
+        ports: Sequence[int] = getattr(self.plan.api_sets[api_set].settings, "more_ports", ())
+        return ports
 
     def _report_parts(self) -> None:
         plan = self.plan
