@@ -136,6 +136,10 @@ class ListenerContext:
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
     `failures` logs what parts raise, once a minute for each method.
+    `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
+    `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
+    the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
+    them from any thread but a processor's.
     """
 
     name: str
@@ -151,9 +155,14 @@ class ListenerContext:
     throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
     max_answer_bytes: tuple[int, ...] = ()
+    node: int = 0
+    configured_as: str = ""
+    go_offline: Callable[[], None] = lambda: None
+    go_online: Callable[[], None] = lambda: None
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
+        self.configured_as = self.configured_as or self.name
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
