@@ -133,6 +133,10 @@ class ApiSet(Part[_Host]):
         """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
         return Features()
 
+    def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:  # noqa: ARG002
+        """The APIs served on one listener; asked for once for each. A set with several nodes overrides this."""
+        return self.handlers()
+
     def handlers(self) -> Iterable[ApiHandler]:
         """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""
         for name in dir(type(self)):

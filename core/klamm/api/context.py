@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.api.part_failures import PartFailures, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
@@ -118,6 +118,9 @@ def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
     raise NotImplementedError("this listener has no handler set")
 
 
+_INLINE_MAX_ANSWER_ELEMENTS: Final = 250
+
+
 @dataclass(slots=True)
 class ListenerContext:
     """One listener as its plugins see it.
@@ -133,6 +136,10 @@ class ListenerContext:
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
     `failures` logs what parts raise, once a minute for each method.
+    `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
+    `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
+    the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
+    them from any thread but a processor's.
     """
 
     name: str
@@ -148,9 +155,14 @@ class ListenerContext:
     throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
     max_answer_bytes: tuple[int, ...] = ()
+    node: int = 0
+    configured_as: str = ""
+    go_offline: Callable[[], None] = lambda: None
+    go_online: Callable[[], None] = lambda: None
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
+        self.configured_as = self.configured_as or self.name
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
@@ -372,6 +384,16 @@ class RequestContext:
         """
         if self.on_processor:
             raise NotInlineError
+
+    def expect_answer(self, elements: int, bytes_each: int = 0) -> None:
+        """Called before an answer of so many elements is made, with the fewest bytes that each of them takes.
+
+        Raises AnswerTooLargeError as `check_answer_bytes` does. An answer of more than 250 elements makes its request
+        a large one: this raises what ends the call, and the handler is called again in a turn of its own.
+        """
+        self.check_answer_bytes(elements * bytes_each)
+        if elements > _INLINE_MAX_ANSWER_ELEMENTS and not getattr(self.responder, "large", True):
+            raise NotInlineError(large=True)
 
     def check_answer_bytes(self, size_bytes: int) -> None:
         """Called while an answer grows that may become much larger than its request, with about its size so far.

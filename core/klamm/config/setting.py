@@ -20,7 +20,9 @@ from klamm.config.problems import did_you_mean
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING
 CLUSTER_WIDE: Final = "cluster-wide"
+"""The `dynamic` of a setting that AlterConfigs changes for all brokers, or for one."""
 PER_BROKER: Final = "per-broker"
+"""The `dynamic` of a setting that AlterConfigs changes for one broker only."""
 UNKNOWN_KEY: Final = "unknown key"
 
 
@@ -48,6 +50,7 @@ class SettingSpec(NamedTuple):
     provider: ProviderKind | None = None
     deprecated: str = ""
     dynamic: str = ""
+    counts_nodes: bool = False
 
 
 def setting(
@@ -67,6 +70,7 @@ def setting(
     provider: ProviderKind | None = None,
     deprecated: str = "",
     dynamic: str = "",
+    counts_nodes: bool = False,
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -79,6 +83,8 @@ def setting(
     `provider` says that the value names one provider of a kind; unset, it is the kind's default.
     `dynamic` says that AlterConfigs changes the setting while the server runs, by its Kafka name: CLUSTER_WIDE for one
     broker or all, PER_BROKER for one broker. A part gets such a change through `reconfigure`.
+    `counts_nodes` says that the value of a handler set is a number of nodes: each listener of the set is opened once
+    for each node, at the next ports (see `ListenerContext.node`).
     `deprecated` says what to use instead; a configuration that has the key works, with a warning.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
@@ -92,7 +98,7 @@ def setting(
     them.
     """
     flags = (per_server, names_listeners, private)
-    more = (*flags, provider, deprecated, dynamic)
+    more = (*flags, provider, deprecated, dynamic, counts_nodes)
     metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *more)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)

@@ -251,6 +251,13 @@ class Acceptor:
         count = len(processors)
         return any(processors[(first + step) % count].inbox.accept(connection) for step in range(count))
 
+    def reopen(self, server_socket: socket.socket | ListeningSockets) -> None:
+        """Accept again, after `stop`, from another listening socket."""
+        server_socket.setblocking(False)
+        with self._accepting:
+            self._socket = server_socket
+            self.stopping = False
+
     def stop(self) -> None:
         """Accept no more, and close the listening socket. No loop watches it any more."""
         self.stopping = True

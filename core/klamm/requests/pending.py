@@ -12,6 +12,7 @@ from klamm.api.pending import Pending
 from klamm.wire.chunks import Chunk
 
 if TYPE_CHECKING:
+    from klamm.api.filters import Hold
     from klamm.requests.routes import Route
     from klamm.wire.error_counts import ErrorCounts
 
@@ -86,9 +87,9 @@ class RequestOwner(Protocol):
 
     def close_connection(self, request: PendingRequest, reason: str) -> None: ...
 
-    def hold_request(self, request: PendingRequest, delay_ms: float) -> None: ...
+    def hold_request(self, request: PendingRequest, held: Hold) -> None: ...
 
-    def hold_response(self, request: PendingRequest, delay_ms: float) -> None: ...
+    def hold_response(self, request: PendingRequest, held: Hold) -> None: ...
 
 
 class PendingRequest:
@@ -104,7 +105,8 @@ class PendingRequest:
     `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
     `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
-    is closed, `ended` that the ledger has its end.
+    is closed, `ended` that the ledger has its end. `large` says that it has more elements than a processor's thread
+    decodes.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -128,6 +130,7 @@ class PendingRequest:
     next_filter = 0
     failed = False
     inline = True
+    large = False
     ended = False
     parked = False
     lost = False
@@ -151,6 +154,12 @@ class PendingRequest:
     def size_bytes(self) -> int:
         """The size of its frame, without the length."""
         return self.context.size_bytes
+
+    def take_messages(self) -> list[Any]:
+        """Its messages, which it lets go."""
+        taken = [self.message, self.response]
+        self.message = self.response = None
+        return taken
 
     def transition_to(self, stage: RequestStage) -> None:
         """Change the stage. Raises IllegalStageError for a transition that is not in the table."""

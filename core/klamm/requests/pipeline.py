@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any, Final
 
 from klamm.api.context import ConnectionContext, RequestContext
+from klamm.api.filters import Hold
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import LATER, NotInlineError
 from klamm.requests.execution import encode_unsupported, execute, finish
@@ -26,6 +27,7 @@ from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
 from klamm.requests.response_cache import ResponseCache
+from klamm.runtime.shared_interpreter import SHARED_INTERPRETER, free_in_pieces
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.chunks import Buffer, close_chunks
 from klamm.wire.errors import ErrorCode
@@ -93,7 +95,8 @@ class RequestPipeline:
                 result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
                 result = execute(request, self._parts)
-        except NotInlineError:
+        except NotInlineError as error:
+            request.large = request.large or error.large
             self._ledger.requeue(request, now_ns)
             return self._put_in_queue(request)
         except BaseException:
@@ -197,7 +200,7 @@ class RequestPipeline:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
         try:
-            result: Result = execute(request, self._parts)
+            result = self._execute_large(request) if request.large else self._execute_small(request)
         except InvalidRequestError as error:
             self._complete(request, CloseConnection(str(error), error.last_bytes))
         except BaseException as error:
@@ -209,6 +212,23 @@ class RequestPipeline:
             else:
                 self._complete(request, result)
         return self._parts.clock.monotonic_ns()
+
+    def _execute_small(self, request: PendingRequest) -> Result:
+        try:
+            return execute(request, self._parts)
+        except NotInlineError:
+            request.large = True
+            # Not from here: what the handler raises would hold what was decoded so far.
+            pass
+        return self._execute_large(request)
+
+    def _execute_large(self, request: PendingRequest) -> Result:
+        schedule = self._parts.listener.services.scheduler.schedule
+        with SHARED_INTERPRETER.turn(schedule, may_wait=request.route.may_wait):
+            result = execute(request, self._parts)
+            if result is not LATER and self._parts.observers is None:
+                free_in_pieces(request.take_messages())
+            return result
 
     # ---- on any thread
 
@@ -231,17 +251,28 @@ class RequestPipeline:
             request.result = result
             self._deliver(request)
 
-    def hold_request(self, request: PendingRequest, delay_ms: float) -> None:
-        """A filter holds a request: it goes to the handlers after the delay."""
+    def hold_request(self, request: PendingRequest, held: Hold) -> None:
+        """A filter holds a request: it goes to the handlers when that ends."""
         request.result = GO_ON
-        self._parts.listener.services.scheduler.schedule(delay_ms, lambda: self._deliver(request))
+        self._hold(held, lambda: self._deliver(request))
 
-    def hold_response(self, request: PendingRequest, delay_ms: float) -> None:
-        """A filter holds a response: it goes on to the filters before that one after the delay."""
+    def hold_response(self, request: PendingRequest, held: Hold) -> None:
+        """A filter holds a response: it goes on to the filters before that one when that ends."""
         self._claim(request)
-        self._parts.listener.services.scheduler.schedule(
-            delay_ms, lambda: self._finish(request, request.response, request.next_filter)
-        )
+        self._hold(held, lambda: self._finish(request, request.response, request.next_filter))
+
+    def _hold(self, held: Hold, go_on: Callable[[], None]) -> None:
+        schedule, until = self._parts.listener.services.scheduler.schedule, held.until
+        if until is None:
+            schedule(held.delay_ms, go_on)
+            return
+        timer = schedule(held.delay_ms, until.release)
+
+        def released() -> None:
+            timer.cancel()
+            go_on()
+
+        until.when_released(released)
 
     def go_on(self, request: PendingRequest) -> None:
         """A request that was held is back on the processor's thread: it goes to the handlers."""

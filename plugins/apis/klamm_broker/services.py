@@ -7,6 +7,7 @@ from pathlib import Path
 
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
+from klamm_broker.cluster import ClusterView, Elections
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
@@ -16,6 +17,7 @@ from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.settings import BrokerSettings
+from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.telemetry.clients import ClientTelemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
@@ -32,7 +34,8 @@ class BrokerServices:
     """
 
     live: LiveSettings
-    node_id: int
+    cluster: ClusterView
+    elections: Elections
     cluster_id: str
     data_dir: Path
     log_dir: Path
@@ -53,6 +56,7 @@ class BrokerServices:
     delegation_tokens: DelegationTokens
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
+    shares: SharePartitions
 
     @property
     def settings(self) -> BrokerSettings:

@@ -11,6 +11,7 @@ from klamm.config import CLUSTER_WIDE
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.share_group_settings import ShareGroupSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
 INT32_MAX = 2**31 - 1
@@ -20,16 +21,21 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings):
+class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
         1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that created it."
     )
+    nodes: int = setting(
+        1,
+        name="nodes",
+        minimum=1,
+        maximum=100,
+        counts_nodes=True,
+        doc="Nodes in this process, for tests: each opens all listeners, at ports of its own. Nothing is replicated.",
+    )
     broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as reported in metadata.")
-
-    # Topics
-
     num_partitions: int = setting(
         1, name="num.partitions", minimum=1, doc="Partitions of a topic that is created without a number."
     )
@@ -37,7 +43,7 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
         1,
         name="default.replication.factor",
         minimum=1,
-        doc="Replication factor of a topic that is created without one. One broker holds one replica: only 1 works.",
+        doc="Replication factor of a topic that is created without one: up to the number of `nodes`.",
     )
     auto_create_topics_enable: bool = setting(
         True, name="auto.create.topics.enable", doc="Create a topic when a client asks for its metadata."
@@ -305,6 +311,7 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
                 f" ({self.log_cleaner_max_compaction_lag_ms})",
             )
         yield from self.group_problems()
+        yield from self.share_group_problems()
         file = self.delegation_token_secret_key_file
         key = "delegation.token.secret.key." + ("env" if file is None else "file")
         try:
