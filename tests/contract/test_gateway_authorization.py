@@ -113,7 +113,7 @@ class Powerless:
     authorize_by_resource_type = authorize
 
 
-@pytest.mark.parametrize(("spec", "version"), every_version())
+@pytest.mark.parametrize(("spec", "version"), list(every_version()))
 def test_without_rules_no_api_lets_a_name_through(spec, version):
     """Every API that is forwarded is denied, or what goes to the node names nothing."""
     kind = vars(load(spec.api_key))[f"{spec.name}Request"]
