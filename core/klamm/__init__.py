@@ -4,7 +4,6 @@ Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.f
 `klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
 """
 
-import warnings
 from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiHandler, ApiSet, bind_handlers, handles
@@ -93,13 +92,11 @@ if not TYPE_CHECKING:
         if not name.startswith("_") and name not in _NAMESPACES:
             from importlib import import_module
 
+            from klamm.shared.deprecation import warn_deprecated
+
             for namespace in _NAMESPACES:
                 module = import_module(f"klamm.{namespace}")
                 if name in module.__all__:
-                    warnings.warn(
-                        f"klamm.{name} is deprecated: import it from klamm.{namespace}",
-                        DeprecationWarning,
-                        stacklevel=2,
-                    )
+                    warn_deprecated(f"klamm.{name}", f"import it from klamm.{namespace}")
                     return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,8 +11,8 @@ from klamm_spark.report_text import cell, period, size
 
 _SECTIONS: Final = (
     ("Attention", ("findings",)),
-    ("Changes and access", ("changes", "access", "denials")),
-    ("Logins and connections", ("logins", "failed_accounts", "failures", "newcomers", "refused")),
+    ("Changes and access", ("changes", "interrupted", "access", "denials")),
+    ("Logins and connections", ("logins", "failed_accounts", "failures", "new_clients", "refused")),
     ("Traffic", ("traffic", "listeners", "apis", "talkers", "errors", "throttled")),
     ("Latency", ("latency", "slowest", "stages_mean", "stages_p99")),
     ("Clients and servers", ("census", "admin", "gaps")),

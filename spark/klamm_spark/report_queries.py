@@ -18,11 +18,12 @@ from klamm_spark.sql_files import COUNTS, read_sql
 
 ORDER: Final = (
     "changes",
+    "interrupted",
     "access",
     "denials",
     "failed_accounts",
     "failures",
-    "newcomers",
+    "new_clients",
     "refused",
     "listeners",
     "apis",

@@ -15,6 +15,7 @@ from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
+from klamm.shared.addresses import UNIX_HOST
 from klamm.shared.admin_events import AdminEvents
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
@@ -31,7 +32,7 @@ throttle_log = logging.getLogger("klamm.throttles")
 
 
 class Address(tuple[str, int]):
-    """Host and port."""
+    """Host and port. A Unix domain socket is `unix:/PATH` with port 0, its clients are `unix` with port 0."""
 
     __slots__ = ()
 
@@ -47,6 +48,8 @@ class Address(tuple[str, int]):
         return self[1]
 
     def __str__(self) -> str:
+        if self[0].startswith(UNIX_HOST) and not self[1]:
+            return self[0]
         return f"[{self[0]}]:{self[1]}" if ":" in self[0] else f"{self[0]}:{self[1]}"
 
 

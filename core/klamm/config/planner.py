@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,8 +23,11 @@ from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
 from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, flatten, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.tables import read_tables
+from klamm.shared.addresses import UNIX_PREFIX
 
 _SECTIONS: Final = ("server", "plugins", "listeners")
+# Of Linux; elsewhere it is about the same.
+_UNIX_PATH_MAX_BYTES: Final = 107
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -195,7 +199,12 @@ class _Planner:
         advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
         if advertise is not None and advertise[0] in ANY_HOST:
             self.config.report((*path, "advertise"), "must name a host that clients can connect to")
-        if settings.proxy_protocol != "off" and not settings.trusted_proxies:
+        if advertise is not None and advertise[0].startswith(UNIX_PREFIX):
+            self.config.report((*path, "advertise"), "must be HOST:PORT: responses cannot name a socket's path")
+        if bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.proxy_protocol != "off":
+            message = "does not work on a Unix domain socket: its peers have no address"
+            self.config.report((*path, "proxy_protocol"), message)
+        elif settings.proxy_protocol != "off" and not settings.trusted_proxies:
             self.config.report(
                 (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
             )
@@ -221,6 +230,8 @@ class _Planner:
         for plan in listeners:
             host, port = plan.bind
             for (other_host, other_port), other in taken:
+                if host == other_host and host.startswith(UNIX_PREFIX):
+                    self.config.report(("listeners", plan.name, "bind"), f"{host} is taken by listener {other}")
                 same_host = host == other_host or not ANY_HOST.isdisjoint((host, other_host))
                 if port and port == other_port and same_host:
                     self.config.report(("listeners", plan.name, "bind"), f"port {port} is taken by listener {other}")
@@ -308,8 +319,15 @@ class _NamedParts:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """`HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
+    """`HOST:PORT`, IPv6 hosts in brackets; or `unix:/PATH`, with port 0. Raises ValueError."""
+    if text.startswith(UNIX_PREFIX):
+        path = text.removeprefix(UNIX_PREFIX)
+        if not path.startswith("/") or path.endswith("/"):
+            raise ValueError(f'must be unix: and the absolute path of the socket, not "{text}"')
+        if len(os.fsencode(path)) > _UNIX_PATH_MAX_BYTES:
+            raise ValueError(f"is a path of more than {_UNIX_PATH_MAX_BYTES} bytes, which a socket cannot have")
+        return text, 0
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
+        raise ValueError(f'must be HOST:PORT with a port up to 65535, or unix:/PATH, not "{text}"')
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -19,10 +19,14 @@ from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
 from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.rates import Rate
+from klamm.shared.addresses import UNIX_HOST
 
 log = logging.getLogger("klamm.network")
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# None where the platform has no such sockets.
+_AF_UNIX: Final = getattr(socket, "AF_UNIX", None)
+_UNIX_PEER: Final = Address(UNIX_HOST, 0)
 _DESCRIPTORS_PAUSE_MS: Final = 100
 _FULL_PAUSE_MS: Final = 5
 _MAX_DELAYED: Final = 1000
@@ -159,7 +163,7 @@ class Acceptor:
         if self._out_of_descriptors:
             self._out_of_descriptors = False
             self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
-        return _Held(sock, Address(peer[0], peer[1]))
+        return _Held(sock, Address(peer[0], peer[1]) if type(peer) is tuple else _UNIX_PEER)
 
     def _admit_or_close(self, held: _Held) -> bool:
         """Place a connection, refuse it, or hold it over a pause: then False."""
@@ -262,8 +266,9 @@ class Acceptor:
 
 def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
     """The options of Kafka's connections. On a listening socket, Linux's accepted sockets inherit them."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sock.family != _AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if send_buffer_bytes > 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 

@@ -300,6 +300,8 @@ class ChannelLifecycle:
         if channel.state in _SERVED and self._authentication.has_expired(channel):
             self._authentication.end_expired(channel)
             reason = SESSION_EXPIRED
+        if channel.authenticator is not None:
+            self._authentication.end_abandoned(channel)
         self._selector.close(channel)
         self._end_sending(channel, RequestOutcome.LOST_AFTER)
         if channel.in_flight is not None:

@@ -279,7 +279,7 @@ class Reactor:
     def _register(self, new: NewConnection) -> None:
         runtime, sock, peer = self._runtime, new.socket, new.peer
         name = sock.getsockname()
-        local = Address(name[0], name[1])
+        local = Address(name[0], name[1]) if isinstance(name, tuple) else runtime.context.bound
         connection = ConnectionContext(
             self._connection_id(local, peer), runtime.context, local, peer, opened_ns=self._clock.monotonic_ns()
         )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -19,7 +17,7 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
-from klamm.network.acceptor import Acceptor, set_connection_options
+from klamm.network.acceptor import Acceptor
 from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
@@ -40,6 +38,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.server.listening import ListeningSocket, listen
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Listener:
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
-        self._socket: socket.socket | None = None
+        self._listening: ListeningSocket | None = None
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -102,26 +101,13 @@ class Listener:
 
     def bind(self, services: ServerServices) -> None:
         """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
-        settings = self.plan.settings
         host, port = self.plan.bind
         try:
-            family, _, _, _, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
-            if sys.platform != "win32":
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if settings.socket_receive_buffer_bytes > 0:
-                # The window scale is agreed on at the handshake, so the listening socket must have it.
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-            set_connection_options(self._socket, settings.socket_send_buffer_bytes)
-            self._socket.bind(address)
-            self._socket.listen(settings.backlog)
+            self._listening = listen(host, port, self.plan.settings)
         except OSError as error:
-            self.close()
-            raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
-        name = self._socket.getsockname()
-        bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
+            where = Address(host, port)
+            raise BindError(f"listener {self.name}: cannot bind {where}: {error.strerror or error}") from error
+        bound = self._listening.bound
         self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
         services.listeners[self.name] = self.context
 
@@ -183,8 +169,8 @@ class Listener:
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
         self._balance(parts, clock, scheduler)
-        assert self._socket is not None
-        self.acceptor = Acceptor(self._socket, runtime, self._balancer)
+        assert self._listening is not None
+        self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
         self.context.throttles_changed = parts.refresh_throttles
         # A throttle may have become active since it was opened.
         parts.refresh_throttles()
@@ -341,6 +327,8 @@ class Listener:
             processor.inbox.stop_accepting()
         if self.acceptor is not None:
             self.acceptor.stop()
+        if self._listening is not None:
+            self._listening.close()
 
     def reload(self) -> list[str]:
         """Let every part read its files again; one line per part that could not."""
@@ -356,9 +344,8 @@ class Listener:
             self._parts.close()
         if self._handshakers is not None:
             self._handshakers.close()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
+        if self._listening is not None:
+            self._listening.close()
 
 
 def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:

@@ -56,7 +56,8 @@ class EmbeddedServer:
         registry = PluginRegistry()
         for number, plugin in enumerate(plugins):
             registry.add(plugin, f"embedded-{number}")
-        bind = None if file is not None else "127.0.0.1:0"
+        keys = {setting.partition("=")[0].strip() for setting in settings}
+        bind = None if file is not None or "listeners.default.bind" in keys else "127.0.0.1:0"
         self.plan = load_plan(
             None if file is None else Path(file),
             registry,
@@ -118,8 +119,10 @@ class EmbeddedServer:
     # ---- where it is
 
     def address(self, listener: str | None = None) -> tuple[str, int]:
-        """Host and port of a listener, the first by default. Raises KeyError for an unknown name, RuntimeError before
-        `start`."""
+        """Host and port of a listener, the first by default; of a Unix domain socket `("unix:/PATH", 0)`.
+
+        Raises KeyError for an unknown name, RuntimeError before `start`.
+        """
         bound = self._listener(listener).context.bound
         return bound.host, bound.port
 

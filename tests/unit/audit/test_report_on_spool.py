@@ -74,16 +74,16 @@ def test_a_period_is_compared_with_the_one_before(spool):
     assert report.totals["events"] == 1000
     assert report.earlier["events"] == 1000
     assert Period.since(middle, last) == Period(middle, before_us=middle - (last - middle))
-    assert report.tables["newcomers"].rows == ()
+    assert report.tables["new_clients"].rows == ()
 
 
-def test_newcomers(tmp_path):
+def test_new_clients(tmp_path):
     new = [{**event, "client_software_version": "9.9"} for event in EVENTS[2000:] if "client_software_version" in event]
     for seq, event in enumerate(new, 2000):
         event.update(seq=seq, event_id=f"e/{seq}")
     write_sample_spool(tmp_path, [*EVENTS[:2000], *new])
     views = DuckDbViews(tmp_path, Period(EVENTS[2000]["time_us"]))
-    rows = answer(views, "x", datetime.now(UTC)).tables["newcomers"].rows
+    rows = answer(views, "x", datetime.now(UTC)).tables["new_clients"].rows
     views.close()
     assert {row[0] for row in rows} == {"software"}
     assert {row[1].split()[1] for row in rows} == {"9.9"}
