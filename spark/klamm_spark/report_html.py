@@ -45,7 +45,8 @@ h3 { margin: 0; font-size: 15px; }
 table { border-collapse: collapse; width: 100%; margin-top: 10px; font-size: 13px; }
 th { text-align: left; color: var(--dim); font-weight: 600; font-size: 12px; }
 th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--faint); vertical-align: top; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; min-width: 6em; }
+td.number, td.time { min-width: 0; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.time { white-space: nowrap; font-variant-numeric: tabular-nums; }
 tr:last-child td { border-bottom: 0; }
