@@ -1,7 +1,7 @@
 """klamm: a server framework for the Kafka wire protocol. This is what every plugin needs; `docs/stability.md` lists it.
 
-Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.config`,
-`klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
+Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.forwarding`,
+`klamm.config`, `klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
 """
 
 from typing import TYPE_CHECKING
@@ -83,7 +83,7 @@ __all__ = [
     "setting",
 ]
 
-_NAMESPACES = ("acl", "sasl", "dispatch", "filters", "config", "metrics", "runtime", "shared", "testing")
+_NAMESPACES = ("acl", "sasl", "dispatch", "filters", "forwarding", "config", "metrics", "runtime", "shared", "testing")
 
 if not TYPE_CHECKING:
 

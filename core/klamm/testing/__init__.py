@@ -5,6 +5,7 @@ from klamm.runtime.clock import ManualClock
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
 from klamm.testing.certificates import CertificateFiles
 from klamm.testing.clock import MovingClock
+from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.conformance import (
     Decision,
     Playbook,
@@ -31,6 +32,7 @@ from klamm.testing.secure import SecureServer
 __all__ = [
     "HELPER_CLIENT_ID",
     "Admin",
+    "ClusterAdmin",
     "CertificateFiles",
     "ConsumedRecord",
     "Decision",
