@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 class GroupAdministration:
     """Describes, lists and deletes the groups of this broker. From any thread; never waits for the disk."""
 
-    def __init__(self, store: Store, registry: GroupRegistry) -> None:
+    def __init__(self, store: Store, registry: GroupRegistry, deleted: Callable[[str], None]) -> None:
+        """`deleted(group_id)` is called when a group was deleted."""
         self._store = store
         self._registry = registry
+        self._deleted = deleted
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         """The classic group, or None if there is none."""
@@ -91,5 +93,6 @@ class GroupAdministration:
             with group:
                 group.book.clear()
                 self._registry.remove_if_unused(group)
+            self._deleted(group.group_id)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)
