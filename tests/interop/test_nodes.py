@@ -22,6 +22,7 @@ import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
+from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
 
 from klamm.testing import EmbeddedServer
 from tests.interop.clients.java import java_command
@@ -164,7 +165,12 @@ class KafkaPython(Application):
             auto_commit_interval_ms=200,
         )
         while not self.has_consumed_all:
-            for records in consumer.poll(100).values():
+            try:
+                polled = consumer.poll(100)
+            except (KafkaConnectionError, UnknownBrokerIdError):
+                # This client raises what happens to its connections; the next poll goes on.
+                continue
+            for records in polled.values():
                 self.consumed.update(record.value.decode() for record in records)
         consumer.close()
 
@@ -197,6 +203,8 @@ class Aiokafka(Application):
             while not self.has_consumed_all:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     self.consumed.update(record.value.decode() for record in records)
+            # This client's stop does not end while it looks for its coordinator.
+            await consumer.commit()
 
 
 class Java(Application):
