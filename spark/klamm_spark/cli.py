@@ -86,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
     commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
+    commands.add_parser("replay", parents=[common, spool], help="ship lines of the quarantine that are events by now")
     report = commands.add_parser("report", parents=[common], help="report on the events of the lake, as text and HTML")
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
@@ -188,7 +189,7 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
-    if options.command in ("ship", "verify", "recover"):
+    if options.command in ("ship", "verify", "recover", "replay"):
         spool = spool_of(pipeline)
         if isinstance(spool, Path) and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
@@ -214,6 +215,10 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import recover
 
         return recover.run(spark, pipeline, say=say)
+    if options.command == "replay":
+        from klamm_spark import replay
+
+        return replay.run(spark, pipeline, say=say)
     from klamm_spark import verify
 
     return verify.run(spark, pipeline, say=print)
