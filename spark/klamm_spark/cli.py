@@ -86,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
     commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
+    key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
+    key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
     commands.add_parser("replay", parents=[common, spool], help="ship lines of the quarantine that are events by now")
     report = commands.add_parser("report", parents=[common], help="report on the events of the lake, as text and HTML")
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
@@ -129,6 +131,8 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
 def main(arguments: list[str]) -> int:
     """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError."""
     options = parser().parse_args(arguments)
+    if options.command == "key":
+        return _make_key(options.path)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)
     try:
@@ -136,6 +140,17 @@ def main(arguments: list[str]) -> int:
     except (LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
+
+
+def _make_key(path: Path) -> int:
+    from klamm_spark.signatures import write_key
+
+    try:
+        print(f"{path}: the key {write_key(path)}")
+    except OSError as error:
+        print(f"klamm audit key: {path}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
 
 
 def shipping_arguments(options: argparse.Namespace) -> list[str]:

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from klamm_spark.filesystems import AnyPath, path_of
 from klamm_spark.lake import Lake, LakeError
+from klamm_spark.lake_keys import remember_keys
 from klamm_spark.progress import Progress
 from klamm_spark.session import jvm_may_have_ended
 from klamm_spark.ship_lock import only_writer
@@ -75,6 +76,7 @@ def _run(
 ) -> int:
     # A lake that cannot be read must fail here, not in a query.
     lake.require_checkpoint()
+    remember_keys(spool, lake, say)
     for table in TABLES if settings.aggregates else ():
         lake.require_checkpoint(table.name)
     if stop is None:

@@ -34,7 +34,7 @@ class ShippedMarks:
             self._marked.add(path)
             if not path.exists():
                 self._say(
-                    f"{path} was deleted before it was shipped, or while it was: klamm audit verify tells which of its "
+                    f"{path} was deleted before it was shipped, or while it was: klamm audit verify shows which of its "
                     "events are missing"
                 )
                 continue
