@@ -17,6 +17,7 @@ from klamm.network.admission import call_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
+from klamm.network.listening_sockets import ListeningSockets
 from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.rates import Rate
 from klamm.shared.addresses import UNIX_HOST
@@ -54,7 +55,9 @@ class Acceptor:
     is accepted, and the system's backlog holds the peers up. `blocked_ns_until` counts the pauses.
     """
 
-    def __init__(self, server_socket: socket.socket, runtime: ListenerRuntime, balancer: LoadBalancer) -> None:
+    def __init__(
+        self, server_socket: socket.socket | ListeningSockets, runtime: ListenerRuntime, balancer: LoadBalancer
+    ) -> None:
         self.name = runtime.name
         self._runtime = runtime
         self._socket = server_socket
@@ -247,6 +250,13 @@ class Acceptor:
         first = self._balancer.assign(connection.peer)
         count = len(processors)
         return any(processors[(first + step) % count].inbox.accept(connection) for step in range(count))
+
+    def reopen(self, server_socket: socket.socket | ListeningSockets) -> None:
+        """Accept again, after `stop`, from another listening socket."""
+        server_socket.setblocking(False)
+        with self._accepting:
+            self._socket = server_socket
+            self.stopping = False
 
     def stop(self) -> None:
         """Accept no more, and close the listening socket. No loop watches it any more."""

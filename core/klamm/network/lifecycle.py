@@ -198,7 +198,7 @@ class ChannelLifecycle:
             channel.receive.release(len(frame))
             raise
         if result is LATER:
-            channel.request_received(request)
+            self._park(channel, request)
             return None
         channel.receive.release(len(frame))
         if request.context.throttle_time_ms:
@@ -212,6 +212,10 @@ class ChannelLifecycle:
         else:
             self._pipeline.end_untimed(request)
         return result  # type: ignore[return-value]
+
+    def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
+        """A request is executed elsewhere, or waits: the next one is taken up when it has been answered."""
+        channel.request_received(request)
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], answers_of: list[PendingRequest]) -> bool:
         """Send answers; True if they went whole at once, else `sent` follows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,6 @@ from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
 from klamm.network.acceptor import Acceptor
-from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
@@ -32,17 +31,19 @@ from klamm.requests.limits import RequestLimits, request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
-from klamm.requests.routes import Routes
+from klamm.requests.routes import Readers, Routes
 from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
+from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, listen
+from klamm.server.listening import ListeningSocket, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
+    from klamm.config.settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
 
 
@@ -52,10 +53,6 @@ log = logging.getLogger("klamm.server")
 _LOAD_AFTER_MS: Final = 500
 _LOAD_EVERY_MS: Final = 5
 _LOAD_AGAIN_MS: Final = 60_000
-
-
-class BindError(Exception):
-    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 class Listener:
@@ -69,8 +66,7 @@ class Listener:
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
-        self._acceptor_thread: AcceptorThread | None = None
-        self._accepting_processor: Processor | None = None
+        self._accepting: AcceptorLoop
         self.counts = ConnectionCounts()
         self._next_index = 0
         self._balancer: LoadBalancer
@@ -78,6 +74,7 @@ class Listener:
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
         self._listening: ListeningSocket | None = None
+        self._online = True
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -99,16 +96,24 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(self, services: ServerServices) -> None:
-        """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
-        host, port = self.plan.bind
-        try:
-            self._listening = listen(host, port, self.plan.settings)
-        except OSError as error:
-            where = Address(host, port)
-            raise BindError(f"listener {self.name}: cannot bind {where}: {error.strerror or error}") from error
+    def bind(self, services: ServerServices, more_ports: Sequence[int] = ()) -> None:
+        """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
+
+        Raises BindError.
+        """
+        self._listening = listen_at_all(self.plan, more_ports)
+        self._more_ports = more_ports
         bound = self._listening.bound
-        self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
+        self.context = ListenerContext(
+            self.name,
+            bound,
+            self._advertised(bound),
+            services=services,
+            node=self.plan.node,
+            configured_as=self.plan.configured_as,
+            go_offline=self.go_offline,
+            go_online=self.go_online,
+        )
         services.listeners[self.name] = self.context
 
     def _advertised(self, bound: Address) -> Address:
@@ -154,7 +159,7 @@ class Listener:
             transport=parts.transport,
             authenticators=parts.authenticators,
             gates=parts.gates,
-            proxies=self._trusted_proxies(),
+            proxies=_trusted_proxies(self.plan.settings),
             requests=requests,
             request_channel=request_channel,
             pool=pool,
@@ -171,6 +176,7 @@ class Listener:
         self._balance(parts, clock, scheduler)
         assert self._listening is not None
         self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
+        self._accepting = AcceptorLoop(self.acceptor, runtime)
         self.context.throttles_changed = parts.refresh_throttles
         # A throttle may have become active since it was opened.
         parts.refresh_throttles()
@@ -200,7 +206,14 @@ class Listener:
         starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits, starts),
+            routes=Routes(
+                handlers,
+                settings.dispatch,
+                parts.filter_calls(),
+                limits,
+                starts,
+                Readers(self.context.authorizer is not None, observers is not None),
+            ),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
@@ -223,15 +236,6 @@ class Listener:
         self.context.max_answer_bytes = limits.max_answer_bytes
         self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read)
         return limits
-
-    def _trusted_proxies(self) -> TrustedProxies | None:
-        settings = self.plan.settings
-        if settings.proxy_protocol == "off":
-            return None
-        # Not for listeners without proxies: what takes time to load is start-up time.
-        from klamm.network.proxy.trust import TrustedProxies
-
-        return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
     def _start_handshakers(self, parts: ListenerParts) -> Workers | None:
         threads = self.plan.settings.handshake_threads
@@ -259,7 +263,7 @@ class Listener:
         """Start the processors and accept connections."""
         for processor in self.processors:
             processor.start()
-        self._begin_to_accept()
+        self._accepting.begin(self.processors)
         self.runtime.scheduler.schedule(_LOAD_AFTER_MS, self._load_next_api)
 
     def _load_next_api(self) -> None:
@@ -273,30 +277,32 @@ class Listener:
             delay_ms = _LOAD_AGAIN_MS
         self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
-    def _begin_to_accept(self) -> None:
-        """A single processor accepts on its own thread; with several processors, an acceptor thread does."""
-        assert self.acceptor is not None
-        if len(self.processors) == 1:
-            self._accepting_processor = self.processors[0]
-            self._accepting_processor.listen(self.acceptor)
-            return
-        thread = AcceptorThread(self.acceptor, self.runtime.clock, self.runtime.limits.poller)
-        self._acceptor_thread = thread
-        thread.start()
+    def go_offline(self) -> None:
+        """Close the port and all connections; `go_online` opens the port again. The threads go on."""
+        if self._online and self.acceptor is not None:
+            self._online = False
+            self._accepting.pause()
+            self.acceptor.stop()
+            if self._listening is not None:
+                self._listening.close()
+            for processor in self.all_processors:
+                processor.close_connections()
 
-    def _pause_accepting(self) -> None:
-        if self._accepting_processor is not None:
-            self._accepting_processor.stop_listening()
-        if self._acceptor_thread is not None:
-            self._acceptor_thread.stop()
-        self._accepting_processor = self._acceptor_thread = None
+    def go_online(self) -> None:
+        """Open the port again. Raises BindError if it is taken."""
+        if not self._online and self.acceptor is not None:
+            same = replace(self.plan, bind=(self.plan.bind[0], self.context.bound.port))
+            self._listening = listen_at_all(same, self._more_ports)
+            self._online = True
+            self.acceptor.reopen(self._listening.socket)
+            self._accepting.begin(self.processors)
 
     def resize(self, count: int) -> None:
         """Set the number of processors. New connections go to all of them from now on; connections of excess processors
         migrate to the others, each at its next quiet point."""
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
-            self._pause_accepting()
+            self._accepting.pause()
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
             # Never the index of one that may still run: connection ids and metrics contain it.
@@ -306,8 +312,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
-        if other_loop:
-            self._begin_to_accept()
+        if other_loop and self._online:
+            self._accepting.begin(self.processors)
         for processor in surplus:
             processor.retire(kept)
         assert self._parts is not None
@@ -322,7 +328,8 @@ class Listener:
         """Close the listening socket; open connections stay."""
         if self._balancing is not None:
             self._balancing.cancel()
-        self._pause_accepting()
+        if self.acceptor is not None:
+            self._accepting.pause()
         for processor in self.processors:
             processor.inbox.stop_accepting()
         if self.acceptor is not None:
@@ -356,6 +363,15 @@ def _complete(handlers: Iterable[ApiHandler], features: Features, release: str |
     from klamm.wire.releases import RELEASES
 
     return with_api_versions(handlers, features, RELEASES[release])
+
+
+def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:
+    if settings.proxy_protocol == "off":
+        return None
+    # Not for listeners without proxies: what takes time to load is start-up time.
+    from klamm.network.proxy.trust import TrustedProxies
+
+    return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
 
 def _never(_: int) -> bool:

@@ -7,22 +7,29 @@ import os
 import socket
 import stat
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.api.context import Address
 from klamm.network.acceptor import set_connection_options
+from klamm.network.listening_sockets import ListeningSockets
 from klamm.shared.addresses import UNIX_PREFIX
 
 if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan
     from klamm.config.settings import ListenerSettings
+
+
+class BindError(Exception):
+    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
     """A bound socket and its address. `file` is the device and inode of a Unix domain socket, None of others."""
 
-    socket: socket.socket
+    socket: socket.socket | ListeningSockets
     bound: Address
     file: tuple[int, int] | None = None
 
@@ -35,6 +42,25 @@ class ListeningSocket:
             with contextlib.suppress(OSError):
                 if _identity(path) == self.file:
                     os.unlink(path)
+
+
+def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSocket:
+    """The address of a listener and further ports of its host, as one socket. Raises BindError."""
+    (host, port), listening = plan.bind, list[ListeningSocket]()
+    for each in (port, *more_ports):
+        try:
+            listening.append(listen(host, each, plan.settings))
+        except OSError as error:
+            for one in listening:
+                one.close()
+            where = Address(host, each)
+            raise BindError(f"listener {plan.name}: cannot bind {where}: {error.strerror or error}") from error
+    first = listening[0]
+    if len(listening) == 1:
+        return first
+    # Unix domain sockets have no ports.
+    sockets = [one.socket for one in listening if isinstance(one.socket, socket.socket)]
+    return ListeningSocket(ListeningSockets(sockets), first.bound)
 
 
 def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
