@@ -8,10 +8,13 @@ from tests.faults.crash_states.promises import ROWS_OF_THE_TABLE
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
 ROW = re.compile(r"^\| ([^|]+) \| (survives) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
 CHECKED_ELSEWHERE = [
+    "what a share group has acknowledged, released or rejected",
+    "what a share group has acknowledged, released or rejected",
     "a transaction that was committed: its records and offsets, all of them",
     "a transaction that was not: it goes on, or is aborted at its timeout",
 ]
-"""Transactions are not in the workload: see tests/unit/transactions/test_recovery.py."""
+"""Transactions and share groups are not in the workload: see tests/unit/transactions/test_recovery.py, and
+tests/unit/share/test_share_fetch.py."""
 
 
 def test_the_table_has_what_is_checked_and_no_more():
