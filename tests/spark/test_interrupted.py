@@ -22,8 +22,7 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
     unknown = [line for line in said if line.startswith("outcome unknown: ")]
     for line, topic in zip(unknown, ("done", "stuck"), strict=True):
         assert f"CreateTopics of TOPIC {topic} by User:ANONYMOUS from 127.0.0.1" in line
-    events = Lake(tmp_path / "lake", "parquet").read_events(spark)
-    table = report._interrupted(events)
-    assert [row[4] for row in table.rows] == ["TOPIC done", "TOPIC stuck"]
-    assert table.marked == {0, 1}
-    assert [row[5] for row in report._changes(events).rows] == ["unknown", "unknown"]
+    tables = report.build(spark, Lake(tmp_path / "lake", "parquet")).tables
+    assert [row[4] for row in tables["interrupted"].rows] == ["TOPIC done", "TOPIC stuck"]
+    assert tables["interrupted"].marked == {0, 1}
+    assert [row[5] for row in tables["changes"].rows] == ["unknown", "unknown"]
