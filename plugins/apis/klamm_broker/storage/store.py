@@ -302,7 +302,7 @@ class Store:
         They are synced if `sync` says so; None: if the store syncs what is submitted. `on_durable` is called exactly
         once, on the owner thread (or at once, if the store is closing). Without it a failure is only logged.
         """
-        self._submit(_Write(statements, on_durable, self._sync_submitted))
+        self._submit(_Write(statements, on_durable, self._sync_submitted if sync is None else sync))
 
     def _submit(self, write: _Write) -> None:
         if self._closing:
