@@ -86,6 +86,9 @@ def parser() -> argparse.ArgumentParser:
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
     commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
+    key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
+    key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
+    commands.add_parser("replay", parents=[common, spool], help="ship lines of the quarantine that are events by now")
     report = commands.add_parser(
         "report", parents=[common, spool], help="report on the events of a spool or a lake, as text and HTML"
     )
@@ -130,6 +133,8 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
 def main(arguments: list[str]) -> int:
     """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError."""
     options = parser().parse_args(arguments)
+    if options.command == "key":
+        return _make_key(options.path)
     _place_report(options)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)
@@ -138,6 +143,17 @@ def main(arguments: list[str]) -> int:
     except (LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
+
+
+def _make_key(path: Path) -> int:
+    from klamm_spark.signatures import write_key
+
+    try:
+        print(f"{path}: the key {write_key(path)}")
+    except OSError as error:
+        print(f"klamm audit key: {path}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
 
 
 def shipping_arguments(options: argparse.Namespace) -> list[str]:
@@ -214,7 +230,7 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
-    if options.command in ("ship", "verify", "recover"):
+    if options.command in ("ship", "verify", "recover", "replay"):
         spool = spool_of(pipeline)
         if isinstance(spool, Path) and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
@@ -240,6 +256,10 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import recover
 
         return recover.run(spark, pipeline, say=say)
+    if options.command == "replay":
+        from klamm_spark import replay
+
+        return replay.run(spark, pipeline, say=say)
     from klamm_spark import verify
 
     return verify.run(spark, pipeline, say=print)
