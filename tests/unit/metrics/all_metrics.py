@@ -5,6 +5,7 @@ from functools import cache
 from bench.frames import record_batch
 from klamm import ConnectionGate, Delay, Provider, Refuse, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages import share_fetch
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     OpData,
@@ -17,6 +18,7 @@ from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest
+from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_metrics.names import exposed_name
 
@@ -60,7 +62,7 @@ def use(client):
     everybody = [RequestEntityData("client-id", None)]
     quotas = [OpData(key, 1e9) for key in QUOTAS]
     client.call(AlterClientQuotasRequest([RequestEntryData(everybody, quotas)]), 1)
-    client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+    created = client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
     data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, record_batch(1, 100))])]
     answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
@@ -71,6 +73,17 @@ def use(client):
     assert client.call(pushed, 0).error_code == 0
     topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])]
     client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1000, topics=topics), 12)
+    join_share_group(client, created.topics[0].topic_id)
+
+
+def join_share_group(client, topic_id):
+    """A member of a share group that has fetched from a partition."""
+    member = "AAAAAAAAAAAAAAAAAAAAAQ"
+    joined = client.call(ShareGroupHeartbeatRequest("g", member, 0, None, ["t"]), 1)
+    assert joined.error_code == 0
+    topics = [share_fetch.FetchTopic(topic_id, [share_fetch.FetchPartition(0)])]
+    fetched = client.call(share_fetch.ShareFetchRequest("g", member, 0, 100, 1, max_records=1, topics=topics), 1)
+    assert fetched.error_code == 0
 
 
 @cache
