@@ -29,6 +29,7 @@ from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage import meta_properties
+from klamm_broker.storage.boot_id import is_same_boot, keep_boot_id, read_boot_id
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
@@ -67,12 +68,14 @@ class Broker(ApiSet):
         *,
         operations: FileOperations | None = None,
         make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
+        boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
         """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
         self._may_skip_syncs = operations is None
         self._make_store = make_store
+        self._boot_id = boot_id
         self.node_id = self.settings.node_id
         self.data_dir = Path()
         self.cluster_id = ""
@@ -206,6 +209,11 @@ class Broker(ApiSet):
             lambda: self.registered_features.level(TRANSACTION_VERSION),
         )
         self.transactions.load()
+        boot_id = self._boot_id()
+        if not is_same_boot(self.store, boot_id):
+            if not self.logs.is_clean:
+                self.transactions.abort_open()
+            keep_boot_id(self.store, boot_id)
 
     def _open_groups(self, server: ServerContext) -> None:
         self.group_configs = GroupConfigs(self.settings, self.store)

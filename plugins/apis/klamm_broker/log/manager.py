@@ -90,6 +90,11 @@ class LogManager:
         self._unopened: set[str] = set()
         self.compaction = LogCompaction(self._context, self._checkpoints, self._table, self._lock)
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether the last shutdown had synced all logs."""
+        return self._is_clean
+
     def open(self) -> None:
         """Take the data directory, which is made if it is not there. Raises DataDirectoryLockedError, OSError."""
         self.data_dir.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ committed in one transaction (group commit): a caller that needs durability asks
 
 The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
 configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
-their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (the ends of transactions). A synced
+their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (transactions). A synced
 commit makes all earlier ones durable.
 """
 
@@ -277,7 +277,7 @@ class Store:
         They are synced if `sync` says so; None: if the store syncs what is submitted. `on_durable` is called exactly
         once, on the owner thread (or at once, if the store is closing). Without it a failure is only logged.
         """
-        self._submit(_Write(statements, on_durable, self._sync_submitted))
+        self._submit(_Write(statements, on_durable, self._sync_submitted if sync is None else sync))
 
     def _submit(self, write: _Write) -> None:
         if self._closing:
