@@ -7,6 +7,7 @@ lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from enum import IntEnum
 from mmap import MAP_PRIVATE, mmap
@@ -18,6 +19,8 @@ from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.primitives import ReadBuffer
 
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
+
+_SCRATCH_BYTES: Final = 128 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -73,7 +76,26 @@ def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {codec.name.lower()}: {error}") from None
 
 
+class _Scratch(threading.local):
+    """What each thread unpacks into: fresh memory costs more than most batches take to unpack."""
+
+    def __init__(self) -> None:
+        self.space = bytearray(_SCRATCH_BYTES)
+
+
+_scratch: Final = _Scratch()
+
+
 def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int) -> bytes:
+    import cramjam
+
+    if len(data) <= _SCRATCH_BYTES // 2 and max_bytes >= _SCRATCH_BYTES:
+        space = _scratch.space
+        # The library does not report whether the data are garbage or too large.
+        try:
+            return bytes(memoryview(space)[: module.decompress_into(data, space)])
+        except cramjam.DecompressionError:
+            pass
     # A page of an anonymous mapping takes no memory until something is written to it.
     with mmap(-1, max_bytes, flags=MAP_PRIVATE) as space:
         size_bytes = module.decompress_into(data, space)

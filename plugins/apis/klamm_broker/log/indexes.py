@@ -133,7 +133,8 @@ class Index:
                 start = self._file_bytes
                 if start is None:
                     start = self._keep_equal_part(descriptor, data)
-                self._operations.write_all(descriptor, bytes(data[start:]), start)
+                if start < len(data):
+                    self._operations.write_all(descriptor, bytes(data[start:]), start)
                 self._file_bytes = len(data)
                 if sync:
                     self._operations.fsync(descriptor)
