@@ -7,14 +7,9 @@ from tests.faults.crash_states.promises import ROWS_OF_THE_TABLE
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
 ROW = re.compile(r"^\| ([^|]+) \| (survives) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
-CHECKED_ELSEWHERE = [
-    "a transaction that was committed: its records and offsets, all of them",
-    "a transaction that was not: it goes on, or is aborted at its timeout",
-]
-"""Transactions are not in the workload: see tests/unit/transactions/test_recovery.py."""
 
 
 def test_the_table_has_what_is_checked_and_no_more():
     rows = ROW.findall(PAGE.read_text("utf-8"))
     lines = [f"{what}, {setting.strip()}" if what == "committed offsets" else what for what, _, _, setting in rows]
-    assert lines == [*ROWS_OF_THE_TABLE, *CHECKED_ELSEWHERE]
+    assert lines == [*ROWS_OF_THE_TABLE]
