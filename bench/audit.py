@@ -4,7 +4,7 @@ Two servers, one without and one with the observer, run the whole time; the load
 else the machine does hits both alike. The last column is what the observer takes: of the throughput, or added to the
 latency and to the processor time per request, which says most where other programs run too. Then how many events the
 spool has got, and the time per event that the observer takes on the thread that serves requests, and on its own,
-without any server.
+without any server; and what the intent of a state change adds to it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,7 +33,8 @@ from klamm import (
     ServerServices,
     StageTimes,
 )
-from klamm.wire.messages import produce
+from klamm.wire.messages import create_topics, join_group, offset_commit, produce
+from klamm.wire.struct_base import Message
 from klamm_spark.audit import AuditObserver
 from klamm_spark.settings import AuditSettings
 from tests.peers.klamm_server import KlammServer
@@ -41,6 +43,7 @@ from tests.peers.server import Server
 WARMUP_S = 0.5
 _MICRO_EVENTS = 20_000
 _MICRO_BATCH = 5
+_INTENTS = 2000
 
 
 @contextmanager
@@ -142,6 +145,62 @@ def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, floa
     return (handed_over - begin) / _MICRO_EVENTS * 1e6, (written - handed_over) / _MICRO_EVENTS * 1e6
 
 
+_CHANGES = (
+    offset_commit.OffsetCommitRequest(
+        "group",
+        topics=[
+            offset_commit.OffsetCommitRequestTopic(
+                "orders", partitions=[offset_commit.OffsetCommitRequestPartition(0, 7)]
+            )
+        ],
+    ),
+    join_group.JoinGroupRequest("group", 45_000, 300_000, protocol_type="consumer"),
+    create_topics.CreateTopicsRequest([create_topics.CreatableTopic("orders", 12, 3)]),
+)
+
+
+def intents(directory: Path, request: Message, sync_intents: str, threads: int) -> float:
+    """Microseconds that the intent of a state change adds to it, at the median of `threads` at a time."""
+    settings = AuditSettings(
+        spool=directory,
+        node="micro",
+        sync_intents=sync_intents,
+        intent_sync_interval_ms=0,
+        flush_interval_ms=3_600_000,
+    )
+    listener = ListenerContext("bench", Address("", 0), Address("", 0), services=ServerServices())
+    observer = AuditObserver(settings)
+    observer.open(listener)
+    connection = ConnectionContext("c", listener, Address("127.0.0.1", 9092), Address("10.1.2.3", 5000))
+    times_ns: list[int] = []
+
+    def run() -> None:
+        for number in range(_INTENTS // threads):
+            context = RequestContext(connection, None, request.API_KEY, 5, number, "client", 100)  # type: ignore[arg-type]
+            begin_ns = time.perf_counter_ns()
+            observer.starting(request, context)
+            times_ns.append(time.perf_counter_ns() - begin_ns)
+
+    workers = [threading.Thread(target=run) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    observer.close()
+    return median(times_ns) / 1000
+
+
+def intent_rows(directory: Path) -> Iterator[str]:
+    """The table's lines for the intents of state changes."""
+    yield "\n| intent of | synced | 1 thread | 8 threads |\n| --- | --- | --- | --- |"
+    for request in _CHANGES:
+        name = type(request).__name__.removesuffix("Request")
+        for sync_intents in ("none", "all"):
+            folders = (directory / f"{name}-{sync_intents}-{threads}" for threads in (1, 8))
+            cells = [intents(next(folders), request, sync_intents, threads) for threads in (1, 8)]
+            yield f"| {name} | {'yes' if sync_intents == 'all' else 'no'} | {cells[0]:,.0f} µs | {cells[1]:,.0f} µs |"
+
+
 def spooled(folder: Path) -> tuple[int, int]:
     """Events in a spool, and the requests that they stand for."""
     events = requests = 0
@@ -176,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for above, name in ((-1, "each by itself"), (10, "aggregated")):
             path_us, writer_us = micro(Path(directory) / f"micro{above}", above)
             print(f"{name}: {path_us:.2f} µs per event where requests are served, {writer_us:.2f} µs on the writer")
+        print("\n".join(intent_rows(Path(directory))))
 
 
 if __name__ == "__main__":

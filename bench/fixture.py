@@ -1,6 +1,7 @@
 """What the pytest fixture costs: suites of tests, each with a topic of its own, and brokers of one test.
 
 python -m bench.fixture            # all rows
+python -m bench.fixture --peers    # the same suites on kfake and Apache Kafka, each started once for a suite
 python -m bench.fixture --tests 20 # fewer tests a suite
 """
 
@@ -15,16 +16,19 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.peers.kafka_server import KafkaServer
+from tests.peers.kfake_server import KfakeServer
+
 _GROUPS = """
 import pytest
 from confluent_kafka import Consumer, Producer
 
 @pytest.mark.parametrize("number", range({tests}))
 def test_round_trip(klamm_server, klamm_topic, number):
-    producer = Producer({{"bootstrap.servers": klamm_server.bootstrap}})
+    producer = Producer({"bootstrap.servers": klamm_server.bootstrap})
     producer.produce(klamm_topic, b"value")
     producer.flush(10)
-    config = {{"bootstrap.servers": klamm_server.bootstrap, "group.id": klamm_topic, "auto.offset.reset": "earliest"}}
+    config = {"bootstrap.servers": klamm_server.bootstrap, "group.id": klamm_topic, "auto.offset.reset": "earliest"}
     consumer = Consumer(config)
     consumer.subscribe([klamm_topic])
     assert consumer.poll(20).value() == b"value"
@@ -36,8 +40,8 @@ from confluent_kafka import Consumer, Producer
 
 @pytest.mark.parametrize("number", range({tests}))
 def test_clients(number):
-    producer = Producer({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
-    consumer = Consumer({{"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}})
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
     consumer.close()
 """
 _PLAIN = """
@@ -50,12 +54,42 @@ def test_round_trip(klamm_server, klamm_topic, number):
 """
 
 
+_PEER = """
+import os
+import pytest
+from klamm.testing import Admin, RawClient
+
+HOST, _, PORT = os.environ["PEER"].rpartition(":")
+
+class Peer(Admin):
+    bootstrap = os.environ["PEER"]
+
+@pytest.fixture(scope="session")
+def klamm_server():
+    peer = Peer(lambda: RawClient((HOST, int(PORT)), client_id="bench"))
+    yield peer
+    peer.close()
+
+@pytest.fixture
+def klamm_topic(klamm_server, request):
+    name = f"topic-{request.node.callspec.params['number']}"
+    klamm_server.create_topic(name, 1, None)
+    return name
+"""
+# Kafka's default lets each new group wait for 3 s.
+_NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
+
+
 def main() -> None:
     """Print a row for each suite."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", type=int, help="tests of each suite; default: 100 with a client, 1,000 without")
+    parser.add_argument("--peers", action="store_true", help="kfake and Apache Kafka in place of klamm")
     options = parser.parse_args()
     few, many = options.tests or 100, options.tests or 1000
+    if options.peers:
+        _peers(few, many)
+        return
     print(f"{few} tests, confluent-kafka, a group each: {_suite(_GROUPS, few):6.1f} s")
     print(f"{few} tests, the same clients, no broker:   {_suite(_CLIENT_ALONE, few):6.1f} s")
     print(f"{many} tests, topic, produce, fetch:         {_suite(_PLAIN, many):6.1f} s")
@@ -63,11 +97,28 @@ def main() -> None:
     print(f"a broker of one test: {start_ms:.0f} ms to start, {stop_ms:.0f} ms to stop (median of 20)")
 
 
-def _suite(text: str, tests: int) -> float:
+def _peers(few: int, many: int) -> None:
+    """Print the rows of the other servers; a new one for each suite."""
+    for kind in (KfakeServer, KafkaServer):
+        for text, tests, what in (
+            (_GROUPS, few, "confluent-kafka, a group each"),
+            (_PLAIN, many, "topic, produce, fetch"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                server = kind(Path(folder), _NO_DELAY)
+                began = time.perf_counter()
+                with server:
+                    started_s = time.perf_counter() - began
+                    seconds = _suite(_PEER + text, tests, peer=server.bootstrap)
+            print(f"{kind.name}: {tests} tests, {what}: {seconds:6.1f} s, and {started_s:.1f} s to start", flush=True)
+
+
+def _suite(text: str, tests: int, peer: str = "") -> float:
     """Seconds that pytest reports for a suite."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "test_suite.py").write_text(text.format(tests=tests))
+        (Path(folder) / "test_suite.py").write_text(text.replace("{tests}", str(tests)))
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment["PEER"] = peer
         command = [
             sys.executable,
             "-m",

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT)]
 
 from tools.messages.api_keys import render_api_keys  # noqa: E402
 from tools.messages.descriptions import COMMITTED, EXTRA, as_committed, committed, from_jars  # noqa: E402
+from tools.messages.entities import render_entity_fields  # noqa: E402
 from tools.messages.methods import MethodsWriter  # noqa: E402
 from tools.messages.module import HEAD, Module  # noqa: E402
 from tools.messages.reader import ReaderFunction  # noqa: E402
@@ -79,6 +80,7 @@ def generate(raws: dict[str, Raw]) -> dict[Path, str]:
     files[WIRE / "messages/__init__.py"] = (
         HEAD.format(doc="One module per API: its request and its response.").split("\n\nfrom")[0] + "\n"
     )
+    files[WIRE / "entity_fields.py"] = render_entity_fields(raws)
     members = [f"    {snake(name).upper()} = {key}" for key, name in names]
     files[WIRE / "api_keys.py"] = render_api_keys("\n".join(members), "\n".join(rows))
     return files

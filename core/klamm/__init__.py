@@ -1,10 +1,9 @@
 """klamm: a server framework for the Kafka wire protocol. This is what every plugin needs; `docs/stability.md` lists it.
 
-Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.config`,
-`klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
+Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.forwarding`,
+`klamm.config`, `klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
 """
 
-import warnings
 from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiHandler, ApiSet, bind_handlers, handles
@@ -23,7 +22,7 @@ from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, HandshakeError, Interest, Transport, TransportLayer
 from klamm.config.problems import ConfigError
 from klamm.config.setting import setting
-from klamm.logs.escaping import clipped
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.shared.admin_events import AdminEvent
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
@@ -78,12 +77,13 @@ __all__ = [
     "__version__",
     "bind_handlers",
     "clipped",
+    "escape_control_characters",
     "handles",
     "hookimpl",
     "setting",
 ]
 
-_NAMESPACES = ("acl", "sasl", "dispatch", "filters", "config", "metrics", "runtime", "shared", "testing")
+_NAMESPACES = ("acl", "sasl", "dispatch", "filters", "forwarding", "config", "metrics", "runtime", "shared", "testing")
 
 if not TYPE_CHECKING:
 
@@ -92,13 +92,11 @@ if not TYPE_CHECKING:
         if not name.startswith("_") and name not in _NAMESPACES:
             from importlib import import_module
 
+            from klamm.shared.deprecation import warn_deprecated
+
             for namespace in _NAMESPACES:
                 module = import_module(f"klamm.{namespace}")
                 if name in module.__all__:
-                    warnings.warn(
-                        f"klamm.{name} is deprecated: import it from klamm.{namespace}",
-                        DeprecationWarning,
-                        stacklevel=2,
-                    )
+                    warn_deprecated(f"klamm.{name}", f"import it from klamm.{namespace}")
                     return getattr(module, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
 from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spool_reader import spool_of
+from klamm_spark.terminal import commands as terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,11 +42,12 @@ _SETTINGS: Final = (
 def parser() -> argparse.ArgumentParser:
     """The arguments of all subcommands."""
     top = argparse.ArgumentParser(
-        prog="klamm audit", description="Ship the audit spool to a lake with Spark, and read the lake."
+        prog="klamm audit", description="Read the audit spool; ship it to a lake with Spark, and read the lake."
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
+    file = argparse.ArgumentParser(add_help=False)
+    file.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
+    common = argparse.ArgumentParser(add_help=False, parents=[file])
     common.add_argument("--lake", metavar="DIR", type=_location, help="where the lake is: a folder or a URI")
     common.add_argument("--sink", choices=SINKS, help="the lake's format")
     common.add_argument("--master", metavar="URL", help="Spark's master; default: local[2]")
@@ -88,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
+    terminal.add_commands(commands, [file, spool], _since)
     return top
 
 
@@ -150,6 +153,8 @@ def shipping_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
+    if options.command in terminal.COMMANDS:
+        return terminal.run(options, pipeline)
     if options.command == "submit":
         from klamm_spark import submit
 

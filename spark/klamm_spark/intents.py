@@ -16,9 +16,12 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.group_sync import GroupSync
+
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from klamm.runtime import Clock
     from klamm_spark.files import SpoolFiles
 
 log = logging.getLogger("klamm.audit")
@@ -36,11 +39,13 @@ class IntentJournal:
     """`begin` is called by the threads that serve requests, the other methods by the writer's.
 
     An intent is open until its outcome is written to the spool. At most `capacity` are, of `MAX_OPEN_BYTES`, so the
-    outcomes of all state changes find room.
+    outcomes of all state changes find room. Intents that come within `sync_interval_ms` share a sync.
     """
 
-    def __init__(self, path: Path, files: SpoolFiles, capacity: int) -> None:
+    def __init__(self, path: Path, files: SpoolFiles, capacity: int, clock: Clock, sync_interval_ms: int = 0) -> None:
         self.errors = 0
+        self.synced_count = 0
+        self.sync = GroupSync(self._sync, clock, sync_interval_ms)
         self._path = path
         self._files = files
         self._capacity = capacity
@@ -77,6 +82,7 @@ class IntentJournal:
             self._rewrite()
         else:
             self._descriptor = self._files.open_append(self._path)
+            self._files.sync_directory(self._path.parent)
         return [intent for intent, _ in left]
 
     def close(self) -> None:
@@ -100,17 +106,24 @@ class IntentJournal:
             self._next += 1
             self._open[intent_id] = line
             self._open_bytes += len(line)
-            descriptor = os.dup(self._descriptor) if sync else -1
+            self.synced_count += sync
         if sync:
             try:
-                self._files.fsync(descriptor)
+                self.sync.wait()
             except OSError as error:
                 self.errors += 1
                 self.finish([intent_id])
                 raise UnrecordableError(f"{self._path}: fsync: {error.strerror or error}") from error
-            finally:
-                os.close(descriptor)
         return intent_id
+
+    def _sync(self) -> None:
+        """Wait for the disk, with what has been appended so far. Raises OSError."""
+        with self._lock:
+            descriptor = os.dup(self._descriptor)
+        try:
+            self._files.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def abandon(self, intent_id: str) -> None:
         """Nothing was executed: the intent takes no room any more, and `finish` writes that it has ended.
@@ -165,6 +178,8 @@ class IntentJournal:
         """Replace the file by one with the open intents alone. Raises OSError."""
         data = b"".join(self._open.values())
         self._files.write_whole(self._path, data)
+        # Else a power failure might bring the old file back, without the intents that follow.
+        self._files.sync_directory(self._path.parent)
         descriptor = self._files.open_append(self._path)
         if self._descriptor >= 0:
             os.close(self._descriptor)

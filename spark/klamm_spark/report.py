@@ -374,6 +374,26 @@ def _changes(events: DataFrame) -> Table:
     )
 
 
+def _interrupted(events: DataFrame) -> Table:
+    named = F.transform("resources", lambda resource: F.concat_ws(" ", resource["type"], resource["name"]))
+    frame = (
+        events.where(_is(REQUEST, "interrupted"))
+        .orderBy(F.desc("time_us"))
+        .limit(TIMELINE)
+        .select(
+            "time",
+            "principal",
+            "client_address",
+            "api_name",
+            F.array_join(F.slice(named, 1, 3), ", ").alias("resources"),
+            "event_id",
+        )
+        .orderBy("time")
+    )
+    doc = "State changes that a crash interrupted: the trail has what was asked for, and not what became of it."
+    return _table("interrupted", "Changes without an outcome", doc, frame, {"time": "time"}, mark=lambda row: True)
+
+
 def _gaps(events: DataFrame) -> Table:
     frame = (
         events.where(_is(AUDIT_GAP))
@@ -454,5 +474,6 @@ _TABLES: Final = (
     _census,
     _admin,
     _changes,
+    _interrupted,
     _gaps,
 )

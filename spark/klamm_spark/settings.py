@@ -41,6 +41,7 @@ SINK_KEYS: Final = (
     "max_open_changes",
     "on_unrecordable_change",
     "sync_intents",
+    "intent_sync_interval_ms",
 )
 """Settings of the spool itself: all listeners that write to it must have the same values."""
 
@@ -197,6 +198,13 @@ class AuditSettings:
         choices=("none", "administrative", "all"),
         doc="Whose intents are synced to the disk before they are executed, so that they survive a power failure: "
         "none; those of changes that people make, e.g. CreateTopics; those of groups, offsets and transactions too.",
+    )
+    intent_sync_interval_ms: int = setting(
+        5,
+        minimum=0,
+        maximum=1000,
+        doc="The shortest time between two syncs of intents. State changes that come meanwhile share the next sync, so "
+        "that no client, with rights or without, has the disk sync more often; 0 is no limit.",
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
 

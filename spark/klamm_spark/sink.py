@@ -66,7 +66,9 @@ class AuditSink:
         files = files or SpoolFiles()
         folder = settings.spool / folder_name(self.node, ADMINISTRATION)
         self._filled = threading.Event()
-        self.journal = IntentJournal(folder / FILE_NAME, files, settings.max_open_changes)
+        self.journal = IntentJournal(
+            folder / FILE_NAME, files, settings.max_open_changes, services.clock, settings.intent_sync_interval_ms
+        )
         self.streams = {
             name: AuditStream(name, self.node, settings, services.clock, files, self.journal, self._filled)
             for name in STREAM_NAMES
@@ -152,6 +154,18 @@ class AuditSink:
                 "counter",
                 "Intents of state changes that could not be written or synced.",
                 lambda: ((node, journal.errors),),
+            ),
+            metrics.register(
+                f"{_METRICS}IntentSyncs",
+                "counter",
+                "Syncs of the journal of intents.",
+                lambda: ((node, journal.sync.count),),
+            ),
+            metrics.register(
+                f"{_METRICS}IntentsSynced",
+                "counter",
+                "Intents of state changes that waited for a sync; many may have the same.",
+                lambda: ((node, journal.synced_count),),
             ),
             metrics.register(
                 f"{_METRICS}OpenChanges",

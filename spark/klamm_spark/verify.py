@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from klamm_spark.event import AUDIT_GAP
+from klamm_spark.event import AUDIT_GAP, REQUEST
 from klamm_spark.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
 from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files, orphan_files
 from klamm_spark.ranges import Ranges
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_FOUND: Final = 1
 SEGMENTS_DELETED: Final = "segments_deleted"
+_LINES: Final = 20
 _GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "gap_boot", "gap_first_seq", "gap_last_seq")
 _READ: Final = {
     **dict.fromkeys(("node", "boot", "kind", "action", "gap_boot"), "string"),
@@ -108,6 +109,8 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
         say(f"broken chain: {line}")
     for path in _orphans(spark, lake):
         say(f"orphan: {path} is not in the commit log: no query reads it")
+    for line in _interrupted(shipped):
+        say(f"outcome unknown: {line}")
     bad_lines = lake.read_quarantine(spark).count()
     if bad_lines:
         say(f"quarantine: {bad_lines:,} lines that are not events")
@@ -240,6 +243,21 @@ def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps) -
             f"{first.segment} is segment {first.index:,} of {folder.node}; of those before it {count:,} are in the "
             "lake, and no audit_gap reports the others"
         )
+
+
+def _interrupted(events: DataFrame) -> Iterator[str]:
+    """State changes whose outcome a crash has taken: whether they were executed, only the server's state can tell."""
+    named = F.array_join(F.transform("resources", lambda one: F.concat_ws(" ", one["type"], one["name"])), ", ")
+    changes = events.where((F.col("kind") == REQUEST) & (F.col("action") == "interrupted"))
+    rows = changes.orderBy("node", "boot", "seq").select(
+        "event_id", "api_name", "principal", "client_address", named.alias("resources")
+    )
+    for number, row in enumerate(rows.limit(_LINES + 1).collect()):
+        if number == _LINES:
+            yield "and more: klamm audit report counts them"
+            return
+        client = f"{row['principal']} from {row['client_address']}"
+        yield f"{row['api_name']} of {row['resources']} by {client}, which a crash interrupted ({row['event_id']})"
 
 
 class SparkContent:

@@ -135,6 +135,7 @@ CALLBACKS = [
 NEEDED_AT_START = {
     "ApiSet.features",
     "ApiSet.handlers",
+    "ApiSet.handlers_of",
     "ApiSet.listener_opened",
     "AuthenticatorFactory.handlers",
     "ProcessorAssigner.rebalance_interval_ms",

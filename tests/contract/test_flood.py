@@ -1,8 +1,12 @@
 """An hour of hostile logins and denied requests in fast motion: the trail of administration loses nothing."""
 
+import threading
+import time
+
 import pytest
 
 from klamm import ANONYMOUS, ErrorCode, KafkaError
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import create_topics, metadata
 from klamm_spark.spool_layout import sealed_segments
 from tests.audit_spool import lines_of
@@ -137,3 +141,34 @@ def test_a_request_that_names_thousands_is_whole(make):
     audit.complete(event)
     recorded = [one["name"] for event in audit.requests() for one in event["resources"]]
     assert recorded == names
+
+
+def test_clients_without_rights_do_not_buy_a_sync_each(tmp_path):
+    interval_ms, clients, requests = 50, 4, 8
+    settings = [
+        "authorizer=acl", "api_set=broker", 'observers=["audit"]', f"audit.spool={tmp_path}", "audit.node=node-1",
+        f"audit.intent_sync_interval_ms={interval_ms}", "audit.fsync_interval_ms=60000",
+    ]  # fmt: skip
+    codes = []
+
+    def flood(number):
+        with RawClient(server.address(), timeout_s=60) as client:
+            for each in range(requests):
+                topics = [create_topics.CreatableTopic(f"t-{number}-{each}", 1, 1)]
+                answer = client.call(create_topics.CreateTopicsRequest(topics), 5)
+                codes.extend(topic.error_code for topic in answer.topics)
+
+    with EmbeddedServer([f"listeners.default.{line}" for line in settings]) as server:
+        began_ns = time.monotonic_ns()
+        threads = [threading.Thread(target=flood, args=(number,)) for number in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        elapsed_ms = (time.monotonic_ns() - began_ns) / 1e6
+        sink = server.server.services.shared.once(f"klamm_spark.audit:{tmp_path.absolute()}", lambda: None)
+        counts = (sink.journal.synced_count, sink.journal.sync.count)
+    assert codes == [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * clients * requests
+    assert counts[0] == clients * requests, "each has an intent that was on disk"
+    assert counts[1] <= elapsed_ms / interval_ms + 1
+    assert counts[1] <= clients * requests / 2

@@ -20,6 +20,7 @@ NAMESPACES = (
     "klamm.config",
     "klamm.dispatch",
     "klamm.filters",
+    "klamm.forwarding",
     "klamm.metrics",
     "klamm.runtime",
     "klamm.sasl",
@@ -71,7 +72,7 @@ def plugin_may(own):
     def may(module, name):
         top = module.partition(".")[0]
         if top == "klamm":
-            return module.startswith("klamm.wire.") or (module in NAMESPACES and name in public_names(module))
+            return (module + ".").startswith("klamm.wire.") or (module in NAMESPACES and name in public_names(module))
         return not top.startswith("klamm_") or top == own
 
     return may

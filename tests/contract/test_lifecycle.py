@@ -23,7 +23,7 @@ from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransport
 from klamm_sasl.factory import SaslAuthenticatorFactory
 from tests.contract.api_sets import Plugin
-from tests.waiting import klamm_threads
+from tests.waiting import klamm_threads, wait_until
 
 TWO_LISTENERS = """
 [listeners.one]
@@ -138,6 +138,32 @@ def test_schedulers_handler_sets_and_extensions_take_settings_while_the_server_r
         assert server.reconfigure(build(4).plan) == (tables, [])
         assert [part.settings.number for part in parts] == [4, 4, 4]
         assert server.reconfigure(build(4).plan) == ([], []), "the plan has what counts"
+
+
+class ClosingSet(ApiSet):
+    closed = []
+
+    def connection_closed(self, connection):
+        self.closed.append(connection)
+
+
+class ClosingPlugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("closing", f"{__name__}:ClosingSet")
+
+
+def test_a_handler_set_hears_once_of_each_connection_that_closes(monkeypatch):
+    monkeypatch.setattr(ClosingSet, "closed", closed := [])
+    with EmbeddedServer(["listeners.default.api_set=closing"], plugins=[ClosingPlugin()]) as embedded:
+        first, second = (RawClient(embedded.address()) for _ in range(2))
+        for client in (first, second):
+            client.call(ApiVersionsRequest(), 0)
+        assert not closed
+        first.close()
+        wait_until(lambda: len(closed) == 1)
+        assert closed[0].client_address.port != second.socket.getsockname()[1]
+    assert len(closed) == len({connection.connection_id for connection in closed}) == 2, "the stop closes the other"
 
 
 def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):

@@ -27,6 +27,7 @@ def test_every_namespace_is_documented():
         "klamm.sasl",
         "klamm.dispatch",
         "klamm.filters",
+        "klamm.forwarding",
         "klamm.config",
         "klamm.metrics",
         "klamm.runtime",

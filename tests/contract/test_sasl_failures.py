@@ -20,6 +20,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.audit_spool import events_of
 from tests.contract.api_sets import Plugin
 from tests.contract.test_sasl import is_in, is_out
 from tests.sasl_client import authenticate, handshake, log_in, plain, send_token, users_setting
@@ -400,3 +401,19 @@ def test_every_reason_of_the_code_is_among_the_ways():
     expected = [way[0] for way in WAYS]
     assert sorted(one for one in found - ELSEWHERE if not any(one in way or way in one for way in expected)) == []
     assert found >= ELSEWHERE
+
+
+@pytest.mark.parametrize("ends", ["closes", "says so"])
+def test_a_refused_token_is_a_failed_login_whether_or_not_the_client_ends_the_exchange(serve, connect, tmp_path, ends):
+    server = serve('observers=["audit"]', f"listeners.default.audit.spool={tmp_path}",
+                   "listeners.default.audit.node=node-1")  # fmt: skip
+    client = connect(server)
+    handshake(client, "OAUTHBEARER")
+    send_token(client, bearer(sub="mallory", exp=NOW_S - 60))
+    if ends == "says so":
+        send_token(client, b"\x01")
+    client.close()
+    server.stop()
+    (failure,) = (event for event in events_of(tmp_path) if event["action"] == "failure")
+    assert (failure["attempted_principal"], failure["principal"]) == ("User:mallory", "User:ANONYMOUS")
+    assert failure["reason"] == "mechanism=OAUTHBEARER the token has expired"

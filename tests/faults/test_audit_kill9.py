@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, sealed_segments
+from tests.audit_spool import assert_numbered, events_of
 from tests.peers.audit_load import FSYNC_INTERVAL_S, Load, audit_settings, read_events
+from tests.peers.interrupted_changes import leave_interrupted
 from tests.peers.klamm_server import KlammServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -76,3 +78,17 @@ def _seals_fit(folder: Path) -> None:
         assert seal.previous_chain == chain
         chain = seal.chain
         assert chain == chain_of(seal.previous_chain, seal.sha256)
+
+
+def test_a_change_that_a_kill_interrupts_is_in_the_trail_before_and_after_its_execution(tmp_path: Path) -> None:
+    assert leave_interrupted(tmp_path) == {"done"}
+    events = events_of(tmp_path / "spool")
+    assert_numbered(events)
+    changes = [event for event in events if event.get("api_name") == "CreateTopics"]
+    assert [(one["action"], one["outcome"], one["resources"][0]["name"]) for one in changes] == [
+        ("interrupted", "unknown", "done"),
+        ("interrupted", "unknown", "stuck"),
+    ]
+    assert {(one["client_id"], one["principal"], one["client_address"]) for one in changes} == {
+        ("eve", "User:ANONYMOUS", "127.0.0.1")
+    }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from klamm.testing import EmbeddedServer
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages import produce
+from klamm.wire.records import Record, encode_batch
 from tests.interop.clients.java import java_command
 from tests.peers.kafka_jars import classpath
 
@@ -23,13 +26,21 @@ Probe = Callable[[str, str], str]
 """Gets bootstrap and topic; what the client saw: `ok`, or the name of its error."""
 
 
+def partitions_for(topic: str) -> list[int | None]:
+    """Where a probe sends a record each: None leaves the choice to the client."""
+    return [0, 1] if "partition_error" in topic else [None, None] if "throttle" in topic else [None]
+
+
 def confluent_produce(bootstrap: str, topic: str) -> str:
     from confluent_kafka import Producer
 
     seen: list[str] = []
     producer = Producer({"bootstrap.servers": bootstrap, "throttle_cb": lambda event: seen.append("throttled")})
-    for _ in range(2 if "throttle" in topic else 1):
-        producer.produce(topic, b"value", on_delivery=lambda error, _: seen.append(error.name() if error else "ok"))
+    for partition in partitions_for(topic):
+        where = {} if partition is None else {"partition": partition}
+        producer.produce(
+            topic, b"value", **where, on_delivery=lambda error, _: seen.append(error.name() if error else "ok")
+        )
         producer.flush(20)
     return " ".join(sorted(set(seen)))
 
@@ -68,14 +79,15 @@ def kafka_python_produce(bootstrap: str, topic: str) -> str:
 
     config = {"bootstrap_servers": bootstrap, "retry_backoff_ms": 50, "request_timeout_ms": 2000}
     producer = KafkaProducer(**config, retries=5, enable_idempotence=False)
-    try:
-        for _ in range(2 if "throttle" in topic else 1):
-            producer.send(topic, b"value").get(20)
-    except KafkaError as error:
-        return type(error).__name__
-    finally:
-        producer.close()
-    return "ok"
+    seen = []
+    for partition in partitions_for(topic):
+        try:
+            producer.send(topic, b"value", partition=partition).get(20)
+            seen.append("ok")
+        except KafkaError as error:
+            seen.append(type(error).__name__)
+    producer.close()
+    return " ".join(sorted(set(seen)))
 
 
 def kafka_python_consume(bootstrap: str, topic: str) -> str:
@@ -111,16 +123,18 @@ def aiokafka_produce(bootstrap: str, topic: str) -> str:
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
-    async def produce() -> str:
+    async def send() -> str:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap, retry_backoff_ms=50) as producer:
-            try:
-                for _ in range(2 if "throttle" in topic else 1):
-                    await producer.send_and_wait(topic, b"value")
-            except KafkaError as error:
-                return type(error).__name__
-        return "ok"
+            seen = []
+            for partition in partitions_for(topic):
+                try:
+                    await producer.send_and_wait(topic, b"value", partition=partition)
+                    seen.append("ok")
+                except KafkaError as error:
+                    seen.append(type(error).__name__)
+        return " ".join(sorted(set(seen)))
 
-    return asyncio.run(asyncio.wait_for(produce(), 20))
+    return asyncio.run(asyncio.wait_for(send(), 20))
 
 
 def aiokafka_consume(bootstrap: str, topic: str) -> str:
@@ -174,6 +188,8 @@ RULES = {
     "stale_metadata": {"api": "Metadata"},
     "coordinator_moved": {"api": "OffsetCommit"},
     "throttle": {"api": "Produce", "delay_ms": LATE_MS},
+    "partition_error": {"partition": 0, "error": "RECORD_LIST_TOO_LARGE", "api": "Produce"},
+    "reorder": {"api": "Produce", "delay_ms": 60_000},
 }
 SEEN = {
     ("error", "confluent-kafka"): "TOPIC_AUTHORIZATION_FAILED",
@@ -186,7 +202,14 @@ SEEN = {
     ("throttle", "confluent-kafka"): "ok throttled",
 }
 SEEN |= {("error_after", client): seen for (kind, client), seen in SEEN.items() if kind == "error"}
+SEEN |= {
+    ("partition_error", "confluent-kafka"): "RECORD_LIST_TOO_LARGE ok",
+    ("partition_error", "kafka-python"): "RecordListTooLargeError ok",
+    ("partition_error", "aiokafka"): "RecordListTooLargeError ok",
+    ("partition_error", "java"): "RecordBatchTooLargeException ok",
+}
 RECORDS: dict[object, int] = {"error": 0, "disconnect_after": 2, "truncate": 2, "throttle": 2, "coordinator_moved": 0}
+RECORDS["reorder"] = 2
 RECORDS[("corrupt", "kafka-python")] = 3
 
 
@@ -197,17 +220,31 @@ def server():
 
 
 def prepare(server, kind, client):
-    topic = server.create_topic(f"{kind}-{client}")
+    topic = server.create_topic(f"{kind}-{client}", partitions=2 if kind == "partition_error" else 1)
     if kind == "corrupt":
         server.produce(topic, "value")
     rule = RULES[kind] if kind == "coordinator_moved" else {**RULES[kind], "topic": topic}
-    return topic, server.faults.add(kind, count=1, **rule)
+    fault = server.faults.add(kind, count=1, **rule)
+    if kind == "reorder":
+        threading.Thread(target=overtake, args=(server.address(), topic, fault), daemon=True).start()
+    return topic, fault
+
+
+def overtake(address, topic, fault):
+    """Send a record of another connection while the first one waits."""
+    fault.wait(timeout_s=100)
+    records = bytes(encode_batch([Record(value=b"sent later")]))
+    data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(0, records)])
+    with RawClient(address) as client:
+        client.call(produce.ProduceRequest(None, -1, 1000, [data]), 9)
 
 
 def check(server, client, kind, topic, fault, seen, took_s):
     assert seen == SEEN.get((kind, client), "ok")
     assert fault.fired == 1
-    assert len(server.consume(topic)) == RECORDS.get((kind, client), RECORDS.get(kind, 1))
+    values = [record.value for record in server.consume(topic)]
+    assert len(values) == RECORDS.get((kind, client), RECORDS.get(kind, 1))
+    assert kind != "reorder" or values[0] == b"sent later"
     if kind in ("delay", "slow", "throttle"):
         assert took_s >= LATE_MS / 1000
 
@@ -216,13 +253,13 @@ def check(server, client, kind, topic, fault, seen, took_s):
 @pytest.mark.parametrize("kind", RULES)
 def test_a_client_sees_what_the_rule_says(server, kind, client):
     topic, fault = prepare(server, kind, client)
-    produce, consume, commit = PROBES[client]
-    probe = {"corrupt": consume, "coordinator_moved": commit}.get(kind, produce)
+    producing, consuming, committing = PROBES[client]
+    probe = {"corrupt": consuming, "coordinator_moved": committing}.get(kind, producing)
     if (kind, client) == ("corrupt", "kafka-python"):
         # It never returns from a poll that meets such records; an answer that it cannot read it asks for again.
         fault.remove()
         fault = server.faults.add(kind, count=1, api="Produce", topic=topic)
-        probe = produce
+        probe = producing
     started = time.monotonic()
     seen = probe(server.bootstrap, topic)
     check(server, client, kind, topic, fault, seen, time.monotonic() - started)

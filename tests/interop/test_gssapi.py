@@ -17,6 +17,7 @@ from klamm.wire.messages.metadata import MetadataRequest
 from tests.interop.clients.java import run_tool
 from tests.kdc import REALM, Kdc, missing_programs
 from tests.sasl_client import handshake, send_token
+from tests.waiting import wait_until
 
 gssapi = pytest.importorskip("gssapi", reason="klamm[gssapi] is not installed")
 pytestmark = [
@@ -72,6 +73,19 @@ def connections(server: EmbeddedServer) -> list[ConnectionContext]:
         for processor in server.server.listeners[0].processors
         for channel in list(processor._reactor.selector.channels.values())
     ]
+
+
+def connection_of(server: EmbeddedServer, client: RawClient) -> ConnectionContext:
+    """The server's view of a client that has not failed yet."""
+    port = client.socket.getsockname()[1]
+    found: list[ConnectionContext] = []
+
+    def is_there() -> bool:
+        found[:] = [one for one in connections(server) if one.client_address.port == port]
+        return bool(found)
+
+    wait_until(is_there)
+    return found[0]
 
 
 @pytest.mark.parametrize(("principal", "name"), [("alice", "alice"), ("backup/nightly", "NIGHTLY")])
@@ -176,7 +190,9 @@ def test_a_security_layer_or_a_name_without_a_rule_is_refused(
     server: EmbeddedServer, kdc: Kdc, principal: str, choice: bytes
 ) -> None:
     with RawClient(server.address()) as client:
+        connection = connection_of(server, client)
         assert exchange(client, kdc, principal, choice).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert connection.attempted_principal == f"User:{principal}@{REALM}", "its ticket has proved that"
         assert is_out(client)
 
 
@@ -184,7 +200,9 @@ def test_a_security_layer_or_a_name_without_a_rule_is_refused(
 def test_what_is_no_ticket_is_refused(server: EmbeddedServer, token: bytes) -> None:
     with RawClient(server.address()) as client:
         handshake(client, "GSSAPI")
+        connection = connection_of(server, client)
         assert send_token(client, token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert connection.attempted_principal == "", "a ticket that cannot be read names no client"
         assert is_out(client)
 
 

@@ -6,14 +6,16 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.peers.gateway_server import GatewayServer
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import Server
 
-TARGETS: dict[str, type[Server]] = {"klamm": KlammServer, "kafka": KafkaServer}
+TARGETS: dict[str, type[Server]] = {"klamm": KlammServer, "kafka": KafkaServer, "gateway": GatewayServer}
 TARGET = os.environ.get("KLAMM_INTEROP_TARGET", "klamm")
 
 
 def target_server(directory: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """A server, not started, of the kind that the environment variable `KLAMM_INTEROP_TARGET` names: klamm or kafka."""
+    """A server, not started, of the kind that the environment variable `KLAMM_INTEROP_TARGET` names: klamm,
+    kafka, or gateway: klamm's gateway before a Kafka."""
     return TARGETS[TARGET](directory, settings)

@@ -25,7 +25,17 @@ LAST_IN_OLD = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutd
 # Names, types and versions. The texts in the jars are left there.
 KEPT = frozenset(
     ("name", "type", "apiKey", "validVersions", "flexibleVersions", "offeredVersions", "latestVersionUnstable")
-    + ("fields", "commonStructs", "versions", "nullableVersions", "taggedVersions", "tag", "default", "ignorable")
+    + (
+        "fields",
+        "commonStructs",
+        "versions",
+        "nullableVersions",
+        "taggedVersions",
+        "tag",
+        "default",
+        "ignorable",
+        "entityType",
+    )
 )
 
 

@@ -16,7 +16,7 @@ from klamm.api.part import Part
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
-    from klamm.api.context import ListenerContext, RequestContext, ServerContext
+    from klamm.api.context import ConnectionContext, ListenerContext, RequestContext, ServerContext
 
 
 Handler = Callable[[Any, "RequestContext"], Any]
@@ -35,6 +35,8 @@ class ApiHandler:
     `advertised`        whether ApiVersions lists it.
     `unchanged_while`   returns a token; while it is the same, equal requests on one listener have equal responses,
                         which may then be cached. Only for handlers that depend on the request and the listener alone.
+    `opaque`            where no filter, observer or authorizer wants its contents, the handler gets a
+                        `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size.
     """
 
     api_key: int
@@ -46,6 +48,7 @@ class ApiHandler:
     inline_max_bytes: int = 0
     advertised: bool = True
     unchanged_while: Callable[[], object] | None = None
+    opaque: bool = False
 
     @property
     def module(self) -> Any:
@@ -105,10 +108,22 @@ class ApiSet(Part[_Host]):
 
     `open` → `handlers` → `listener_opened` for each listener → requests → `close`, which follows the last request and
     makes everything durable.
+
+    With `pipelined`, requests of a connection are taken up while earlier ones wait for their answers; these leave in
+    order. `ConnectionContext.link` is then the connection's loop, to which a connection stays bound.
     """
+
+    pipelined: bool = False
 
     def listener_opened(self, listener: ListenerContext) -> None:
         """A listener that names this set has its final address (port 0 is resolved). Raising stops the start."""
+
+    def connection_closed(self, connection: ConnectionContext) -> None:
+        """A connection of a listener that names this set is closed: it gets no further request or answer.
+
+        Called once for each, on its processor's thread, so it must not wait. A request of the connection may still run
+        on another thread. An exception is logged.
+        """
 
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
@@ -117,6 +132,10 @@ class ApiSet(Part[_Host]):
     def features(self) -> Features:
         """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
         return Features()
+
+    def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:  # noqa: ARG002
+        """The APIs served on one listener; asked for once for each. A set with several nodes overrides this."""
+        return self.handlers()
 
     def handlers(self) -> Iterable[ApiHandler]:
         """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""

@@ -65,6 +65,13 @@ class Authenticator(ABC):
         """Monotonic time at which the session ends unless renewed; None never (KIP-368)."""
         return None
 
+    def abandoned(self) -> str | None:
+        """Called before `close`: why the login has failed, though the client did not end the exchange; else None.
+
+        E.g. a bearer token was refused, and the client closed the connection instead of answering (RFC 7628, 3.2.3).
+        """
+        return None
+
     def close(self) -> None:
         """The channel is closed."""
 

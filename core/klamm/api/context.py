@@ -15,6 +15,7 @@ from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
+from klamm.shared.addresses import UNIX_HOST
 from klamm.shared.admin_events import AdminEvents
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
@@ -24,6 +25,7 @@ from klamm.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from klamm.api.acl import AclOperation, ResourceType
     from klamm.api.described_config import DescribedConfig
+    from klamm.api.forwarding import ConnectionLink
     from klamm.wire.chunks import Buffer
 
 log = logging.getLogger("klamm.authorizer")
@@ -31,7 +33,7 @@ throttle_log = logging.getLogger("klamm.throttles")
 
 
 class Address(tuple[str, int]):
-    """Host and port."""
+    """Host and port. A Unix domain socket is `unix:/PATH` with port 0, its clients are `unix` with port 0."""
 
     __slots__ = ()
 
@@ -47,6 +49,8 @@ class Address(tuple[str, int]):
         return self[1]
 
     def __str__(self) -> str:
+        if self[0].startswith(UNIX_HOST) and not self[1]:
+            return self[0]
         return f"[{self[0]}]:{self[1]}" if ":" in self[0] else f"{self[0]}:{self[1]}"
 
 
@@ -129,6 +133,10 @@ class ListenerContext:
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
     `failures` logs what parts raise, once a minute for each method.
+    `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
+    `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
+    the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
+    them from any thread but a processor's.
     """
 
     name: str
@@ -144,9 +152,14 @@ class ListenerContext:
     throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
     max_answer_bytes: tuple[int, ...] = ()
+    node: int = 0
+    configured_as: str = ""
+    go_offline: Callable[[], None] = lambda: None
+    go_online: Callable[[], None] = lambda: None
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
+        self.configured_as = self.configured_as or self.name
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
@@ -193,7 +206,8 @@ class ConnectionContext:
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
     transport moved, `client_id` is that of the first request. `attempted_principal` is the name that the client claimed
     in the latest login that failed, e.g. `User:alice`; empty if it claimed none.
-    `state` is the handler set's own, e.g. what it keeps per connection.
+    `state` is the handler set's own, e.g. what it keeps per connection. `link` is what a `pipelined` handler set sends
+    and receives with, from its first request on.
     """
 
     connection_id: str
@@ -212,6 +226,7 @@ class ConnectionContext:
     client_id: str | None = None
     state: dict[str, Any] = field(default_factory=dict)
     attempted_principal: str = ""
+    link: ConnectionLink | None = None
 
 
 class Responder(Protocol):
@@ -376,6 +391,11 @@ class RequestContext:
         limits = self.connection.listener.max_answer_bytes
         if limits and size_bytes > limits[self.api_key]:
             raise AnswerTooLargeError(limits[self.api_key])
+
+    @property
+    def response_wanted(self) -> bool:
+        """Whether a filter or an observer wants the response of an opaque request as a message."""
+        return getattr(self.responder, "response_wanted", False)
 
     def later(self) -> Pending:
         """A handler returns this if it will call `respond` later. The connection's next request waits for that."""

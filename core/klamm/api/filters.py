@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,42 @@ class Answer:
     response: Any
 
 
+class Release:
+    """Ends a `Hold` early. `release` may be called from any thread, before or after the filter has returned."""
+
+    def __init__(self) -> None:
+        # Protects both fields: a message goes on once.
+        self._lock = threading.Lock()
+        self._released = False
+        self._go_on: Callable[[], object] | None = None
+
+    def release(self) -> None:
+        """Have the message go on now, if it has not yet."""
+        with self._lock:
+            go_on, self._go_on, self._released = self._go_on, None, True
+        if go_on is not None:
+            go_on()
+
+    def when_released(self, go_on: Callable[[], object]) -> None:
+        """For klamm itself: what `release` calls, once."""
+        with self._lock:
+            self._go_on = go_on
+            released = self._released
+        if released:
+            self.release()
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """What a filter returns to have `message`, a request or a response, go on after `delay_ms` milliseconds.
 
-    No thread waits meanwhile; further requests of the connection wait, as always, for the answer. A request goes on in
-    the queue of the request handlers.
+    With `until`, it goes on at its release, or after `delay_ms` if that is earlier. No thread waits meanwhile; further
+    requests of the connection wait, as always, for the answer. A request goes on in the queue of the request handlers.
     """
 
     message: Any
     delay_ms: float
+    until: Release | None = None
 
 
 class Disconnect(Exception):

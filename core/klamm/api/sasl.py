@@ -92,11 +92,12 @@ SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask
 class SaslServer(ABC):
     """One exchange of one client; the interface `SaslServer` of Java.
 
-    `claimed` is the name that the client claims, proved or not; empty until it is known. It is for the record of a
-    failed login.
+    `claimed` is the name that the client claims, proved or not; empty until it is known. `refusal` says why the
+    exchange fails whatever the client sends next; empty until that is known. Both are for the record of a failed login.
     """
 
     claimed: str = ""
+    refusal: str = ""
 
     @abstractmethod
     def evaluate(self, token: bytes) -> SaslEvaluation:

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument(
         "--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="a Kafka key or a TOML path"
     )
-    settings.add_argument("--bind", metavar="HOST:PORT", help="where the first listener listens")
+    settings.add_argument("--bind", metavar="HOST:PORT", help="where the first listener listens; or unix:/PATH")
     settings.add_argument("--data-dir", metavar="DIR", help="where data are kept; default: a temporary directory")
     settings.add_argument(
         "--log-level", metavar="LEVEL", type=str.upper, choices=LOG_LEVELS, help="DEBUG, INFO, WARNING or ERROR"

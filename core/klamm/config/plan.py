@@ -14,6 +14,7 @@ from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
+from klamm.shared.addresses import UNIX_PREFIX
 
 Endpoint = tuple[str, int]
 
@@ -111,6 +112,22 @@ class ListenerPlan:
     observers: tuple[PartPlan, ...]
     assigner: PartPlan
     api_set: str
+    node: int = 0
+    configured_as: str = ""
+    """The name in the configuration, where `name` is that of the same listener of another node."""
+
+    def of_node(self, node: int) -> ListenerPlan:
+        """The same listener for a node of the handler set, by its position: a name and a port of its own."""
+        if node == 0:
+            return self
+        return replace(
+            self,
+            name=f"{self.name}-{node + 1}",
+            node=node,
+            configured_as=self.name,
+            bind=_next_port(self.bind, node),
+            advertise=None if self.advertise is None else _next_port(self.advertise, node),
+        )
 
     @property
     def many(self) -> tuple[PartPlan, ...]:
@@ -148,6 +165,13 @@ class ListenerPlan:
                 changes: dict[str, Any] = {name: changed}
                 return replace(self, **changes)
         return self
+
+
+def _next_port(endpoint: Endpoint, step: int) -> Endpoint:
+    host, port = endpoint
+    if host.startswith(UNIX_PREFIX):
+        return f"{host}-{step + 1}", 0
+    return host, port + step if port else 0
 
 
 @dataclass(frozen=True, slots=True)

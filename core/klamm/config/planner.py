@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,9 +23,13 @@ from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
 from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, flatten, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.tables import read_tables
+from klamm.shared.addresses import UNIX_PREFIX
 
 _SECTIONS: Final = ("server", "plugins", "listeners")
+# Of Linux; elsewhere it is about the same.
+_UNIX_PATH_MAX_BYTES: Final = 107
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
+_MAX_PORT: Final = 65535
 
 
 def load_plan(
@@ -101,8 +106,9 @@ class _Planner:
         authorizer = self.config.table(("server",)).get("authorizer")
         plans = [self.listener(name, authorizer if isinstance(authorizer, str) else None) for name in listeners]
         sound = [plan for plan in plans if plan is not None]
-        self.check_ports(sound)
         parts = {name: self.parts.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
+        opened = [plan.of_node(node) for plan in sound for node in range(_nodes_of(parts.get(plan.api_set)))]
+        self.check_ports(opened)
         scheduler = None
         extensions: list[PartPlan | None] = []
         if server is not None:
@@ -122,10 +128,10 @@ class _Planner:
         resolved = {name: part for name, part in parts.items() if part is not None}
         used = tuple(part for part in extensions if part is not None)
         plan = ServerPlan(server, scheduler, tuple(sound), resolved, used, self.config.file)
-        if not self.files:
-            return plan
-        warnings = [*self.config.warnings, *(self.config.problem(*one) for one in security_warnings(plan))]
-        return replace(plan, warnings=tuple(warnings))
+        if self.files:
+            warnings = [*self.config.warnings, *(self.config.problem(*one) for one in security_warnings(plan))]
+            plan = replace(plan, warnings=tuple(warnings))
+        return replace(plan, listeners=tuple(opened))
 
     def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
         """The part that a key names; without a name there is no default, which is reported."""
@@ -195,7 +201,12 @@ class _Planner:
         advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
         if advertise is not None and advertise[0] in ANY_HOST:
             self.config.report((*path, "advertise"), "must name a host that clients can connect to")
-        if settings.proxy_protocol != "off" and not settings.trusted_proxies:
+        if advertise is not None and advertise[0].startswith(UNIX_PREFIX):
+            self.config.report((*path, "advertise"), "must be HOST:PORT: responses cannot name a socket's path")
+        if bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.proxy_protocol != "off":
+            message = "does not work on a Unix domain socket: its peers have no address"
+            self.config.report((*path, "proxy_protocol"), message)
+        elif settings.proxy_protocol != "off" and not settings.trusted_proxies:
             self.config.report(
                 (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
             )
@@ -220,10 +231,17 @@ class _Planner:
         taken: list[tuple[Endpoint, str]] = []
         for plan in listeners:
             host, port = plan.bind
+            key = ("listeners", plan.configured_as or plan.name, "bind")
+            if port > _MAX_PORT:
+                self.config.report(key, f"node {plan.node + 1} would need port {port}")
             for (other_host, other_port), other in taken:
+                if host == other_host and host.startswith(UNIX_PREFIX):
+                    self.config.report(("listeners", plan.name, "bind"), f"{host} is taken by listener {other}")
                 same_host = host == other_host or not ANY_HOST.isdisjoint((host, other_host))
                 if port and port == other_port and same_host:
-                    self.config.report(("listeners", plan.name, "bind"), f"port {port} is taken by listener {other}")
+                    self.config.report(key, f"port {port} is taken by listener {other}")
+                if plan.name == other:
+                    self.config.report(key, f'"{plan.name}" is the name of a listener of another node')
             taken.append((plan.bind, plan.name))
 
     def check_shared(self, listeners: Sequence[ListenerPlan]) -> None:
@@ -281,6 +299,13 @@ class _Planner:
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 
 
+def _nodes_of(api_set: PartPlan | None) -> int:
+    """How many nodes a handler set has."""
+    specs = specs_of(type(api_set.settings)).values() if api_set is not None and api_set.settings is not None else ()
+    counts = [getattr(api_set.settings, spec.attribute) for spec in specs if api_set is not None and spec.counts_nodes]
+    return max(counts, default=1)
+
+
 class _NamedParts:
     """The parts that one listener names. `used` are their names."""
 
@@ -308,8 +333,15 @@ class _NamedParts:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """`HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
+    """`HOST:PORT`, IPv6 hosts in brackets; or `unix:/PATH`, with port 0. Raises ValueError."""
+    if text.startswith(UNIX_PREFIX):
+        path = text.removeprefix(UNIX_PREFIX)
+        if not path.startswith("/") or path.endswith("/"):
+            raise ValueError(f'must be unix: and the absolute path of the socket, not "{text}"')
+        if len(os.fsencode(path)) > _UNIX_PATH_MAX_BYTES:
+            raise ValueError(f"is a path of more than {_UNIX_PATH_MAX_BYTES} bytes, which a socket cannot have")
+        return text, 0
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
+    if not colon or not port.isdigit() or int(port) > _MAX_PORT or (":" in host and not host.startswith("[")):
+        raise ValueError(f'must be HOST:PORT with a port up to 65535, or unix:/PATH, not "{text}"')
     return host.removeprefix("[").removesuffix("]"), int(port)

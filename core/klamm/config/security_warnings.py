@@ -11,6 +11,7 @@ from klamm.config.checks import check_private
 from klamm.config.listener_security import ListenerSecurity
 from klamm.config.plugin_registry import PluginError, load_factory
 from klamm.config.setting import specs_of
+from klamm.shared.addresses import UNIX_PREFIX
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
@@ -34,7 +35,7 @@ def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can connect to a listener that is bound to the host."""
-    if host in ("127.0.0.1", "::1", "localhost"):
+    if host in ("127.0.0.1", "::1", "localhost") or host.startswith(UNIX_PREFIX):
         return True
     # Most listeners of a laptop or a test are one of these, and start faster without.
     import ipaddress

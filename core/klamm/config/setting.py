@@ -48,6 +48,7 @@ class SettingSpec(NamedTuple):
     provider: ProviderKind | None = None
     deprecated: str = ""
     dynamic: str = ""
+    counts_nodes: bool = False
 
 
 def setting(
@@ -67,6 +68,7 @@ def setting(
     provider: ProviderKind | None = None,
     deprecated: str = "",
     dynamic: str = "",
+    counts_nodes: bool = False,
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -79,18 +81,22 @@ def setting(
     `provider` says that the value names one provider of a kind; unset, it is the kind's default.
     `dynamic` says that AlterConfigs changes the setting while the server runs, by its Kafka name: CLUSTER_WIDE for one
     broker or all, PER_BROKER for one broker. A part gets such a change through `reconfigure`.
+    `counts_nodes` says that the value of a handler set is a number of nodes: each listener of the set is opened once
+    for each node, at the next ports (see `ListenerContext.node`).
     `deprecated` says what to use instead; a configuration that has the key works, with a warning.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
     which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
     by themselves, by `klamm check` and before a start; not at a reload, where parts keep what they have.
 
+    The settings of a handler set may have a property `more_ports`: further ports that each of its listeners binds.
+
     The settings of a part of a listener may have a method `warnings(listener)` too, which gets a
     `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
     them.
     """
     flags = (per_server, names_listeners, private)
-    more = (*flags, provider, deprecated, dynamic)
+    more = (*flags, provider, deprecated, dynamic, counts_nodes)
     metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *more)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)

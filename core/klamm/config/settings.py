@@ -33,6 +33,12 @@ def check_api_limits(limits: Mapping[str, int]) -> str | None:
     return _check_api_names(limits)
 
 
+def _octal_mode_problem(text: str) -> str | None:
+    if len(text) in (3, 4) and set(text) <= set("01234567"):
+        return None
+    return f'must be a mode in octal, e.g. "0660", not "{text}"'
+
+
 def _check_api_names(table: Mapping[str, int]) -> str | None:
     names = {spec_of(key).name for key in ApiKey}
     for name in table:
@@ -111,7 +117,16 @@ class PluginsSettings:
 class ListenerSettings:
     """A table `[listeners.NAME]`."""
 
-    bind: str = setting("127.0.0.1:9092", doc="HOST:PORT to listen on; port 0 takes any free one.", kafka="listeners")
+    bind: str = setting(
+        "127.0.0.1:9092",
+        doc="HOST:PORT to listen on; port 0 takes any free one. Or unix:/PATH, a Unix domain socket.",
+        kafka="listeners",
+    )
+    unix_socket_mode: str = setting(
+        "0600",
+        doc="Mode of the Unix domain socket, in octal: who may write to it may connect.",
+        check=_octal_mode_problem,
+    )
     advertise: str | None = setting(
         None,
         doc="HOST:PORT that clients connect to, as Metadata returns it; unset is the bound address.",

@@ -17,12 +17,17 @@ from klamm.network.admission import call_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
+from klamm.network.listening_sockets import ListeningSockets
 from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.rates import Rate
+from klamm.shared.addresses import UNIX_HOST
 
 log = logging.getLogger("klamm.network")
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# None where the platform has no such sockets.
+_AF_UNIX: Final = getattr(socket, "AF_UNIX", None)
+_UNIX_PEER: Final = Address(UNIX_HOST, 0)
 _DESCRIPTORS_PAUSE_MS: Final = 100
 _FULL_PAUSE_MS: Final = 5
 _MAX_DELAYED: Final = 1000
@@ -50,7 +55,9 @@ class Acceptor:
     is accepted, and the system's backlog holds the peers up. `blocked_ns_until` counts the pauses.
     """
 
-    def __init__(self, server_socket: socket.socket, runtime: ListenerRuntime, balancer: LoadBalancer) -> None:
+    def __init__(
+        self, server_socket: socket.socket | ListeningSockets, runtime: ListenerRuntime, balancer: LoadBalancer
+    ) -> None:
         self.name = runtime.name
         self._runtime = runtime
         self._socket = server_socket
@@ -159,7 +166,7 @@ class Acceptor:
         if self._out_of_descriptors:
             self._out_of_descriptors = False
             self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
-        return _Held(sock, Address(peer[0], peer[1]))
+        return _Held(sock, Address(peer[0], peer[1]) if type(peer) is tuple else _UNIX_PEER)
 
     def _admit_or_close(self, held: _Held) -> bool:
         """Place a connection, refuse it, or hold it over a pause: then False."""
@@ -244,6 +251,13 @@ class Acceptor:
         count = len(processors)
         return any(processors[(first + step) % count].inbox.accept(connection) for step in range(count))
 
+    def reopen(self, server_socket: socket.socket | ListeningSockets) -> None:
+        """Accept again, after `stop`, from another listening socket."""
+        server_socket.setblocking(False)
+        with self._accepting:
+            self._socket = server_socket
+            self.stopping = False
+
     def stop(self) -> None:
         """Accept no more, and close the listening socket. No loop watches it any more."""
         self.stopping = True
@@ -262,8 +276,9 @@ class Acceptor:
 
 def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
     """The options of Kafka's connections. On a listening socket, Linux's accepted sockets inherit them."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sock.family != _AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if send_buffer_bytes > 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 

@@ -200,6 +200,9 @@ class ChannelAuthentication:
 
     def time_out(self, channel: KafkaChannel) -> None:
         """Handshake and authentication have taken too long."""
+        if channel.authenticator is not None and self.end_abandoned(channel):
+            self._owner.close(channel, _NOT_READY_IN_TIME)
+            return
         self._failures.count("timed_out")
         self._log(channel, logging.WARNING, "%s: closing connection: %s", describe(channel), _NOT_READY_IN_TIME)
         notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
@@ -207,13 +210,32 @@ class ChannelAuthentication:
             self._observers.authentication_failed(channel.connection, _NOT_READY_IN_TIME, again=False)
         self._owner.close(channel, _NOT_READY_IN_TIME)
 
-    def _fail(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
+    def end_abandoned(self, channel: KafkaChannel) -> bool:
+        """A channel closes: record the failure of a login that was refused before the client ended the exchange."""
+        assert channel.authenticator is not None
+        try:
+            reason = channel.authenticator.abandoned()
+        except Exception:
+            log.exception("%s: authenticator.abandoned failed", describe(channel))
+            return False
+        if reason is None:
+            return False
+        self._failures.count("authentication_failed")
+        self._record_failure(channel, reason)
+        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
+        return True
+
+    def _record_failure(self, channel: KafkaChannel, reason: str) -> str:
         reason = clipped(escape_control_characters(reason), _REASON_CHARACTERS)
         self._log(channel, logging.WARNING, "%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
         if self._observers is not None:
             self._observers.authentication_failed(channel.connection, reason, again=again)
+        return reason
+
+    def _fail(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
+        reason = self._record_failure(channel, reason)
         if channel.state is _CLOSING:
             self._owner.close(channel, channel.close_reason)
             return

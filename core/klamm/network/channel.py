@@ -14,6 +14,7 @@ from klamm.network.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from klamm.api.context import Address, ConnectionContext
+    from klamm.network.answer_queue import AnswerQueue
     from klamm.network.receive import NetworkReceive
     from klamm.network.send import NetworkSend
     from klamm.requests.pending import PendingRequest
@@ -125,6 +126,7 @@ class KafkaChannel:
         "accepted_from",
         "admitted",
         "answering",
+        "answers",
         "authenticator",
         "busy_ns",
         "close_reason",
@@ -177,6 +179,7 @@ class KafkaChannel:
         self.session_expires_ns: int | None = None
         self.sending: list[PendingRequest] | None = None
         self.answering = False
+        self.answers: AnswerQueue | None = None
         self.close_reason = ""
         self.waiting_for_turn = False
         self.migrating = False
@@ -205,6 +208,7 @@ class KafkaChannel:
         return (
             self.state is ChannelState.READY
             and self.can_process
+            and self.answers is None
             and self.in_flight is None
             and not self.waiting_for_turn
             and not self.receive.waiting_for_memory

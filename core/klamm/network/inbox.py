@@ -33,6 +33,7 @@ class Inbox:
         self.connections: deque[NewConnection] = deque()
         self.adopted: deque[KafkaChannel] = deque()
         self.evictions = 0
+        self.is_closing_connections = False
         self._accepting = True
         self._ended = False
         self.calls: deque[tuple[KafkaChannel, Callable[[Any], None], Any]] = deque()
@@ -65,6 +66,11 @@ class Inbox:
         self.wakeup()
         return True
 
+    def close_connections(self) -> None:
+        """Have all channels and new connections closed in the next turn."""
+        self.is_closing_connections = True
+        self.wakeup()
+
     def call_soon(self, channel: KafkaChannel, callback: Callable[[Any], None], argument: Any) -> None:
         """Call back in the next turn, for a channel."""
         self.calls.append((channel, callback, argument))
@@ -93,12 +99,20 @@ class Inbox:
     @property
     def has_work(self) -> bool:
         """Whether something waits to be taken."""
-        return bool(self.calls or self.connections or self.adopted or self.evictions)
+        return bool(self.calls or self.connections or self.adopted or self.evictions or self.is_closing_connections)
 
     def take_connection(self) -> NewConnection:
         """The new connection that has waited longest."""
         with self._lock:
             return self.connections.popleft()
+
+    def take_all_connections(self) -> list[NewConnection]:
+        """All new connections, which are to be closed."""
+        with self._lock:
+            self.is_closing_connections = False
+            taken = [*self.connections]
+            self.connections.clear()
+            return taken
 
     def take_evictions(self) -> int:
         """How many channels are to be closed to make room."""

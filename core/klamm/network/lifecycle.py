@@ -47,6 +47,7 @@ class ChannelLifecycle:
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
     ) -> None:
         self._listener = runtime.context
+        self._connection_closed = runtime.connection_closed
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._counts = runtime.counts
@@ -197,7 +198,7 @@ class ChannelLifecycle:
             channel.receive.release(len(frame))
             raise
         if result is LATER:
-            channel.request_received(request)
+            self._park(channel, request)
             return None
         channel.receive.release(len(frame))
         if request.context.throttle_time_ms:
@@ -211,6 +212,10 @@ class ChannelLifecycle:
         else:
             self._pipeline.end_untimed(request)
         return result  # type: ignore[return-value]
+
+    def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
+        """A request is executed elsewhere, or waits: the next one is taken up when it has been answered."""
+        channel.request_received(request)
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], answers_of: list[PendingRequest]) -> bool:
         """Send answers; True if they went whole at once, else `sent` follows."""
@@ -299,6 +304,8 @@ class ChannelLifecycle:
         if channel.state in _SERVED and self._authentication.has_expired(channel):
             self._authentication.end_expired(channel)
             reason = SESSION_EXPIRED
+        if channel.authenticator is not None:
+            self._authentication.end_abandoned(channel)
         self._selector.close(channel)
         self._end_sending(channel, RequestOutcome.LOST_AFTER)
         if channel.in_flight is not None:
@@ -312,6 +319,7 @@ class ChannelLifecycle:
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observers is not None:
             self._observers.closed(channel.connection, reason)
+        self._connection_closed(channel.connection)
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
         if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:

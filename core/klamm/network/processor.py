@@ -117,6 +117,10 @@ class Processor:
         """
         return self.inbox.evict_one(len(self._reactor.selector.channels))
 
+    def close_connections(self) -> None:
+        """Close all connections, in the next turn: the listener goes offline."""
+        self.inbox.close_connections()
+
     def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
         """Finish what is at hand and end: running requests until `deadline_ns`, parked ones until `grace_end_ns`."""
         self._reactor.drain(deadline_ns, grace_end_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,8 +15,8 @@ from klamm.network.channel import KafkaChannel, describe
 from klamm.network.expiry import ChannelExpiry
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import Inbox, NewConnection
-from klamm.network.lifecycle import ChannelLifecycle
 from klamm.network.migration import ChannelMigration
+from klamm.network.pipelined import lifecycle_of
 from klamm.network.poller import Waker, make_poller
 from klamm.network.receive import NetworkReceive
 from klamm.network.runtime import ListenerRuntime
@@ -36,6 +37,7 @@ _ACCEPTS_A_TURN: Final = 4
 # How often channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
+_OFFLINE: Final = "the listener goes offline"
 
 
 class Reactor:
@@ -59,7 +61,7 @@ class Reactor:
         cache = ResponseCache(runtime.requests.routes.cacheable) if runtime.requests.may_cache else None
         self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
-        self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)
+        self.lifecycle = lifecycle_of(runtime)(runtime, self.selector, self.pipeline, self.inbox.call_soon)
         self._delayed_closes = self.lifecycle.delayed_closes.heap
         self.migration = ChannelMigration(self.selector, self.lifecycle)
         self._proxied = self._proxy_admission()
@@ -137,18 +139,18 @@ class Reactor:
     def end(self) -> None:
         """Close what is left: the last thing that the thread does."""
         self._forget_listening()
-        for channel in [*self.selector.channels.values(), *self.selector.closing]:
-            self.lifecycle.close(channel, _SERVER_STOPS)
-        while self.inbox.connections:
-            sock, peer, gates = self.inbox.take_connection()
-            sock.close()
-            release_gates(self._runtime.context, gates, peer)
         self.inbox.end()
-        for channel in self.inbox.adopted:
-            self.lifecycle.close(channel, _SERVER_STOPS)
+        self._close_connections(_SERVER_STOPS)
         self.pipeline.close()
         self.selector.close_all()
         self._waker.close()
+
+    def _close_connections(self, reason: str) -> None:
+        for channel in [*self.selector.channels.values(), *self.selector.closing, *self.inbox.adopted]:
+            self.lifecycle.close(channel, reason)
+        for sock, peer, gates in self.inbox.take_all_connections():
+            sock.close()
+            release_gates(self._runtime.context, gates, peer)
 
     def run_once(self) -> None:
         """One turn, in the order of Kafka's `Processor.run`, but that new connections come last."""
@@ -156,6 +158,8 @@ class Reactor:
         self.selector.timed = self.balanced or bool(self._runtime.context.throttles)
         while inbox.adopted:
             self._adopt(inbox.adopted.popleft())
+        if inbox.is_closing_connections:
+            self._close_connections(_OFFLINE)
         if inbox.calls:
             self._process_calls()
         if self.migration.has_work:
@@ -278,11 +282,9 @@ class Reactor:
 
     def _register(self, new: NewConnection) -> None:
         runtime, sock, peer = self._runtime, new.socket, new.peer
-        name = sock.getsockname()
-        local = Address(name[0], name[1])
-        connection = ConnectionContext(
-            self._connection_id(local, peer), runtime.context, local, peer, opened_ns=self._clock.monotonic_ns()
-        )
+        local = _local_address(sock) or runtime.context.bound
+        name, opened_ns = self._connection_id(local, peer), self._clock.monotonic_ns()
+        connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
         # Read before the transport takes the socket over.
         descriptor = sock.fileno()
         proxies = runtime.proxies
@@ -338,3 +340,9 @@ class Reactor:
             ):
                 return False
         return not self.inbox.calls and not self.inbox.adopted and not self.waiting
+
+
+def _local_address(sock: socket.socket) -> Address | None:
+    """Host and port; None for a Unix domain socket, which has neither."""
+    name = sock.getsockname()
+    return Address(*name[:2]) if isinstance(name, tuple) else None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klamm.api.api_set import ApiSet
 from klamm.api.authentication import Authenticator, AuthenticatorFactory
 from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.api.gates import ConnectionGate
@@ -67,6 +68,7 @@ class ListenerRuntime:
     failure_log: PeerFailureLog
     outcomes: GateOutcomes
     counts: ConnectionCounts
+    api_set: ApiSet
     new_recorder: Callable[[], RequestRecorder | None]
 
     @property
@@ -111,3 +113,10 @@ class ListenerRuntime:
             self.context.failures.log(log, factory, "authenticator", error)
             raise ConnectionAbortedError("the authenticator failed") from error
         return made
+
+    def connection_closed(self, connection: ConnectionContext) -> None:
+        """Report to the handler set that a connection is closed; never raises."""
+        try:
+            self.api_set.connection_closed(connection)
+        except Exception as error:
+            self.context.failures.log(log, self.api_set, "connection_closed", error)

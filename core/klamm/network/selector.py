@@ -126,8 +126,8 @@ class Selector(WatchedChannels):
             if channel is None:
                 if descriptor == self._waker.descriptor:
                     self._waker.drain()
-                elif descriptor == self.listening:
-                    self.has_connections = True
+                else:
+                    self.other_ready(descriptor, mask)
                 continue
             channel.last_active_ns = now_ns
             try:

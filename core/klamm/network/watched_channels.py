@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from klamm.network.channel import KafkaChannel, describe
-from klamm.network.poller import READ, Poller
+from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller
 from klamm.network.setup_queue import UNWATCHED
 
 log = logging.getLogger("klamm.network")
@@ -30,6 +31,43 @@ class WatchedChannels:
         self.completed_receives: list[KafkaChannel] = []
         self.completed_sends: list[KafkaChannel] = []
         self.disconnected: list[KafkaChannel] = []
+        self.others: dict[int, Callable[[int], None]] = {}
+        self._others_watched: dict[int, int] = {}
+
+    def watch_other(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
+        """Call `ready` with a mask when a descriptor that is no channel's is ready; see `ConnectionLink.watch`."""
+        self.others[descriptor] = ready
+        before = self._others_watched.get(descriptor, 0)
+        if interest and before:
+            if interest != before:
+                self._poller.modify(descriptor, interest)
+        elif interest:
+            self._poller.register(descriptor, interest)
+        elif before:
+            # An empty mask is not enough: the end of a connection that is watched for nothing would end each poll.
+            self._poller.unregister(descriptor)
+        self._others_watched[descriptor] = interest
+
+    def forget_other(self, descriptor: int) -> None:
+        """Watch it no more."""
+        self.others.pop(descriptor, None)
+        if self._others_watched.pop(descriptor, 0):
+            self._poller.unregister(descriptor)
+
+    def other_ready(self, descriptor: int, mask: int) -> None:
+        """A descriptor that is no channel's is ready: the listening socket, or one of `watch_other`."""
+        if descriptor == self.listening:
+            self.has_connections = True
+            return
+        ready = self.others.get(descriptor)
+        if ready is None:
+            return
+        try:
+            ready(READ | WRITE if mask & (ERROR | HANG_UP) else mask)
+        except Exception:
+            log.exception("descriptor %d: its callback failed", descriptor)
+            if self.others.get(descriptor) is ready:
+                self.forget_other(descriptor)
 
     def hand_over(self, channel: KafkaChannel) -> bool:
         """Give a quiet channel away, so that another selector can `adopt` it; False if it is not quiet."""

@@ -151,7 +151,7 @@ def _filter_request(request: PendingRequest, route: Route, message: Any) -> tupl
         request.message = message
         if held is not None:
             request.next_filter = number + 1
-            request.owner.hold_request(request, held.delay_ms)
+            request.owner.hold_request(request, held)
             return None, _HELD, number
     return message, None, len(route.on_request)
 
@@ -232,7 +232,7 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
         else:
             if held is not None:
                 request.response, request.next_filter = response, number
-                request.owner.hold_response(request, held.delay_ms)
+                request.owner.hold_response(request, held)
                 return LATER
     return response
 

@@ -12,6 +12,7 @@ from klamm.api.pending import Pending
 from klamm.wire.chunks import Chunk
 
 if TYPE_CHECKING:
+    from klamm.api.filters import Hold
     from klamm.requests.routes import Route
     from klamm.wire.error_counts import ErrorCounts
 
@@ -86,9 +87,9 @@ class RequestOwner(Protocol):
 
     def close_connection(self, request: PendingRequest, reason: str) -> None: ...
 
-    def hold_request(self, request: PendingRequest, delay_ms: float) -> None: ...
+    def hold_request(self, request: PendingRequest, held: Hold) -> None: ...
 
-    def hold_response(self, request: PendingRequest, delay_ms: float) -> None: ...
+    def hold_response(self, request: PendingRequest, held: Hold) -> None: ...
 
 
 class PendingRequest:
@@ -141,6 +142,11 @@ class PendingRequest:
         self.frame = frame
         self.body_offset = body_offset
         self.channel = channel
+
+    @property
+    def response_wanted(self) -> bool:
+        """Whether a filter or an observer wants its response as a message."""
+        return self.route.response_wanted
 
     @property
     def size_bytes(self) -> int:

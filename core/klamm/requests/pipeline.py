@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any, Final
 
 from klamm.api.context import ConnectionContext, RequestContext
+from klamm.api.filters import Hold
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import LATER, NotInlineError
 from klamm.requests.execution import encode_unsupported, execute, finish
@@ -110,6 +111,7 @@ class RequestPipeline:
         return request, result
 
     def _put_in_queue(self, request: PendingRequest) -> tuple[PendingRequest, Result]:
+        request.inline = False
         try:
             self._enqueue(request)
         except BaseException:
@@ -195,7 +197,6 @@ class RequestPipeline:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
-        request.inline = False
         try:
             result: Result = execute(request, self._parts)
         except InvalidRequestError as error:
@@ -231,17 +232,28 @@ class RequestPipeline:
             request.result = result
             self._deliver(request)
 
-    def hold_request(self, request: PendingRequest, delay_ms: float) -> None:
-        """A filter holds a request: it goes to the handlers after the delay."""
+    def hold_request(self, request: PendingRequest, held: Hold) -> None:
+        """A filter holds a request: it goes to the handlers when that ends."""
         request.result = GO_ON
-        self._parts.listener.services.scheduler.schedule(delay_ms, lambda: self._deliver(request))
+        self._hold(held, lambda: self._deliver(request))
 
-    def hold_response(self, request: PendingRequest, delay_ms: float) -> None:
-        """A filter holds a response: it goes on to the filters before that one after the delay."""
+    def hold_response(self, request: PendingRequest, held: Hold) -> None:
+        """A filter holds a response: it goes on to the filters before that one when that ends."""
         self._claim(request)
-        self._parts.listener.services.scheduler.schedule(
-            delay_ms, lambda: self._finish(request, request.response, request.next_filter)
-        )
+        self._hold(held, lambda: self._finish(request, request.response, request.next_filter))
+
+    def _hold(self, held: Hold, go_on: Callable[[], None]) -> None:
+        schedule, until = self._parts.listener.services.scheduler.schedule, held.until
+        if until is None:
+            schedule(held.delay_ms, go_on)
+            return
+        timer = schedule(held.delay_ms, until.release)
+
+        def released() -> None:
+            timer.cancel()
+            go_on()
+
+        until.when_released(released)
 
     def go_on(self, request: PendingRequest) -> None:
         """A request that was held is back on the processor's thread: it goes to the handlers."""
@@ -250,6 +262,7 @@ class RequestPipeline:
                 # Its filter has answered it through its context.
                 return
             request.result = None
+            request.inline = False
             request.transition_to(RequestStage.QUEUED)
         self._enqueue(request)
 

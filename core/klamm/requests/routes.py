@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import RequestContext
+from klamm.api.forwarding import OpaqueRequest, OpaqueResponse
 from klamm.requests.limits import INLINE_MAX_BYTES, INLINE_MAX_ELEMENTS, MAX_KEYS, RequestLimits, request_limits
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
@@ -55,6 +56,13 @@ class StartCalls(NamedTuple):
     start: RequestStep
 
 
+class Readers(NamedTuple):
+    """Who reads every request of a listener, beside filters."""
+
+    authorizer: bool = False
+    observers: bool = False
+
+
 class Route:
     """One API of a listener.
 
@@ -62,8 +70,9 @@ class Route:
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
     request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
     `on_request` and `on_response` are the filters that want this API, in the order of their calls; after them,
-    `on_request` notifies observers. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
-    answered from the response cache.
+    `on_request` notifies observers. `opaque` says that requests are not decoded; `response_wanted` that a filter or an
+    observer wants the response as a message. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may
+    be answered from the response cache.
     """
 
     __slots__ = (
@@ -86,8 +95,10 @@ class Route:
         "on_request",
         "on_response",
         "only_own_code",
+        "opaque",
         "request_class",
         "response_class",
+        "response_wanted",
         "unchanged_while",
     )
 
@@ -98,6 +109,7 @@ class Route:
         filters: Sequence[FilterCalls],
         limits: RequestLimits = _NO_LIMITS_SET,
         starts: Sequence[StartCalls] = (),
+        readers: Readers = Readers(),  # noqa: B008
     ) -> None:
         self._handler = handler
         self.loaded = False
@@ -114,7 +126,9 @@ class Route:
         self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
         self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)
-        self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
+        self.response_wanted = bool(wanted) or readers.observers
+        self.opaque = handler.opaque and not (self.on_request or self.response_wanted or readers.authorizer)
+        self.inline_max_bytes = _INLINE_ALWAYS if self.opaque else _inline_max_bytes(handler, mode, blocked)
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
         self.inline_max_elements = (
@@ -131,6 +145,9 @@ class Route:
     def load(self) -> None:
         """Import the modules of the API."""
         module, self.handle = self._handler.load()
+        if self.opaque:
+            self._load_opaque()
+            return
         self.request_class = module.__dict__[f"{self.name}Request"]
         response_class = self.response_class = module.__dict__[f"{self.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
@@ -138,6 +155,14 @@ class Route:
         self.only_own_code = has_only_own_code(response_class)
         self.has_errors_inside = has_errors_inside(response_class)
         self.decode = self.request_class.decode
+        self.loaded = True
+
+    def _load_opaque(self) -> None:
+        self.request_class, self.response_class = OpaqueRequest, OpaqueResponse
+        self.has_records = True
+        self.count_errors = error_counter(OpaqueResponse)
+        self.only_own_code = self.has_errors_inside = False
+        self.decode = OpaqueRequest.decode
         self.loaded = True
 
 
@@ -163,10 +188,11 @@ class Routes:
         filters: Sequence[FilterCalls] = (),
         limits: RequestLimits = _NO_LIMITS_SET,
         starts: Sequence[StartCalls] = (),
+        readers: Readers = Readers(),  # noqa: B008
     ) -> None:
         self._by_key: list[Route | None] = [None] * MAX_KEYS
         for handler in handlers:
-            self._by_key[handler.api_key] = Route(handler, mode, filters, limits, starts)
+            self._by_key[handler.api_key] = Route(handler, mode, filters, limits, starts, readers)
 
     def find(self, api_key: int) -> Route | None:
         """The route of an API; None if this listener does not serve it."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from klamm.api.api_set import ApiHandler
+from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import Address, ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
@@ -19,8 +17,7 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
-from klamm.network.acceptor import Acceptor, set_connection_options
-from klamm.network.acceptor_thread import AcceptorThread
+from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
@@ -34,16 +31,19 @@ from klamm.requests.limits import RequestLimits, request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
-from klamm.requests.routes import Routes
+from klamm.requests.routes import Readers, Routes
 from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
+from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
+from klamm.server.listening import ListeningSocket, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
+    from klamm.config.settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
 
 
@@ -53,10 +53,6 @@ log = logging.getLogger("klamm.server")
 _LOAD_AFTER_MS: Final = 500
 _LOAD_EVERY_MS: Final = 5
 _LOAD_AGAIN_MS: Final = 60_000
-
-
-class BindError(Exception):
-    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 class Listener:
@@ -70,15 +66,15 @@ class Listener:
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
-        self._acceptor_thread: AcceptorThread | None = None
-        self._accepting_processor: Processor | None = None
+        self._accepting: AcceptorLoop
         self.counts = ConnectionCounts()
         self._next_index = 0
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
         self.runtime: ListenerRuntime
-        self._socket: socket.socket | None = None
+        self._listening: ListeningSocket | None = None
+        self._online = True
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -100,29 +96,24 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(self, services: ServerServices) -> None:
-        """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
-        settings = self.plan.settings
-        host, port = self.plan.bind
-        try:
-            family, _, _, _, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
-            if sys.platform != "win32":
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if settings.socket_receive_buffer_bytes > 0:
-                # The window scale is agreed on at the handshake, so the listening socket must have it.
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-            set_connection_options(self._socket, settings.socket_send_buffer_bytes)
-            self._socket.bind(address)
-            self._socket.listen(settings.backlog)
-        except OSError as error:
-            self.close()
-            raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
-        name = self._socket.getsockname()
-        bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
-        self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
+    def bind(self, services: ServerServices, more_ports: Sequence[int] = ()) -> None:
+        """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
+
+        Raises BindError.
+        """
+        self._listening = listen_at_all(self.plan, more_ports)
+        self._more_ports = more_ports
+        bound = self._listening.bound
+        self.context = ListenerContext(
+            self.name,
+            bound,
+            self._advertised(bound),
+            services=services,
+            node=self.plan.node,
+            configured_as=self.plan.configured_as,
+            go_offline=self.go_offline,
+            go_online=self.go_online,
+        )
         services.listeners[self.name] = self.context
 
     def _advertised(self, bound: Address) -> Address:
@@ -137,13 +128,14 @@ class Listener:
         self,
         handlers: Iterable[ApiHandler],
         features: Features,
+        api_set: ApiSet,
         *,
         clock: Clock,
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
-        api_set: str = "",
+        described_api_set: str = "",
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
@@ -151,7 +143,7 @@ class Listener:
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         limits = self._request_limits(parts)
-        requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=api_set)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=described_api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -167,7 +159,7 @@ class Listener:
             transport=parts.transport,
             authenticators=parts.authenticators,
             gates=parts.gates,
-            proxies=self._trusted_proxies(),
+            proxies=_trusted_proxies(self.plan.settings),
             requests=requests,
             request_channel=request_channel,
             pool=pool,
@@ -176,23 +168,28 @@ class Listener:
             failure_log=failure_log_of(self.context, self.plan.settings.failure_log_lines_per_minute, scheduler),
             outcomes=GateOutcomes(),
             counts=self.counts,
+            api_set=api_set,
             new_recorder=new_recorder,
         )
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
+        self._balance(parts, clock, scheduler)
+        assert self._listening is not None
+        self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
+        self._accepting = AcceptorLoop(self.acceptor, runtime)
+        self.context.throttles_changed = parts.refresh_throttles
+        # A throttle may have become active since it was opened.
+        parts.refresh_throttles()
+        self.context.resume_accepting = self.acceptor.resume
+        self.context.close_least_recently_used = self._close_least_recently_used
+
+    def _balance(self, parts: ListenerParts, clock: Clock, scheduler: Scheduler) -> None:
         self._balancer = LoadBalancer(self.name, parts.assigner, clock)
         self._balancer.processors = self.processors
         with parts.needed(parts.assigner):
             rebalance_interval_ms = parts.assigner.rebalance_interval_ms
         if rebalance_interval_ms > 0:
             self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
-        assert self._socket is not None
-        self.acceptor = Acceptor(self._socket, runtime, self._balancer)
-        self.context.throttles_changed = parts.refresh_throttles
-        # A throttle may have become active since it was opened.
-        parts.refresh_throttles()
-        self.context.resume_accepting = self.acceptor.resume
-        self.context.close_least_recently_used = self._close_least_recently_used
 
     def _request_parts(
         self,
@@ -209,7 +206,14 @@ class Listener:
         starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits, starts),
+            routes=Routes(
+                handlers,
+                settings.dispatch,
+                parts.filter_calls(),
+                limits,
+                starts,
+                Readers(self.context.authorizer is not None, observers is not None),
+            ),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
@@ -232,15 +236,6 @@ class Listener:
         self.context.max_answer_bytes = limits.max_answer_bytes
         self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read)
         return limits
-
-    def _trusted_proxies(self) -> TrustedProxies | None:
-        settings = self.plan.settings
-        if settings.proxy_protocol == "off":
-            return None
-        # Not for listeners without proxies: what takes time to load is start-up time.
-        from klamm.network.proxy.trust import TrustedProxies
-
-        return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
     def _start_handshakers(self, parts: ListenerParts) -> Workers | None:
         threads = self.plan.settings.handshake_threads
@@ -268,7 +263,7 @@ class Listener:
         """Start the processors and accept connections."""
         for processor in self.processors:
             processor.start()
-        self._begin_to_accept()
+        self._accepting.begin(self.processors)
         self.runtime.scheduler.schedule(_LOAD_AFTER_MS, self._load_next_api)
 
     def _load_next_api(self) -> None:
@@ -282,30 +277,32 @@ class Listener:
             delay_ms = _LOAD_AGAIN_MS
         self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
-    def _begin_to_accept(self) -> None:
-        """A single processor accepts on its own thread; with several processors, an acceptor thread does."""
-        assert self.acceptor is not None
-        if len(self.processors) == 1:
-            self._accepting_processor = self.processors[0]
-            self._accepting_processor.listen(self.acceptor)
-            return
-        thread = AcceptorThread(self.acceptor, self.runtime.clock, self.runtime.limits.poller)
-        self._acceptor_thread = thread
-        thread.start()
+    def go_offline(self) -> None:
+        """Close the port and all connections; `go_online` opens the port again. The threads go on."""
+        if self._online and self.acceptor is not None:
+            self._online = False
+            self._accepting.pause()
+            self.acceptor.stop()
+            if self._listening is not None:
+                self._listening.close()
+            for processor in self.all_processors:
+                processor.close_connections()
 
-    def _pause_accepting(self) -> None:
-        if self._accepting_processor is not None:
-            self._accepting_processor.stop_listening()
-        if self._acceptor_thread is not None:
-            self._acceptor_thread.stop()
-        self._accepting_processor = self._acceptor_thread = None
+    def go_online(self) -> None:
+        """Open the port again. Raises BindError if it is taken."""
+        if not self._online and self.acceptor is not None:
+            same = replace(self.plan, bind=(self.plan.bind[0], self.context.bound.port))
+            self._listening = listen_at_all(same, self._more_ports)
+            self._online = True
+            self.acceptor.reopen(self._listening.socket)
+            self._accepting.begin(self.processors)
 
     def resize(self, count: int) -> None:
         """Set the number of processors. New connections go to all of them from now on; connections of excess processors
         migrate to the others, each at its next quiet point."""
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
-            self._pause_accepting()
+            self._accepting.pause()
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
             # Never the index of one that may still run: connection ids and metrics contain it.
@@ -315,8 +312,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
-        if other_loop:
-            self._begin_to_accept()
+        if other_loop and self._online:
+            self._accepting.begin(self.processors)
         for processor in surplus:
             processor.retire(kept)
         assert self._parts is not None
@@ -331,11 +328,14 @@ class Listener:
         """Close the listening socket; open connections stay."""
         if self._balancing is not None:
             self._balancing.cancel()
-        self._pause_accepting()
+        if self.acceptor is not None:
+            self._accepting.pause()
         for processor in self.processors:
             processor.inbox.stop_accepting()
         if self.acceptor is not None:
             self.acceptor.stop()
+        if self._listening is not None:
+            self._listening.close()
 
     def reload(self) -> list[str]:
         """Let every part read its files again; one line per part that could not."""
@@ -351,9 +351,8 @@ class Listener:
             self._parts.close()
         if self._handshakers is not None:
             self._handshakers.close()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
+        if self._listening is not None:
+            self._listening.close()
 
 
 def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
@@ -364,6 +363,15 @@ def _complete(handlers: Iterable[ApiHandler], features: Features, release: str |
     from klamm.wire.releases import RELEASES
 
     return with_api_versions(handlers, features, RELEASES[release])
+
+
+def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:
+    if settings.proxy_protocol == "off":
+        return None
+    # Not for listeners without proxies: what takes time to load is start-up time.
+    from klamm.network.proxy.trust import TrustedProxies
+
+    return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
 
 def _never(_: int) -> bool:

@@ -7,11 +7,12 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm.api.api_set import ApiHandler, ApiSet
+from klamm.api.api_set import ApiSet
 from klamm.api.context import ServerContext, ServerServices
 from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
@@ -23,8 +24,9 @@ from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.server.dynamic_configs import DynamicConfigs
-from klamm.server.listener import BindError, Listener
+from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
+from klamm.server.listening import BindError
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
@@ -94,7 +96,7 @@ class SocketServer:
         for listener_plan in self.plan.listeners:
             listener = Listener(listener_plan, settings.as_version)
             self.listeners.append(listener)
-            listener.bind(self.services)
+            listener.bind(self.services, self._more_ports(listener_plan.api_set))
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
             self.pool = MemoryPool(
@@ -108,23 +110,12 @@ class SocketServer:
         self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock)
-        served = self._open_api_sets()
+        features = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
             request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
-            listener.open_parts(
-                *served[listener.plan.api_set],
-                clock=self.clock,
-                scheduler=self.scheduler,
-                request_channel=self.request_channel,
-                pool=self.pool,
-                request_metrics=request_metrics,
-                api_set=self.plan.api_sets[listener.plan.api_set].describe(),
-            )
-            name = listener.plan.api_set
-            with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
-                self.api_sets[name].listener_opened(listener.context)
+            self._open_listener(listener, features[listener.plan.api_set], request_metrics)
         register_server_metrics(
             self.services.metrics,
             listeners=self.listeners,
@@ -148,6 +139,29 @@ class SocketServer:
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
+
+    def _open_listener(self, listener: Listener, features: Features, request_metrics: RequestMetrics | None) -> None:
+        name = listener.plan.api_set
+        part, api_set = self.plan.api_sets[name], self.api_sets[name]
+        with self._parts.needed(f"api set {name}", part):
+            handlers = list(api_set.handlers_of(listener.context))
+        listener.open_parts(
+            handlers,
+            features,
+            api_set,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            request_channel=self.request_channel,
+            pool=self.pool,
+            request_metrics=request_metrics,
+            described_api_set=part.describe(),
+        )
+        with self._parts.needed(f"api set {name}", part):
+            api_set.listener_opened(listener.context)
+
+    def _more_ports(self, api_set: str) -> Sequence[int]:
+        ports: Sequence[int] = getattr(self.plan.api_sets[api_set].settings, "more_ports", ())
+        return ports
 
     def _report_parts(self) -> None:
         plan = self.plan
@@ -177,9 +191,9 @@ class SocketServer:
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
-    def _open_api_sets(self) -> dict[str, tuple[list[ApiHandler], Features]]:
-        """Open every handler set. Returns by name what each serves."""
-        served = {}
+    def _open_api_sets(self) -> dict[str, Features]:
+        """Open every handler set. Returns by name the features of each."""
+        features = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
             # The first has the data directory itself, so that the layout is that of a Kafka log directory.
@@ -200,8 +214,8 @@ class SocketServer:
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
-                served[name] = list(api_set.handlers()), api_set.features()
-        return served
+                features[name] = api_set.features()
+        return features
 
     def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
         """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice.

@@ -9,6 +9,11 @@ from typing import Final, TypeAlias
 
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+UNIX_PREFIX: Final = "unix:"
+"""What the address of a Unix domain socket begins with: `unix:/run/klamm.sock`."""
+UNIX_HOST: Final = "unix"
+"""The host of every client of a Unix domain socket, which has no address; its port is 0."""
+
 IPV6_SOURCE_PREFIX_LENGTH: Final = 64
 """One site has a /64 of IPv6 or more (RFC 6177), so all its addresses are one source."""
 

@@ -1,19 +1,61 @@
-"""For tests of klamm, of plugins, and of programs that talk to Kafka: a server inside the process, and raw clients."""
+"""For tests of klamm, of plugins, and of programs that talk to Kafka: a server inside the process, raw clients, and the
+conformance suites of parts."""
 
 from klamm.runtime.clock import ManualClock
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
+from klamm.testing.certificates import CertificateFiles
 from klamm.testing.clock import MovingClock
+from klamm.testing.cluster_admin import ClusterAdmin
+from klamm.testing.conformance import (
+    Decision,
+    Playbook,
+    check_api_set,
+    check_assigner,
+    check_authenticator,
+    check_authorizer,
+    check_credential_store,
+    check_extension,
+    check_filter,
+    check_gate,
+    check_observer,
+    check_sasl_mechanism,
+    check_scheduler,
+    check_throttle,
+    check_transport,
+)
+from klamm.testing.conformance.silent_transport import SilentTransport
 from klamm.testing.embedded import EmbeddedServer
+from klamm.testing.memory import MemoryChannel, MemoryListener
 from klamm.testing.raw_client import RawClient
 from klamm.testing.secure import SecureServer
 
 __all__ = [
     "HELPER_CLIENT_ID",
     "Admin",
+    "ClusterAdmin",
+    "CertificateFiles",
     "ConsumedRecord",
+    "Decision",
     "EmbeddedServer",
     "ManualClock",
+    "MemoryChannel",
+    "MemoryListener",
     "MovingClock",
+    "Playbook",
     "RawClient",
     "SecureServer",
+    "SilentTransport",
+    "check_api_set",
+    "check_assigner",
+    "check_authenticator",
+    "check_authorizer",
+    "check_credential_store",
+    "check_extension",
+    "check_filter",
+    "check_gate",
+    "check_observer",
+    "check_sasl_mechanism",
+    "check_scheduler",
+    "check_throttle",
+    "check_transport",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 import uuid
@@ -18,9 +19,19 @@ from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
+from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.raw_client import RawClient
 
 T = TypeVar("T")
+
+
+def _connect_to(address: tuple[str, int]) -> RawClient:
+    return RawClient(address, client_id=HELPER_CLIENT_ID)
+
+
+def _no_nodes() -> Any:
+    raise LookupError("no broker is there, or it has not been started")
+
 
 # A broker waits for further members of a new group, 3 s by default; a test has none to wait for.
 TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0}
@@ -34,7 +45,8 @@ class EmbeddedServer:
     single plaintext listener `default` with the embedded broker. `plugins` are plugin objects beside the installed
     ones, e.g. a module with hooks; it may be installed as well. `data_dir` unset is a temporary directory. `clock` is
     the server's time, e.g. a `MovingClock`. With `faults` every listener has the filter of that name, with `recording`
-    the observer. An instance starts once; `restart` stops it and starts it again.
+    the observer. With `nodes` the broker is that many nodes with ports of their own; `server.nodes` stops and starts
+    them. An instance starts once; `restart` stops it and starts it again.
 
     `group.initial.rebalance.delay.ms` is 0 here unless it is set: a group need not wait for more members. The helpers,
     e.g. `create_topic`, use the first listener, which has to let everyone in.
@@ -50,13 +62,17 @@ class EmbeddedServer:
         clock: Clock | None = None,
         faults: bool = False,
         recording: bool = False,
+        nodes: int = 1,
     ) -> None:
         if isinstance(settings, str):
             raise TypeError(f"settings is a list of KEY=VALUE: [{settings!r}], not {settings!r}")
+        if nodes > 1:
+            settings = [*settings, f"nodes={nodes}"]
         registry = PluginRegistry()
         for number, plugin in enumerate(plugins):
             registry.add(plugin, f"embedded-{number}")
-        bind = None if file is not None else "127.0.0.1:0"
+        keys = {setting.partition("=")[0].strip() for setting in settings}
+        bind = None if file is not None or "listeners.default.bind" in keys else "127.0.0.1:0"
         self.plan = load_plan(
             None if file is None else Path(file),
             registry,
@@ -68,7 +84,7 @@ class EmbeddedServer:
         )
         self.clock = clock
         self.server = SocketServer(self.plan, clock=clock)
-        self.admin = Admin(self._connect)
+        self.admin = Admin(self._connect) if nodes == 1 else ClusterAdmin(self._connect, _connect_to)
         self._state = "not started"
 
     # ---- start and stop
@@ -118,15 +134,27 @@ class EmbeddedServer:
     # ---- where it is
 
     def address(self, listener: str | None = None) -> tuple[str, int]:
-        """Host and port of a listener, the first by default. Raises KeyError for an unknown name, RuntimeError before
-        `start`."""
+        """Host and port of a listener, the first by default; of a Unix domain socket `("unix:/PATH", 0)`.
+
+        Raises KeyError for an unknown name, RuntimeError before `start`.
+        """
         bound = self._listener(listener).context.bound
         return bound.host, bound.port
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT` of the first listener, as clients take it. Raises RuntimeError before `start`."""
-        return str(self._listener(None).context.bound)
+        """`HOST:PORT` of the first listener, as clients take it; with several nodes, of each, with commas in between.
+
+        Raises RuntimeError before `start`.
+        """
+        name = self._listener(None).context.configured_as
+        found = [each.context for each in self.server.listeners if each.context.configured_as == name]
+        return ",".join(str(each.bound) for each in found)
+
+    @property
+    def nodes(self) -> Any:
+        """The nodes of the broker, a `klamm_broker.cluster.Nodes`: `stop(2)`, `start(2)`, `move_leader("t", 0, 3)`."""
+        return self.server.services.shared.once("klamm.nodes", _no_nodes)
 
     def _listener(self, name: str | None) -> Listener:
         names = [plan.name for plan in self.plan.listeners]
@@ -139,7 +167,13 @@ class EmbeddedServer:
         return self.server.listeners[index]
 
     def _connect(self) -> RawClient:
-        return RawClient(self.address(), client_id=HELPER_CLIENT_ID)
+        # The first node may be stopped.
+        first = self.server.listeners[0].context.configured_as
+        others = [each.context for each in self.server.listeners if each.context.configured_as == first]
+        for other in others[:-1]:
+            with contextlib.suppress(ConnectionError):
+                return _connect_to(other.bound)
+        return _connect_to(others[-1].bound)
 
     # ---- what it is made of
 

@@ -8,6 +8,7 @@ from struct import Struct
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm.shared.addresses import UNIX_PREFIX
 from klamm.wire.api_keys import load
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.struct_base import Message
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
     import ssl
 
 _SIZE: Final = Struct(">i")
+
+
+def _connected(address: tuple[str, int] | socket.socket, timeout_s: float, source_host: str | None) -> socket.socket:
+    if isinstance(address, socket.socket):
+        address.settimeout(timeout_s)
+        return address
+    if address[0].startswith(UNIX_PREFIX):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(address[0].removeprefix(UNIX_PREFIX))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    source = None if source_host is None else (source_host, 0)
+    sock = socket.create_connection(address, timeout=timeout_s, source_address=source)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: str) -> socket.socket:
@@ -36,12 +56,13 @@ class RawClient:
 
     Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
     everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
-    `source_host` is the address it connects from.
+    `source_host` is the address it connects from. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain
+    socket, or a connected socket, which is then the client's.
     """
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: tuple[str, int] | socket.socket,
         *,
         timeout_s: float = 10.0,
         client_id: str | None = "raw",
@@ -49,11 +70,10 @@ class RawClient:
         server_hostname: str | None = None,
         source_host: str | None = None,
     ) -> None:
-        source = None if source_host is None else (source_host, 0)
-        self.socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = _connected(address, timeout_s, source_host)
         if ssl_context is not None:
-            self.socket = _handshake(self.socket, ssl_context, server_hostname or address[0])
+            host = "localhost" if isinstance(address, socket.socket) else address[0]
+            self.socket = _handshake(self.socket, ssl_context, server_hostname or host)
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._buffer = b""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import os
 import ssl
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 
 from klamm.api.acl import AclOperation, AclPermission, PatternType, ResourceType
-from klamm.api.provider import ProviderKind
-from klamm.config.plugin_registry import PluginRegistry, load_factory
 from klamm.shared.scram import ScramMechanism
+from klamm.testing.certificates import CertificateFiles
 from klamm.testing.embedded import EmbeddedServer
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
@@ -38,16 +34,12 @@ class SecureServer(EmbeddedServer):
 
     def __init__(self, settings: Sequence[str] = (), **options: Any) -> None:
         self._files = tempfile.TemporaryDirectory(prefix="klamm-tls-")
-        folder = Path(self._files.name)
-        make = load_factory(PluginRegistry().resolve(ProviderKind.COMMAND, "certs"))
-        # It says how to use them; here that is what `client_settings` is for.
-        with contextlib.redirect_stdout(io.StringIO()):
-            make([str(folder)])
-        self.ca_file = folder / "ca.pem"
+        files = CertificateFiles(self._files.name)
+        self.ca_file = files.ca
         secure = [
             "bind=127.0.0.1:0",
             "transport=ssl",
-            f"ssl.certificate={folder / 'server.pem'}",
+            f"ssl.certificate={files.server}",
             "authenticator=sasl",
             f'sasl.mechanisms=["{_MECHANISM.mechanism_name}"]',
             'sasl.credential_stores=["broker"]',

@@ -8,4 +8,11 @@
 - `errors`: Kafka's error codes. `error_responses`: the response that carries one. `response_errors` and `error_counts`:
   the error codes in a response.
 - `records`, `compression`: record batches and their codecs.
+- `entities`: maps the names of topics, groups and other entities in any message; `map_entities` is `klamm.wire`'s too.
 """
+
+from __future__ import annotations
+
+from klamm.wire.entities import map_entities
+
+__all__ = ["map_entities"]

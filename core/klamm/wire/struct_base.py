@@ -43,7 +43,7 @@ def copy_message(message: Any) -> Any:
     Anything else is returned as it is.
     """
     if isinstance(message, WireStruct):
-        copied = object.__new__(_plain(type(message)))
+        copied = object.__new__(generated_class(type(message)))
         for name in copied.__slots__:
             object.__setattr__(copied, name, copy_message(getattr(message, name)))
         return copied
@@ -52,7 +52,7 @@ def copy_message(message: Any) -> Any:
     return message
 
 
-def _plain(kind: type[WireStruct]) -> type[WireStruct]:
+def generated_class(kind: type[WireStruct]) -> type[WireStruct]:
     """The generated class itself: a subclass may keep an encoded form that a changed copy must not have."""
     return next(one for one in kind.__mro__ if WireStruct in one.__bases__)
 

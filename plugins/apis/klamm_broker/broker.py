@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
+from klamm_broker.cluster import Cluster
 from klamm_broker.configs.broker_keys import server_keys
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
@@ -23,6 +23,7 @@ from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
+from klamm_broker.log.background_compaction import BackgroundCompaction
 from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -41,7 +42,7 @@ from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
-    from klamm import ServerContext
+    from klamm import ListenerContext, ServerContext
     from klamm.runtime import Clock
     from klamm.shared import Features, Table
 
@@ -77,6 +78,8 @@ class Broker(ApiSet):
         self._make_store = make_store
         self._boot_id = boot_id
         self.node_id = self.settings.node_id
+        self.cluster: Cluster
+        self._views: dict[int, BrokerServices] = {}
         self.data_dir = Path()
         self.cluster_id = ""
         self.directory_id = ""
@@ -98,12 +101,11 @@ class Broker(ApiSet):
         self.transaction_markers: TransactionMarkers
         self.scram_credentials: Table
         self.delegation_tokens: DelegationTokens
-        self.fetch_sessions: FetchSessionCache
+        self._random_bytes: Callable[[int], bytes]
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
         self._cleaner_timer: Timer
-        # Held while logs are cleaned: the close waits for it.
-        self._cleaning = threading.Lock()
+        self._compaction: BackgroundCompaction
         self._recovered_in_ms = 0.0
 
     def open(self, server: ServerContext) -> None:
@@ -129,6 +131,7 @@ class Broker(ApiSet):
                 self.settings.record_max_unpacked_ratio,
             ),
         )
+        self._compaction = BackgroundCompaction(self.logs.compaction)
         # Takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
         try:
@@ -166,6 +169,7 @@ class Broker(ApiSet):
         )
         self.configs.load()
         self.fetch_purgatory = Purgatory(server.scheduler)
+        self.cluster = Cluster(settings, server.listeners)
         self.topics = TopicRegistry(
             self.store,
             self.logs,
@@ -174,6 +178,7 @@ class Broker(ApiSet):
             server.random_bytes,
             self._partitions_gone,
             self.fetch_purgatory.check_and_complete,
+            self.cluster.placement,
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
@@ -192,9 +197,9 @@ class Broker(ApiSet):
             settings, key, server.services.shared, server.clock, server.random_bytes
         )
         self.delegation_tokens.load()
-        self.fetch_sessions = FetchSessionCache(
-            settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
-        )
+        self._random_bytes = server.random_bytes
+        self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
+        server.services.shared.once("klamm.nodes", lambda: self.cluster.nodes)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
@@ -258,7 +263,7 @@ class Broker(ApiSet):
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         every(_TELEMETRY_EXPIRY_MS, self.telemetry.expire)
         if settings.log_cleaner_enable:
-            self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
+            self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._compaction.run)
             self.live.subscribe(self._set_cleaner_backoff)
         if self.topics.partition_count:
             OpeningInBackground(self.topics.all(), self.clock, self.maintenance)
@@ -267,27 +272,13 @@ class Broker(ApiSet):
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
         self._cleaner_timer.cancel()
         self._cleaner_timer = self.maintenance.every(
-            settings.log_cleaner_backoff_ms, lambda: self._clean(self.clock.wall_ms())
+            settings.log_cleaner_backoff_ms, lambda: self._compaction.run(self.clock.wall_ms())
         )
 
     def _expire_producers(self, now_ms: int) -> None:
         # Logs that are not open yet forget them when they are.
         for each in self.logs.logs():
             each.expire_producers(now_ms, self.live.current.producer_id_expiration_ms)
-
-    def _clean(self, now_ms: int) -> None:
-        if not self.logs.compaction.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
-            return
-
-        def clean() -> None:
-            try:
-                self.logs.compaction.clean(now_ms)
-            except Exception:
-                log.exception("compaction failed")
-            finally:
-                self._cleaning.release()
-
-        threading.Thread(target=clean, name="klamm-log-cleaner", daemon=True).start()
 
     def close(self) -> None:
         """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""
@@ -296,16 +287,15 @@ class Broker(ApiSet):
         self.transactions.close()
         self.groups.close()
         self.assigning.close()
-        self.logs.compaction.stop()
-        with self._cleaning:
-            self.logs.close()
+        self._compaction.stop()
+        self.logs.close()
         self.store.close()
 
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
         topics, partitions = len(self.topics.all()), self.topics.partition_count
         return (
-            f"node {self.node_id}, {topics} topic{'s' if topics != 1 else ''},"
+            f"{self.cluster.describe()}, {topics} topic{'s' if topics != 1 else ''},"
             f" {partitions} partition{'s' if partitions != 1 else ''}, recovered in {self._recovered_in_ms:.0f} ms"
         )
 
@@ -314,10 +304,24 @@ class Broker(ApiSet):
         return self.registered_features.published
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """One per module `klamm_broker.handlers.k…`."""
-        services = BrokerServices(
+        """One per module `klamm_broker.handlers.k…`: those of the first node."""
+        return registry.handlers(self.services_of(0))
+
+    def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:
+        return registry.handlers(self.services_of(listener.node))
+
+    def services_of(self, node: int) -> BrokerServices:
+        """What the handlers of a node use, by its position: they differ in their view of the cluster."""
+        if node not in self._views:
+            self._views[node] = self._make_services(node)
+        return self._views[node]
+
+    def _make_services(self, node: int) -> BrokerServices:
+        slots = self.settings.max_incremental_fetch_session_cache_slots
+        return BrokerServices(
             live=self.live,
-            node_id=self.node_id,
+            cluster=self.cluster.view(node),
+            elections=self.cluster.elections,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
             log_dir=self.data_dir.resolve(),
@@ -335,10 +339,9 @@ class Broker(ApiSet):
             transaction_markers=self.transaction_markers,
             scram_credentials=self.scram_credentials,
             delegation_tokens=self.delegation_tokens,
-            fetch_sessions=self.fetch_sessions,
+            fetch_sessions=FetchSessionCache(slots, self.clock, self._random_bytes),
             fetch_purgatory=self.fetch_purgatory,
         )
-        return registry.handlers(services)
 
     def _configs_changed(self) -> None:
         self.topics.broker_configs_changed()

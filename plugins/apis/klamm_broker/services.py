@@ -7,6 +7,7 @@ from pathlib import Path
 
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
+from klamm_broker.cluster import ClusterView, Elections
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
@@ -32,7 +33,8 @@ class BrokerServices:
     """
 
     live: LiveSettings
-    node_id: int
+    cluster: ClusterView
+    elections: Elections
     cluster_id: str
     data_dir: Path
     log_dir: Path

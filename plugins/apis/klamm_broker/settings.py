@@ -26,10 +26,15 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
     node_id: int = setting(
         1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that created it."
     )
+    nodes: int = setting(
+        1,
+        name="nodes",
+        minimum=1,
+        maximum=100,
+        counts_nodes=True,
+        doc="Nodes in this process, for tests: each opens all listeners, at ports of its own. Nothing is replicated.",
+    )
     broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as reported in metadata.")
-
-    # Topics
-
     num_partitions: int = setting(
         1, name="num.partitions", minimum=1, doc="Partitions of a topic that is created without a number."
     )
@@ -37,7 +42,7 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
         1,
         name="default.replication.factor",
         minimum=1,
-        doc="Replication factor of a topic that is created without one. One broker holds one replica: only 1 works.",
+        doc="Replication factor of a topic that is created without one: up to the number of `nodes`.",
     )
     auto_create_topics_enable: bool = setting(
         True, name="auto.create.topics.enable", doc="Create a topic when a client asks for its metadata."

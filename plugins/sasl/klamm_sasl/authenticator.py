@@ -158,6 +158,14 @@ class SaslServerAuthenticator(Authenticator):
         except AuthenticationFailedError as error:
             return self._fail(str(error), error.send)
 
+    def abandoned(self) -> str | None:
+        server = self._server
+        if server is None or not server.refusal:
+            return None
+        self._connection.attempted_principal = _claimed_by(server)
+        self._end_exchange()
+        return f"mechanism={self._mechanism} {server.refusal}"
+
     def close(self) -> None:
         self._end_exchange()
         self._request = None
@@ -297,37 +305,24 @@ class SaslServerAuthenticator(Authenticator):
         except SaslAuthenticationError as error:
             raise self._refused(error.reason, str(error)) from error
         except SaslError as error:
-            raise self._refused(str(error), self._invalid_credentials()) from error
+            raise self._refused(str(error), _invalid_credentials(self)) from error
         except Exception as error:
-            log.exception(
-                "listener=%s connection_id=%s: SASL mechanism %s failed",
-                self._connection.listener.name,
-                self._connection.connection_id,
-                self._mechanism,
-            )
+            connection, failed = self._connection, "listener=%s connection_id=%s: SASL mechanism %s failed"
+            log.exception(failed, connection.listener.name, connection.connection_id, self._mechanism)
             reason = f"mechanism {self._mechanism} failed: {error!r}"
-            raise self._refused(reason, self._invalid_credentials()) from error
-
-    def _invalid_credentials(self) -> str:
-        which = f"{'re-' * self._authenticated_before}authentication"
-        return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {self._mechanism}"
+            raise self._refused(reason, _invalid_credentials(self)) from error
 
     def _refused(self, reason: str, message: str) -> AuthenticationFailedError:
         reason = f"mechanism={self._mechanism} {reason}"
-        if self._request is None:
-            return AuthenticationFailedError(reason)
         response = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
-        return AuthenticationFailedError(reason, [self._request.answer(response)])
+        return AuthenticationFailedError(reason, [] if self._request is None else [self._request.answer(response)])
 
     def _answer(self, result: SaslChallenge | SaslSuccess) -> AuthenticationStep:
         lifetime_ms = 0
         complete = isinstance(result, SaslSuccess)
         if isinstance(result, SaslSuccess):
             if self._authenticated_before and result.principal != self._principal:
-                message = (
-                    "Cannot change principals during re-authentication from "
-                    f"{self._principal.type}.{self._principal.name}: {result.principal.type}.{result.principal.name}"
-                )
+                message = _changed_principal(self._principal, result.principal)
                 raise self._refused(message, message)
             lifetime_ms = self._start_session(result)
             self._register_session(result)
@@ -359,7 +354,10 @@ class SaslServerAuthenticator(Authenticator):
         token_ends_ns = None if left_ms is None else self._clock.monotonic_ns() + left_ms * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.revoked_because, token_ends_ns)
         if changed is not None:
-            raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
+            raise self._refused(
+                f"{changed} while the client authenticated",
+                _invalid_credentials(self),
+            )
 
     def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
         self._connection.attempted_principal = _claimed_by(self._server)
@@ -369,6 +367,17 @@ class SaslServerAuthenticator(Authenticator):
 
     def _move(self, state: SaslState) -> None:
         self._state = moved(self._state, state)
+
+
+def _invalid_credentials(authenticator: SaslServerAuthenticator) -> str:
+    which = f"{'re-' * authenticator._authenticated_before}authentication"
+    mechanism = authenticator._mechanism
+    return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {mechanism}"
+
+
+def _changed_principal(before: KafkaPrincipal, after: KafkaPrincipal) -> str:
+    names = f"{before.type}.{before.name}: {after.type}.{after.name}"
+    return f"Cannot change principals during re-authentication from {names}"
 
 
 def _claimed_by(server: SaslServer | None) -> str:

@@ -144,6 +144,8 @@ class GssapiServer(SaslServer):
             return SaslChallenge(answer or b"")
         if self._context.mech != gssapi.MechType.kerberos:
             raise SaslError("the client has used another GSS-API mechanism than Kerberos 5")
+        # Its ticket names the client; until then nothing that can be read does.
+        self.claimed = str(self._context.initiator_name)
         if answer:
             self._state = _State.OFFER
             return SaslChallenge(answer)

@@ -99,13 +99,13 @@ class OAuthBearerServer(SaslServer):
 
     def __init__(self, mechanism: OAuthBearerMechanism) -> None:
         self._mechanism = mechanism
-        self._refusal = ""
-        self._reason = ""
+        # What the client gets instead of a success.
+        self._answer = ""
 
     def evaluate(self, token: bytes) -> SaslEvaluation:
-        if self._refusal:
+        if self.refusal:
             if token == b"\x01":
-                raise SaslAuthenticationError(self._refusal, reason=f"the token {self._reason}")
+                raise SaslAuthenticationError(self._answer, reason=self.refusal)
             raise SaslError("expected the client's \\x01 after a token that was refused")
         try:
             match = _CLIENT_FIRST.fullmatch(token.decode())
@@ -150,6 +150,6 @@ class OAuthBearerServer(SaslServer):
         answer = {"status": error.status}
         if error.scope is not None:
             answer["scope"] = error.scope
-        self._reason = str(error)
-        self._refusal = json.dumps(answer, separators=(",", ":"))
-        return SaslChallenge(self._refusal.encode())
+        self.refusal = f"the token {error}"
+        self._answer = json.dumps(answer, separators=(",", ":"))
+        return SaslChallenge(self._answer.encode())

@@ -8,11 +8,19 @@ from klamm import Provider, hookimpl
 
 
 @hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """`klamm nodes`."""
+    yield Provider(
+        "nodes", "klamm_control.nodes:run", summary="stop and start the nodes of a test server, move leaders"
+    )
+
+
+@hookimpl
 def klamm_extensions() -> Iterator[Provider]:
-    """Topics, records, faults, recordings and time over HTTP."""
+    """Topics, records, faults, nodes, recordings and time over HTTP."""
     yield Provider(
         "control",
         "klamm_control.extension:Control",
         settings="klamm_control.extension:ControlSettings",
-        summary="topics, records, faults, recorded requests and time over HTTP with a token; for tests",
+        summary="topics, records, faults, nodes, recorded requests and time over HTTP with a token; for tests",
     )

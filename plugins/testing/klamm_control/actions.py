@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm import ServerServices
-from klamm.testing import HELPER_CLIENT_ID, Admin, RawClient
+from klamm.testing import HELPER_CLIENT_ID, Admin, ClusterAdmin, RawClient
 
 _MAX_WAIT_S = 60.0
 
@@ -17,19 +18,24 @@ class Actions:
 
     def __init__(self, services: ServerServices) -> None:
         self._services = services
-        self._admin = Admin(self._connect)
+        several = any(one.node for one in services.listeners.values())
+        self._admin = ClusterAdmin(self._connect, _connect_to) if several else Admin(self._connect)
 
     def close(self) -> None:
         """Close the client connection to this server."""
         self._admin.close()
 
     def _connect(self) -> RawClient:
-        for listener in self._services.listeners.values():
-            if listener.security_protocol == "PLAINTEXT":
-                return RawClient((listener.bound.host, listener.bound.port), client_id=HELPER_CLIENT_ID)
-        raise LookupError(
-            "no listener is open to every client; add one with transport plaintext and without authenticator"
-        )
+        listeners = [one for one in self._services.listeners.values() if one.security_protocol == "PLAINTEXT"]
+        if not listeners:
+            raise LookupError(
+                "no listener is open to every client; add one with transport plaintext and without authenticator"
+            )
+        # A node may be stopped.
+        for listener in listeners[:-1]:
+            with contextlib.suppress(ConnectionError):
+                return _connect_to(listener.bound)
+        return _connect_to(listeners[-1].bound)
 
     def about(self) -> dict[str, Any]:
         """The addresses of the listeners."""
@@ -149,6 +155,10 @@ class Actions:
             raise LookupError(f'no listener has the part "{name}" in {key}')
 
         return self._services.shared.once(f"klamm.{name}", missing)
+
+
+def _connect_to(address: tuple[str, int]) -> RawClient:
+    return RawClient(address, client_id=HELPER_CLIENT_ID)
 
 
 def _fault(fault: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from klamm import ServerExtension, ServerServices, setting
 from klamm_control.actions import Actions
 from klamm_control.http import ControlServer
+from klamm_control.node_actions import NodeActions
 
 
 def endpoint(text: str) -> tuple[str, int]:
@@ -49,7 +50,7 @@ class Control(ServerExtension):
         settings: ControlSettings = self.settings
         self._token = settings.token or server.random_bytes(16).hex()
         self._actions = Actions(server)
-        self._http = ControlServer(endpoint(settings.bind), self._token, self._actions)
+        self._http = ControlServer(endpoint(settings.bind), self._token, self._actions, NodeActions(server))
         self._thread = threading.Thread(target=self._http.serve_forever, name="klamm-control", daemon=True)
 
     def ready(self) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm import KafkaError
 from klamm_control.actions import Actions
+from klamm_control.node_actions import NodeActions
 
 log = logging.getLogger("klamm.control")
 
@@ -28,7 +29,7 @@ class ControlServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], token: str, actions: Actions) -> None:
+    def __init__(self, address: tuple[str, int], token: str, actions: Actions, nodes: NodeActions) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.token = token
         self.routes: list[Route] = [
@@ -43,6 +44,12 @@ class ControlServer(ThreadingHTTPServer):
             ("DELETE", ("faults",), actions.clear_faults),
             ("GET", ("faults", "*"), actions.fault),
             ("DELETE", ("faults", "*"), actions.remove_fault),
+            ("GET", ("nodes",), nodes.nodes),
+            ("POST", ("nodes", "*"), nodes.set_node),
+            ("GET", ("leaders", "*"), nodes.leaders),
+            ("POST", ("leaders", "*"), nodes.move_leader),
+            ("GET", ("coordinators", "*"), nodes.coordinator),
+            ("POST", ("coordinators", "*"), nodes.move_coordinator),
             ("GET", ("requests",), actions.requests),
             ("DELETE", ("requests",), actions.forget_requests),
             ("POST", ("time",), actions.advance),

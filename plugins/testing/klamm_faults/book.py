@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm import RequestContext
 from klamm.config import check_table
+from klamm.filters import Release
 from klamm_faults.entities import Entities
 from klamm_faults.kinds import FaultKind
 from klamm_faults.rule import Fault, RuleSettings
@@ -21,6 +22,7 @@ _CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
     (FaultKind.DELAY, {"delay_ms": 200, "probability": 0.02}),
     (FaultKind.SLOW, {"delay_ms": 200, "probability": 0.02}),
     (FaultKind.THROTTLE, {"delay_ms": 100, "api": ["Produce", "Fetch"], "probability": 0.01}),
+    (FaultKind.REORDER, {"delay_ms": 200, "probability": 0.01}),
     (FaultKind.DISCONNECT, {"probability": 0.005}),
     (FaultKind.DISCONNECT_AFTER, {"probability": 0.005}),
     (FaultKind.TRUNCATE, {"api": ["Fetch"], "probability": 0.002}),
@@ -31,11 +33,12 @@ class FaultBook:
     """The rules in order; the first that matches a request applies. Any thread may call it."""
 
     def __init__(self) -> None:
-        # Protects the numbering and changes of `faults`; readers take the tuple as it is.
+        # Protects the numbering, and changes of `faults` and `_nodes`, which are replaced as a whole.
         self._lock = threading.Lock()
         self._number = 0
         self.seed = 0
         self.faults: tuple[Fault, ...] = ()
+        self._nodes: dict[tuple[str, int], int] = {}
 
     def add(self, kind: str, /, **options: Any) -> Fault:
         """Add a rule after the existing ones; `options` are the keys of a rule, e.g. `api="Produce"`.
@@ -75,9 +78,26 @@ class FaultBook:
         with self._lock:
             self.faults = tuple(one for one in self.faults if one is not fault)
 
+    def learn_node(self, address: tuple[str, int], node_id: int) -> None:
+        """Note which node clients find at an address, as Metadata says."""
+        if self._nodes.get(address) != node_id:
+            with self._lock:
+                self._nodes = {**self._nodes, address: node_id}
+
     def choose(self, context: RequestContext, entities: Entities) -> Fault | None:
         """The fault that a request gets."""
+        node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
-            if fault.take(context, entities):
+            if fault.take(context, entities, node):
                 return fault
+        return None
+
+    def overtaken(self, context: RequestContext, entities: Entities) -> Release | None:
+        """What lets a request go on that waits for this one to overtake it."""
+        node = self._nodes.get(context.listener.advertised)
+        for fault in self.faults:
+            if fault.kind is FaultKind.REORDER and fault.concerns(context, entities, node):
+                release = fault.reordering.overtaken_by(context)
+                if release is not None:
+                    return release
         return None

@@ -15,6 +15,7 @@ from klamm.wire.messages.fetch import FetchResponse
 from klamm_faults.book import SHARED_KEY, FaultBook
 from klamm_faults.entities import entities_of
 from klamm_faults.kinds import FaultKind
+from klamm_faults.partition_errors import put_errors, take_out
 from klamm_faults.rule import Fault
 from klamm_faults.settings import FaultsSettings
 
@@ -22,6 +23,8 @@ log = logging.getLogger("klamm.faults")
 
 _SIZE_AND_ID: Final = Struct(">ii")
 _STATE: Final = "klamm.faults"
+_OVERTAKES: Final = "klamm.faults.overtakes"
+_REFUSED: Final = "klamm.faults.refused"
 _NO_LEADER: Final = -1
 _FLIPPED: Final = bytes(255 - byte for byte in range(256))
 
@@ -46,15 +49,24 @@ class FaultFilter(RequestFilter):
     def on_request(self, message: Any, context: RequestContext) -> Any:
         if not self.book.faults or context.client_id == HELPER_CLIENT_ID:
             return message
-        fault = self.book.choose(context, entities_of(message, self._names.get))
+        entities = entities_of(message, self._names.get)
+        release = self.book.overtaken(context, entities)
+        if release is not None:
+            context.connection.state[_OVERTAKES] = release
+            return message
+        fault = self.book.choose(context, entities)
         if fault is None:
             return message
         log.info("listener=%s api=%s: %r", context.listener.name, context.api_name, fault)
         if not fault.kind.before:
             # Requests of one connection come one after another.
             context.connection.state[_STATE] = context.correlation_id, fault
+            if fault.kind is FaultKind.PARTITION_ERROR:
+                context.connection.state[_REFUSED] = take_out(message, fault.names, self._names.get)
             return message
         fault.note()
+        if fault.kind is FaultKind.REORDER:
+            return Hold(message, fault.rule.delay_ms, until=fault.reordering.wait(context))
         if fault.kind is FaultKind.DELAY:
             return Hold(message, fault.rule.delay_ms)
         if fault.kind is FaultKind.DISCONNECT:
@@ -63,7 +75,10 @@ class FaultFilter(RequestFilter):
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
         if context.api_key == ApiKey.METADATA:
-            self._learn_names(response)
+            self._learn(response)
+        release = context.connection.state.pop(_OVERTAKES, None)
+        if release is not None:
+            release.release()
         correlation_id, fault = context.connection.state.get(_STATE, (0, None))
         if fault is None or correlation_id != context.correlation_id:
             return response
@@ -71,7 +86,9 @@ class FaultFilter(RequestFilter):
         fault.note()
         return self._with_fault(fault, response, context)
 
-    def _learn_names(self, response: Any) -> None:
+    def _learn(self, response: Any) -> None:
+        for broker in response.brokers:
+            self.book.learn_node((broker.host, broker.port), broker.node_id)
         for topic in response.topics:
             if topic.name is not None:
                 self._names[topic.topic_id] = topic.name
@@ -91,6 +108,10 @@ class FaultFilter(RequestFilter):
             return _corrupted(response, context)
         if kind is FaultKind.STALE_METADATA:
             return _without_leaders(response)
+        if kind is FaultKind.PARTITION_ERROR:
+            refused = context.connection.state.pop(_REFUSED)
+            put_errors(response, fault.error, fault.names, self._names.get, refused)
+            return response
         # THROTTLE, the last one: the connection is muted for that long, as by a quota.
         response.throttle_time_ms = context.throttle_time_ms = fault.rule.delay_ms
         return response

@@ -6,6 +6,7 @@ import enum
 from typing import Final
 
 from klamm.wire.api_keys import ApiKey
+from klamm_faults.partition_errors import APIS as PARTITION_ERROR_APIS
 
 
 class FaultKind(enum.Enum):
@@ -22,6 +23,8 @@ class FaultKind(enum.Enum):
     STALE_METADATA = "stale_metadata"
     COORDINATOR_MOVED = "coordinator_moved"
     THROTTLE = "throttle"
+    PARTITION_ERROR = "partition_error"
+    REORDER = "reorder"
 
     @property
     def before(self) -> bool:
@@ -29,13 +32,16 @@ class FaultKind(enum.Enum):
         return self in _BEFORE
 
 
-_BEFORE: Final = frozenset({FaultKind.ERROR, FaultKind.DELAY, FaultKind.DISCONNECT, FaultKind.COORDINATOR_MOVED})
+_BEFORE: Final = frozenset(
+    {FaultKind.ERROR, FaultKind.DELAY, FaultKind.DISCONNECT, FaultKind.COORDINATOR_MOVED, FaultKind.REORDER}
+)
 
-NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER})
-NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE})
+NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind.PARTITION_ERROR})
+NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE, FaultKind.REORDER})
 
 # Of a rule that names no API.
 APIS_OF_KIND: Final = {
+    FaultKind.PARTITION_ERROR: PARTITION_ERROR_APIS,
     FaultKind.STALE_METADATA: frozenset({ApiKey.METADATA}),
     FaultKind.COORDINATOR_MOVED: frozenset(
         {

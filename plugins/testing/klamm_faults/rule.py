@@ -12,6 +12,7 @@ from klamm import ErrorCode, RequestContext, setting
 from klamm.wire.api_keys import ApiKey, find_spec
 from klamm_faults.entities import Entities
 from klamm_faults.kinds import APIS_OF_KIND, NEED_DELAY, NEED_ERROR, FaultKind
+from klamm_faults.reordering import Reordering
 
 _API_KEYS = {spec.name: int(key) for key in ApiKey if (spec := find_spec(key)) is not None}
 _KINDS = tuple(kind.value for kind in FaultKind)
@@ -28,8 +29,13 @@ class RuleSettings:
     group: str | None = setting(None, doc="Pattern of a group that the request names.")
     client: str | None = setting(None, doc="Pattern of the client id.")
     listener: str | None = setting(None, doc="Pattern of the listener's name.")
-    error: str | None = setting(None, doc="Kafka's name of an error code, of the kinds error and error_after.")
-    delay_ms: int = setting(0, doc="Milliseconds, of the kinds delay, slow and throttle.", minimum=0)
+    node: int | None = setting(None, doc="Id of the node that gets the request, as Metadata has it.", minimum=0)
+    error: str | None = setting(
+        None, doc="Kafka's name of an error code, of the kinds error, error_after and partition_error."
+    )
+    delay_ms: int = setting(
+        0, doc="Milliseconds, of the kinds delay, slow and throttle; of reorder the longest wait.", minimum=0
+    )
     after: int = setting(0, doc="Requests that pass before the first fault.", minimum=0)
     count: int | None = setting(None, doc="The most faults; unset is any number.", minimum=1)
     probability: float = setting(1.0, doc="The share of the requests.", minimum=0.0, maximum=1.0)
@@ -46,6 +52,10 @@ class RuleSettings:
         for name in self.api:
             if name not in _API_KEYS:
                 yield f'there is no API "{name}"'
+            elif kind is FaultKind.PARTITION_ERROR and _API_KEYS[name] not in APIS_OF_KIND[kind]:
+                yield f'answers of "{name}" have no errors of partitions'
+        if kind is FaultKind.PARTITION_ERROR and self.topic is None and self.partition is None:
+            yield f'the kind "{self.kind}" needs a topic or a partition'
 
 
 class Fault:
@@ -60,6 +70,7 @@ class Fault:
         self._remove = remove
         self._changed = threading.Condition()
         # Protected by the condition.
+        self.reordering = Reordering()
         self._seen = 0
         self._taken = 0
         self.fired = 0
@@ -69,9 +80,9 @@ class Fault:
         """The error code, for the kinds that answer with one."""
         return ErrorCode[self.rule.error or "NOT_COORDINATOR"]
 
-    def take(self, context: RequestContext, entities: Entities) -> bool:
-        """Whether this request gets the fault; it counts towards `after` and `count`."""
-        if not self._concerns(context, entities):
+    def take(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
+        """Whether this request gets the fault; it counts towards `after` and `count`. `node` is None if unknown."""
+        if not self.concerns(context, entities, node):
             return False
         rule = self.rule
         with self._changed:
@@ -83,8 +94,11 @@ class Fault:
             self._taken += 1
         return True
 
-    def _concerns(self, context: RequestContext, entities: Entities) -> bool:
+    def concerns(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
+        """Whether the rule is for this request."""
         rule = self.rule
+        if rule.node is not None and rule.node != node:
+            return False
         if self._apis is None:
             if context.api_key == ApiKey.API_VERSIONS:
                 return False
@@ -99,11 +113,19 @@ class Fault:
 
     def _names_partition(self, entities: Entities) -> bool:
         rule = self.rule
+        # Metadata names topics alone; its answer has the partitions.
+        by_answer = self.kind is FaultKind.PARTITION_ERROR
         return any(
             (rule.topic is None or fnmatchcase(topic, rule.topic))
-            and (rule.partition is None or rule.partition in partitions)
+            and (rule.partition is None or rule.partition in partitions or (by_answer and not partitions))
             for topic, partitions in entities.topics.items()
         )
+
+    def names(self, topic: str, partition: int) -> bool:
+        """Whether the rule is for this partition."""
+        rule = self.rule
+        of_topic = rule.topic is None or fnmatchcase(topic, rule.topic)
+        return of_topic and rule.partition in (None, partition)
 
     def note(self) -> None:
         """Count one request that got the fault."""

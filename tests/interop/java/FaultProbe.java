@@ -5,6 +5,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -28,15 +29,19 @@ public class FaultProbe {
         return config;
     }
 
-    private static String produce(String bootstrap, String topic, int count) throws Exception {
+    private static String produce(String bootstrap, String topic, Integer... partitions) throws Exception {
+        TreeSet<String> seen = new TreeSet<>();
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(config(bootstrap))) {
-            for (int i = 0; i < count; i++) {
-                producer.send(new ProducerRecord<>(topic, "value")).get();
+            for (Integer partition : partitions) {
+                try {
+                    producer.send(new ProducerRecord<>(topic, partition, null, "value")).get();
+                    seen.add("ok");
+                } catch (ExecutionException error) {
+                    seen.add(error.getCause().getClass().getSimpleName());
+                }
             }
-            return "ok";
-        } catch (ExecutionException error) {
-            return error.getCause().getClass().getSimpleName();
         }
+        return String.join(" ", seen);
     }
 
     private static String consume(String bootstrap, String topic) {
@@ -83,7 +88,9 @@ public class FaultProbe {
             } else if (kind.equals("coordinator_moved")) {
                 seen = commit(bootstrap, topic, "faulty-java");
             } else {
-                seen = produce(bootstrap, topic, kind.equals("throttle") ? 2 : 1);
+                Integer[] any = {null};
+                Integer[] partitions = kind.equals("partition_error") ? new Integer[] {0, 1} : any;
+                seen = produce(bootstrap, topic, kind.equals("throttle") ? new Integer[] {null, null} : partitions);
             }
             System.out.println(kind + "\t" + seen + "\t" + (System.nanoTime() - begun) / 1_000_000);
         }

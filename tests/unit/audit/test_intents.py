@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from klamm import ErrorCode, KafkaError
+from klamm.testing import ManualClock
 from klamm.wire.messages import consumer_group_heartbeat, create_topics, join_group
 from klamm_spark.intents import IntentJournal, UnrecordableError
 from klamm_spark.spool_layout import stream_mark
@@ -177,7 +178,7 @@ def test_changes_are_refused_before_their_outcomes_find_no_room(make):
 
 @pytest.fixture
 def journal(tmp_path):
-    one = IntentJournal(tmp_path / "intents", BadDisk(), 1000)
+    one = IntentJournal(tmp_path / "intents", BadDisk(), 1000, ManualClock())
     one.open("boot")
     return one
 
@@ -187,8 +188,21 @@ def test_the_journal_stays_small(journal, tmp_path):
     for _ in range(3000):
         journal.finish([journal.begin(1, f',"name":"{"x" * 1000}"', sync=False)])
     assert (tmp_path / "intents").stat().st_size < 1_500_000
-    again = IntentJournal(tmp_path / "intents", BadDisk(), 1000)
+    again = IntentJournal(tmp_path / "intents", BadDisk(), 1000, ManualClock())
     assert [intent["intent_id"] for intent in again.open("next")] == [kept]
+
+
+def test_a_rewritten_journal_is_the_one_that_a_power_failure_leaves(tmp_path):
+    disk, calls = BadDisk(), []
+    for name in ("rename", "sync_directory"):
+        real = getattr(disk, name)
+        setattr(disk, name, lambda *given, name=name, real=real: (calls.append(name), real(*given)))
+    journal = IntentJournal(tmp_path / "intents", disk, 1000, ManualClock())
+    journal.open("boot")
+    assert calls == ["sync_directory"], "the new file has its name"
+    for _ in range(1100):
+        journal.finish([journal.begin(1, f',"name":"{"x" * 1000}"', sync=False)])
+    assert calls[1:] == ["rename", "sync_directory"]
 
 
 def test_a_write_that_fails_midway_leaves_whole_lines(journal, tmp_path):
@@ -226,7 +240,7 @@ def test_many_threads_write_whole_lines(journal, tmp_path):
 
 def test_a_damaged_line_costs_the_others_nothing(tmp_path, caplog):
     (tmp_path / "intents").write_bytes(b'{"intent_id":"b/0"}\n{rubbish\n\xff\xfe\n{"intent_id":"b/1"}\nb/0\n')
-    journal = IntentJournal(tmp_path / "intents", BadDisk(), 10)
+    journal = IntentJournal(tmp_path / "intents", BadDisk(), 10, ManualClock())
     assert journal.open("c") == [{"intent_id": "b/1"}]
     assert "cannot be read" in caplog.text
 

@@ -27,7 +27,7 @@ def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHar
     request = delete_groups.DeleteGroupsRequest([*names, *(CountedName(name) for name in names)])
     reply = Reply(delete_groups, request, 2)
     CountedName.compared = 0
-    reply.settle(delete(harness.broker, request, harness.context(reply, delete_groups.API_KEY, 2)))
+    reply.settle(delete(harness.broker.services_of(0), request, harness.context(reply, delete_groups.API_KEY, 2)))
     wait_until(lambda: not reply.pending)
     assert len(reply.response.results) == count
     assert CountedName.compared < 10 * count

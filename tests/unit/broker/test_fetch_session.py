@@ -139,7 +139,7 @@ def test_session_that_has_lost_all_partitions_ends(harness: BrokerHarness) -> No
     session_id = full(harness, (0, 0)).session_id
     response = incremental(harness, session_id, 1, forgotten_topics_data=[fetch.ForgottenTopic("t", partitions=[0])])
     assert (response.session_id, response.responses) == (0, [])
-    assert len(harness.broker.fetch_sessions) == 0
+    assert len(harness.broker.services_of(0).fetch_sessions) == 0
 
 
 def test_errors_are_reported_each_time(harness: BrokerHarness) -> None:

@@ -49,7 +49,7 @@ def test_a_throttled_fetch_brings_nothing_and_no_session(harness, quota):
     quota.record_bytes = 0
     response = harness.call(fetch_request("t", (0, 0), session_epoch=0), 12)
     assert (response.error_code, response.session_id, response.responses) == (0, 0, [])
-    assert len(harness.broker.fetch_sessions) == 0
+    assert len(harness.broker.services_of(0).fetch_sessions) == 0
 
 
 def test_a_throttled_fetch_leaves_its_session_where_it_was(harness, quota):

@@ -31,7 +31,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         ),
         (
             ECHO + 'bind = "nowhere"\n',
-            'klamm.toml:3:1  listeners.a.bind: must be HOST:PORT with a port up to 65535, not "nowhere"',
+            'klamm.toml:3:1  listeners.a.bind: must be HOST:PORT with a port up to 65535, or unix:/PATH, not "nowhere"',
         ),
         (
             ECHO + 'advertise = "0.0.0.0:9092"\n',
@@ -240,7 +240,8 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
         ("num.partitions=many", "--set num.partitions=many  topics.num.partitions: must be an integer, not 'many'"),
         (
             "listeners.a.bind=9092",
-            '--set listeners.a.bind=9092  listeners.a.bind: must be HOST:PORT with a port up to 65535, not "9092"',
+            "--set listeners.a.bind=9092  listeners.a.bind:"
+            ' must be HOST:PORT with a port up to 65535, or unix:/PATH, not "9092"',
         ),
         (
             "listeners.a.processor=2",

@@ -17,6 +17,7 @@ DOCUMENTS = [
     *ROOT.glob("examples/**/*.md"),
 ]
 GUIDE = ROOT / "docs" / "writing-plugins.md"
+EXAMPLE_PLUGINS = ROOT / "examples" / "plugins"
 
 
 def blocks(language):
@@ -29,8 +30,12 @@ def blocks(language):
 
 
 def configurations():
-    """The files of servers, save the one that names the plugin of the guide, which test_guide.py builds."""
-    return [one for one in blocks("toml") if one.values[0] != GUIDE and "[listeners." in one.values[1]]
+    """The files of servers, save those that name plugins: of the guide (test_guide.py), and of examples (packaging)."""
+    return [
+        one
+        for one in blocks("toml")
+        if "[listeners." in one.values[1] and one.values[0] != GUIDE and EXAMPLE_PLUGINS not in one.values[0].parents
+    ]
 
 
 @pytest.mark.parametrize(("document", "block"), configurations())

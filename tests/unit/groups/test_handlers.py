@@ -35,6 +35,7 @@ from klamm.wire.messages import (
     offset_fetch,
     sync_group,
 )
+from klamm_broker.cluster import ClusterView, Membership
 from klamm_broker.handlers import (
     k08_offset_commit,
     k09_offset_fetch,
@@ -118,7 +119,11 @@ class Desk:
         features = types.SimpleNamespace(level=lambda _name: 1)
         settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic", "consumer"))
         broker = types.SimpleNamespace(
-            node_id=7, groups=play.coordinator, topics=Topics(), settings=settings, features=features
+            cluster=ClusterView(7, Membership(7, 1, None)),
+            groups=play.coordinator,
+            topics=Topics(),
+            settings=settings,
+            features=features,
         )
         self.broker: Any = broker
         self.handlers: dict[int, ApiHandler] = {each.api_key: each for each in bind_handlers(FUNCTIONS, broker)}
@@ -480,7 +485,7 @@ def test_delete_groups_takes_time_in_proportion_to_the_names(desk: Desk, monkeyp
     names = [Name(f"g{number}") for number in range(2_000)] * 2
     request, responses = delete_groups.DeleteGroupsRequest(list(names)), Responses()
     context = RequestContext(desk.connection, responses, delete_groups.DeleteGroupsRequest.API_KEY, 2, 1, "client")
-    k42_delete_groups.delete(types.SimpleNamespace(groups=desk.play.coordinator), request, context)
+    k42_delete_groups.delete(desk.broker, request, context)
     desk.play.settle()
     (response,) = responses.given
     assert len(response.results) == 2_000, "each name once, denied or not"

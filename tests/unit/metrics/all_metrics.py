@@ -17,6 +17,7 @@ from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest
+from klamm_gateway.metrics import GatewayMetrics
 from klamm_metrics.names import exposed_name
 
 SETTINGS = (
@@ -86,6 +87,9 @@ def families():
             assert client.at_end()
         with RawClient(server.address()) as client:
             use(client)
+            gateway = GatewayMetrics()
+            gateway.failed("timeout")
+            gateway.register(server.server.services.metrics, lambda: 1)
             return list(server.server.services.metrics.collect())
 
 

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import fields
 
-from klamm import Interest, TransportLayer
+from klamm import ApiSet, Interest, TransportLayer
 from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import ConnectionFailures
@@ -134,6 +134,7 @@ def runtime(**overrides):
         "failure_log": PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, 10),
         "outcomes": GateOutcomes(),
         "counts": ConnectionCounts(),
+        "api_set": ApiSet(None),
         "new_recorder": lambda: None,
     }
     return ListenerRuntime(

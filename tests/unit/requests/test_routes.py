@@ -13,6 +13,7 @@ class Handler:
     blocking = False
     inline_max_bytes = 0
     unchanged_while = None
+    opaque = False
 
     def __init__(self, module, failures=0):
         self.api_key, self.name, self.module = module.API_KEY, module.NAME, module

@@ -458,3 +458,42 @@ def test_settings_that_cannot_be(given, complaint):
     book = Playbook()
     with pytest.raises(ValueError, match=complaint):
         mechanism.open(SaslContext(book.listener, (), book.sessions))
+
+
+@pytest.mark.parametrize(
+    ("token", "authzid", "attempted"),
+    [
+        (signed(exp=NOW_S - 60), "", "User:alice"),
+        (signed(OTHER_RSA, sub="mallory"), "", "User:mallory"),
+        (signed(OTHER_RSA, header={"kid": "rsa"}), "", "User:alice"),
+        (unsecured(sub="eve"), "", "User:eve"),
+        (signed(exp=NOW_S - 60), "bob", "User:bob"),
+        (signed(sub=None), "", ""),
+        (signed(sub=7), "", ""),
+        ("a", "", ""),
+        ("a.b.c", "", ""),
+        ("e30.W10.e30", "", ""),
+    ],
+)
+def test_the_subject_that_a_refused_token_claims_is_known_and_not_believed(listen, token, authzid, attempted):
+    book = listen()
+    book.mechanisms["OAUTHBEARER"].keys.submit = book.work.append
+    book.token(said(token, authzid))
+    book.token(b"\x01")
+    assert book.connection.attempted_principal == attempted
+    assert book.authenticator.principal.name == "ANONYMOUS"
+
+
+def test_a_client_that_closes_instead_of_ending_the_exchange_has_failed(listen):
+    book = listen()
+    assert book.authenticator.abandoned() is None
+    book.token(said(signed(exp=NOW_S - 60)))
+    assert book.authenticator.abandoned() == "mechanism=OAUTHBEARER the token has expired"
+    assert book.connection.attempted_principal == "User:alice"
+    assert book.authenticator.abandoned() is None, "it has failed once"
+
+
+def test_a_client_that_closes_before_its_token_is_refused_has_not(listen):
+    book = listen()
+    book.token(said(signed()))
+    assert book.authenticator.abandoned() is None

@@ -13,7 +13,7 @@ from klamm.wire.messages import fetch, find_coordinator, heartbeat, metadata, pr
 from klamm.wire.records import Record, encode_batch, iterate_batches
 
 KINDS = {"error", "error_after", "delay", "slow", "disconnect", "disconnect_after", "truncate", "corrupt"}
-KINDS |= {"stale_metadata", "coordinator_moved", "throttle"}
+KINDS |= {"stale_metadata", "coordinator_moved", "throttle", "partition_error", "reorder"}
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,84 @@ def count(server, topic):
 
 
 # ---- each kind
+
+
+def both(topic, acks=-1):
+    request = produced(topic, 0, acks)
+    request.topic_data[0].partition_data += produced(topic, 1).topic_data[0].partition_data
+    return request
+
+
+def partitions_of(response):
+    return {
+        (topic.name, one.index): one.error_code for topic in response.responses for one in topic.partition_responses
+    }
+
+
+def test_an_error_of_one_partition_of_a_produce(server, client, topic):
+    rule = {"topic": topic, "partition": 1, "error": "NOT_LEADER_OR_FOLLOWER"}
+    fault = server.faults.add("partition_error", api="Produce", count=2, **rule)
+    assert partitions_of(client.call(both(topic), 9)) == {(topic, 0): 0, (topic, 1): ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert partitions_of(client.call(produced(topic, 1), 9)) == {(topic, 1): ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert partitions_of(client.call(both(topic), 9)) == {(topic, 0): 0, (topic, 1): 0}
+    assert sorted(record.partition for record in server.consume(topic)) == [0, 0, 1]
+    assert fault.fired == 2
+
+
+def test_an_error_of_one_partition_by_topic_id(server, client, topic):
+    (found,) = client.call(named(topic), 12).topics
+    request = both("")
+    request.topic_data[0].topic_id = found.topic_id
+    server.faults.add("partition_error", topic=topic, partition=0, error="KAFKA_STORAGE_ERROR", count=1)
+    answered = client.call(request, 13).responses
+    codes = {one.index: one.error_code for topic in answered for one in topic.partition_responses}
+    assert codes == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: 0}
+    assert {one.topic_id for one in answered} == {found.topic_id}
+
+
+def test_an_error_of_one_partition_of_a_fetch_and_of_metadata(server, client, topic):
+    server.produce(topic, "a", partition=0)
+    server.produce(topic, "b", partition=1)
+    request = fetched(topic)
+    request.topics[0].partitions.append(fetch.FetchPartition(1, partition_max_bytes=1 << 20))
+    server.faults.add("partition_error", topic=topic, partition=0, error="OFFSET_NOT_AVAILABLE")
+    (answered,) = client.call(request, 11).responses
+    found = {one.partition_index: (one.error_code, bool(one.records)) for one in answered.partitions}
+    assert found == {0: (ErrorCode.OFFSET_NOT_AVAILABLE, False), 1: (0, True)}
+    (described,) = client.call(named(topic), 12).topics
+    assert described.error_code == 0
+    codes = {one.partition_index: one.error_code for one in described.partitions}
+    assert codes == {0: ErrorCode.OFFSET_NOT_AVAILABLE, 1: 0}
+
+
+def test_requests_of_two_connections_change_places(server, client, topic):
+    fault = server.faults.add("reorder", api="Produce", topic=topic, delay_ms=10_000, count=1)
+    correlation_id = client.send(produced(topic, 0), 9)
+    fault.wait()
+    with RawClient(server.address()) as other:
+        other.call(named(topic), 12)
+        assert count(server, topic) == 0
+        assert put(other, topic, 1) == 0
+    first = client.receive(produce.API_KEY, 9, correlation_id)
+    assert partitions_of(first) == {(topic, 0): 0}
+    assert count(server, topic) == 2
+    assert fault.fired == 1
+
+
+def test_without_another_connection_a_request_waits_for_its_time(server, client, topic):
+    server.faults.add("reorder", api="Produce", topic=topic, delay_ms=150)
+    started = time.monotonic()
+    assert put(client, topic) == 0
+    assert time.monotonic() - started >= 0.15
+
+
+def test_a_rule_for_a_node_is_for_the_one_that_metadata_names(server, client, topic):
+    (broker,) = client.call(named(topic), 12).brokers
+    rule = {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER"}
+    server.faults.add("error", node=broker.node_id + 1, **rule)
+    assert put(client, topic) == 0
+    server.faults.add("error", node=broker.node_id, **rule)
+    assert put(client, topic) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize(("kind", "appended"), [("error", 0), ("error_after", 1)])
@@ -239,6 +317,13 @@ def test_produce_without_an_answer(server, client, topic):
         ("error", {}, 'the kind "error" needs an error'),
         ("error", {"error": "NO_SUCH"}, 'there is no error "NO_SUCH"'),
         ("delay", {}, 'the kind "delay" needs delay_ms'),
+        ("partition_error", {"error": "NONE"}, 'the kind "partition_error" needs a topic or a partition'),
+        (
+            "partition_error",
+            {"error": "NONE", "topic": "t", "api": "Heartbeat"},
+            'answers of "Heartbeat" have no',
+        ),
+        ("reorder", {}, 'the kind "reorder" needs delay_ms'),
         ("disconnect", {"api": "Produse"}, 'there is no API "Produse"'),
         ("disconnect", {"topics": "x"}, 'topics: unknown key; did you mean "topic"'),
         ("disconnect", {"probability": 2.0}, "probability: must be at most 1"),

@@ -6,7 +6,7 @@ Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
@@ -15,36 +15,48 @@ from klamm.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from klamm_broker.security.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-    from klamm.wire.messages.fetch import FetchRequest
+    from klamm.wire.messages.fetch import FetchPartition, FetchRequest
     from klamm_broker.fetch.sessions import Answered, FetchContext, TopicKey, Wanted
     from klamm_broker.log.reader import LogRead
     from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.leadership import Leadership
     from klamm_broker.topics.topic import Partition, Topic
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+_FIRST_VERSION_FROM_REPLICAS = 11
+_FIRST_VERSION_WITH_LEADERS = 16
 _READ_COMMITTED = 1
+_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 # Errors that Kafka does not count in FailedFetchRequestsPerSec.
 _NOT_COUNTED = frozenset(
     (
         ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
     )
 )
 
 
+End: TypeAlias = "tuple[Partition, int, Leadership]"
+"""A partition that was read, its end offset and its leadership then."""
+
+
 class Reading:
     """The result of one pass over the wanted partitions.
 
     `sizes` are the bytes of records per partition, `failed` says that a partition has an error (which ends any wait),
-    `ends` are the partitions that were read, with their end offsets.
+    `ends` are the partitions that were read, with their end offsets and leaderships then.
     """
 
     __slots__ = ("answered", "ends", "failed", "size_bytes", "sizes")
@@ -54,7 +66,7 @@ class Reading:
         self.sizes: list[int] = []
         self.size_bytes = 0
         self.failed = False
-        self.ends: list[tuple[Partition, int]] = []
+        self.ends: list[End] = []
 
     def add(self, topic: TopicKey, data: PartitionData, size_bytes: int = 0) -> None:
         """One more partition."""
@@ -62,10 +74,12 @@ class Reading:
         self.sizes.append(size_bytes)
         self.size_bytes += size_bytes
 
-    def fail(self, topic: TopicKey, index: int, error_code: int) -> None:
+    def fail(self, topic: TopicKey, index: int, error_code: int) -> PartitionData:
         """One more partition, which a log refused."""
         self.failed = True
-        self.add(topic, PartitionData(index, error_code, -1, aborted_transactions=None))
+        data = PartitionData(index, error_code, -1, aborted_transactions=None)
+        self.add(topic, data)
+        return data
 
     def close(self) -> None:
         """Close the files: the response will not be sent."""
@@ -78,6 +92,7 @@ class PendingFetch:
 
     __slots__ = (
         "_by_id",
+        "_cluster",
         "_committed_only",
         "_denied",
         "_find_topic",
@@ -96,6 +111,7 @@ class PendingFetch:
         self.session = session
         self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._topics = broker.topics
+        self._cluster = broker.cluster
         self._find_topic: Any = broker.topics.by_id if self._by_id else broker.topics.get
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
@@ -130,6 +146,7 @@ class PendingFetch:
         find_topic = self._find_topic
         committed_only = self._committed_only
         denied = self._denied
+        node_id = self._cluster.node_id
         for key, asked in self._wanted:
             index = asked.partition
             topic = find_topic(key)
@@ -141,7 +158,10 @@ class PendingFetch:
             if not again:
                 traffic.fetch_requests += 1
             limit = asked.partition_max_bytes
+            leadership = partition.leadership
             try:
+                if leadership.leader_id != node_id:
+                    self._check_replica(leadership, asked)
                 got = partition.read(
                     asked.fetch_offset,
                     limit if limit < remaining else remaining,
@@ -152,7 +172,9 @@ class PendingFetch:
             except KafkaError as error:
                 if error.error_code not in _NOT_COUNTED:
                     traffic.failed_fetch_requests += 1
-                reading.fail(key, index, error.error_code)
+                failed = reading.fail(key, index, error.error_code)
+                if error.error_code in _LED_ELSEWHERE and self.context.api_version >= _FIRST_VERSION_WITH_LEADERS:
+                    failed.current_leader = LeaderIdAndEpoch(leadership.leader_id, leadership.epoch)
                 continue
             except Exception:
                 traffic.failed_fetch_requests += 1
@@ -162,9 +184,18 @@ class PendingFetch:
             if size_bytes:
                 at_least_one = False
                 remaining = max(0, remaining - size_bytes)
-            reading.ends.append((partition, got.last_stable_offset if committed_only else got.high_watermark))
+            end = got.last_stable_offset if committed_only else got.high_watermark
+            reading.ends.append((partition, end, leadership))
             reading.add(key, _partition_data(index, got, committed_only), size_bytes)
         return reading
+
+    def _check_replica(self, leadership: Leadership, asked: FetchPartition) -> None:
+        """Raise KafkaError unless this node may serve a partition that it does not lead (KIP-392)."""
+        if self._cluster.node_id not in leadership.replicas:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        fenced = 0 <= asked.current_leader_epoch != leadership.epoch
+        if self.context.api_version < _FIRST_VERSION_FROM_REPLICAS and not fenced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _refuse(self, reading: Reading, key: TopicKey, index: int, topic: Topic | None) -> None:
         """Answer for a partition that the client may not read or that does not exist."""
@@ -187,11 +218,17 @@ class PendingFetch:
         recreated = self._topics.get(name) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def has_changed(self, ends: Sequence[tuple[Partition, int]]) -> bool:
-        """Whether any partition has another end offset, or was deleted."""
+    def has_changed(self, ends: Sequence[End]) -> bool:
+        """Whether any partition has another end offset, another leader, or was deleted."""
         if self._committed_only:
-            return any(partition.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
-        return any(partition.high_watermark != end or partition.topic.deleted for partition, end in ends)
+            return any(
+                partition.last_stable_offset != end or partition.leadership is not led or partition.topic.deleted
+                for partition, end, led in ends
+            )
+        return any(
+            partition.high_watermark != end or partition.leadership is not led or partition.topic.deleted
+            for partition, end, led in ends
+        )
 
     def response(self, reading: Reading) -> FetchResponse:
         """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""
@@ -217,7 +254,17 @@ class PendingFetch:
                 topic = self._find_topic(key)
                 if topic is not None:
                     topic.traffic.bytes_out += data.records.size_bytes
-        return FetchResponse(session_id=session_id, responses=topics)
+        response = FetchResponse(session_id=session_id, responses=topics)
+        if reading.failed:
+            self._name_leaders(response)
+        return response
+
+    def _name_leaders(self, response: FetchResponse) -> None:
+        """Say where the leaders are that partitions name (KIP-951)."""
+        leaders = [data.current_leader for topic in response.responses for data in topic.partitions]
+        node_ids = {each.leader_id for each in leaders if each is not None}
+        nodes = self._cluster.endpoints_of(node_ids, self.context.listener)
+        response.node_endpoints = [NodeEndpoint(*node) for node in nodes]
 
 
 class DelayedFetch(DelayedOperation):

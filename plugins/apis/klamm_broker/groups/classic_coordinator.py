@@ -63,13 +63,18 @@ class ClassicCoordinator:
 
     def stop(self, group: ClassicGroup) -> None:
         """Answer every waiting request with NOT_COORDINATOR."""
+        self.answer_waiting(group)
+        with group:
+            cancel_timer(group.join_timer)
+            group.join_timer = None
+            group.die()
+
+    def answer_waiting(self, group: ClassicGroup) -> None:
+        """Answer every waiting request with NOT_COORDINATOR; members may come back with it to another node."""
         with group:
             for member in group.members.values():
                 group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
                 group.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-            cancel_timer(group.join_timer)
-            group.join_timer = None
-            group.die()
 
     # Join
 

@@ -110,6 +110,12 @@ class GroupCoordinator:
             elif isinstance(group, ConsumerGroup):
                 self.consumers.stop(group)
 
+    def coordinator_moved(self, is_moved: Callable[[str], bool]) -> None:
+        """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay as they are."""
+        for group in self._registry.all():
+            if isinstance(group, ClassicGroup) and is_moved(group.group_id):
+                self._classic.answer_waiting(group)
+
     # Requests of members that speak the classic protocol, in a group of whatever kind
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:

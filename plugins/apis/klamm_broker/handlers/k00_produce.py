@@ -7,6 +7,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. More than one replica is never waited
   for: `min.insync.replicas` is capped by the number of replicas, as in Kafka.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
+- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, from version 10 with the leader (KIP-951).
 - To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
@@ -32,6 +33,8 @@ from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec
 from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -63,6 +66,7 @@ _log = logging.getLogger("klamm.broker.produce")
 _FIRST_VERSION_WITH_ZSTD = 7
 _MAGIC_POSITION = 16
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
+_FIRST_VERSION_WITH_LEADERS = 10
 _INLINE_MAX_BYTES = 64 * 1024
 _ADMIN_CLIENT_ID = "__admin_client"
 _NOT_COUNTED = frozenset(
@@ -137,6 +141,7 @@ def _append_all(
 ) -> ProduceResponse | Pending:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
+    node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
     partitions = sum(len(wanted.partition_data) for wanted in request.topic_data)
     work = _Work(broker, context, request.acks, partitions, transaction)
@@ -162,7 +167,10 @@ def _append_all(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic: clients cannot write to it"
                     )
-                result = work.append(partition, records)
+                if partition.leadership.leader_id != node_id:
+                    result = work.failed = work.led_elsewhere(partition)
+                else:
+                    result = work.append(partition, records)
             except KafkaError as error:
                 result = work.failed = _failure(data.index, error)
             except UnpacksToMoreError:
@@ -192,6 +200,7 @@ class _Work:
         "_appended",
         "_broker",
         "_context",
+        "_leader_ids",
         "_max_packed_bytes",
         "_max_unpacked_bytes",
         "_now_ms",
@@ -221,6 +230,7 @@ class _Work:
             self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
         self._appended: list[Partition] = []
         self._unflushed: list[Unflushed] = []
+        self._leader_ids: set[int] = set()
         self.responses: list[TopicProduceResponse] = []
         self.failed: PartitionProduceResponse | None = None
         self.deferred: list[tuple[list[PartitionProduceResponse], int, Partition, bytearray]] = []
@@ -262,6 +272,15 @@ class _Work:
             self._unflushed.append(Unflushed(partition.log, result.last_offset + 1, answer))
         return answer
 
+    def led_elsewhere(self, partition: Partition) -> PartitionProduceResponse:
+        """Refuse a partition that another node leads, or none; name the leader (KIP-951)."""
+        leader_id, epoch, _replicas = partition.leadership
+        refused = PartitionProduceResponse(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        if self._context.api_version >= _FIRST_VERSION_WITH_LEADERS:
+            refused.current_leader = LeaderIdAndEpoch(leader_id, epoch)
+            self._leader_ids.add(leader_id)
+        return refused
+
     def wake_fetches(self) -> None:
         """Complete the fetches that wait for what was appended."""
         for partition in self._appended:
@@ -285,6 +304,9 @@ class _Work:
         self.wake_fetches()
         if self._acks != 0:
             response = ProduceResponse(self.responses)
+            if self._leader_ids:
+                nodes = self._broker.cluster.endpoints_of(self._leader_ids, self._context.listener)
+                response.node_endpoints = [NodeEndpoint(*node) for node in nodes]
             if not self._unflushed:
                 return response
             answer_when_flushed(self._broker.logs.flusher, self._context, response, self._unflushed)

@@ -8,7 +8,9 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 - `read_committed` ends at the last stable offset and names aborted transactions.
 - A client over its quota of bytes or request time gets a response without partitions (KIP-219).
 - Authorization: READ on each topic, once per request.
-- A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. The only epoch is 0, so none is earlier.
+- A partition that another node leads: NOT_LEADER_OR_FOLLOWER; from version 11 on its replicas serve it too (KIP-392).
+  From version 16 on the answer names the leader (KIP-951).
+- A leader epoch later than the current one: UNKNOWN_LEADER_EPOCH; an earlier one: FENCED_LEADER_EPOCH.
 
 Deviations: there are no followers, so `replica_id`, `replica_state` and the follower's fields of a partition are not
 read, no epoch ever diverges, and no replica is preferred.
@@ -41,5 +43,5 @@ def fetch_records(broker: BrokerServices, request: FetchRequest, context: Reques
     if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
     delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes)
-    broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end in reading.ends])
+    broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end, _led in reading.ends])
     return context.later()

@@ -31,6 +31,7 @@ from klamm_broker.security.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition
 
@@ -79,7 +80,7 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
                 partition = topic.partition(each.partition_index) if topic is not None else None
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                results.append(_find(partition, each, context.api_version, committed_only))
+                results.append(_find(broker.cluster, partition, each, context.api_version, committed_only))
             except KafkaError as error:
                 results.append(ListOffsetsPartitionResponse(each.partition_index, error.error_code))
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*each) for each in found.items()])
@@ -91,21 +92,31 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 
 
 def _find(
-    partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
+    cluster: ClusterView, partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     timestamp = wanted.timestamp
     partition.check_leader_epoch(wanted.current_leader_epoch)
+    cluster.check_leads(partition)
     log = partition.log
     index = partition.index
-    leader_epoch = partition.leader_epoch if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     end = log.last_stable_offset if committed_only else log.high_watermark
     if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, leader_epoch)
+        return _answer(partition, version, _NO_TIMESTAMP, end, partition.leadership.epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, leader_epoch)
+        known = log.leader_epochs.entries
+        first_epoch = known[0].epoch if known else partition.leadership.epoch
+        return _answer(partition, version, _NO_TIMESTAMP, log.log_start_offset, first_epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return ListOffsetsPartitionResponse(index)
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
-    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, leader_epoch)
+    return _answer(partition, version, found.timestamp_ms, found.offset, found.leader_epoch)
+
+
+def _answer(
+    partition: Partition, version: int, timestamp_ms: int, offset: int, leader_epoch: int
+) -> ListOffsetsPartitionResponse:
+    # A log that another broker has written may know later epochs.
+    epoch = min(leader_epoch, partition.leadership.epoch) if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
+    return ListOffsetsPartitionResponse(partition.index, 0, timestamp_ms, offset, epoch)

@@ -1,12 +1,13 @@
 """Metadata, versions 0 to 13.
 
-One broker, at the address that the listener advertises; it leads every partition and is the controller. Topics
-by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
+The nodes that run, at the addresses that the listener advertises; the first is the controller. Topics by name, by id
+(from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
   UNKNOWN_TOPIC_ID.
 - If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
   found by a later request. Creation is charged to `controller_mutation_rate`; its failure is not reported.
+- A partition that no node leads: LEADER_NOT_AVAILABLE.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
 """
 
@@ -34,11 +35,12 @@ from klamm_broker.security.authorization import (
     may_cluster,
     may_topic,
 )
+from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
-from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition, Topic
 
@@ -87,12 +89,12 @@ def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: Re
 def _response(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    host, port = context.connection.listener.advertised
+    cluster = broker.cluster
     return MetadataResponse(
         0,
-        [MetadataResponseBroker(broker.node_id, host, port, broker.settings.broker_rack)],
+        [MetadataResponseBroker(*node) for node in cluster.endpoints(context.connection.listener)],
         broker.cluster_id,
-        broker.node_id,
+        cluster.controller_id,
         topics,
         cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED,
     )
@@ -138,23 +140,28 @@ def _topic(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, topic: Topic
 ) -> MetadataResponseTopic:
     partitions = topic.partitions
-    prepared_of, prepared = topic.metadata or (None, None)
-    if prepared is None or prepared_of is not partitions:
+    generation = broker.cluster.generation
+    prepared_of, prepared_in, prepared = topic.metadata or (None, -1, None)
+    if prepared is None or prepared_of is not partitions or prepared_in != generation:
         prepared = MetadataResponseTopic(
-            0, topic.name, topic.id, topic.is_internal, _partitions(partitions, broker.node_id)
+            0, topic.name, topic.id, topic.is_internal, _partitions(broker.cluster, partitions)
         )
-        topic.metadata = (partitions, prepared)
+        topic.metadata = (partitions, generation, prepared)
     if not request.include_topic_authorized_operations:
         return prepared
     operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
 
 
-def _partitions(partitions: Sequence[Partition], node_id: int) -> list[MetadataResponsePartition]:
-    # One list for all: of many thousand partitions, lists take more memory than anything else here.
-    replicas: list[int] = [node_id]
-    offline: list[int] = []
-    return [
-        MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, replicas, replicas, offline)
-        for partition in partitions
-    ]
+def _partitions(cluster: ClusterView, partitions: Sequence[Partition]) -> list[MetadataResponsePartition]:
+    # Equal lists are one list: of many thousand partitions, lists take more memory than anything else here.
+    lists: dict[tuple[int, ...], tuple[list[int], list[int], list[int]]] = {}
+    described = []
+    for partition in partitions:
+        leader_id, epoch, replicas = partition.leadership
+        found = lists.get(replicas)
+        if found is None:
+            found = lists[replicas] = cluster.replica_lists(replicas)
+        error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else 0
+        described.append(MetadataResponsePartition(error, partition.index, leader_id, epoch, *found))
+    return described

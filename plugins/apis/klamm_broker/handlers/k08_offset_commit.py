@@ -45,6 +45,7 @@ def commit_offsets(
 ) -> OffsetCommitResponse | Pending:
     """Commit offsets of partitions that exist; others get an error each. Raises KafkaError."""
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
     response = OffsetCommitResponse()

@@ -58,6 +58,7 @@ def fetch_offsets(broker: BrokerServices, request: OffsetFetchRequest, context: 
 
 def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> None:
     require_group(context, AclOperation.DESCRIBE, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     asked: list[tuple[str, Sequence[int]]] | None = None
     denied: list[OffsetFetchResponseTopic] = []
     if request.topics is not None:
@@ -129,7 +130,9 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
             continue
-        code = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
+        code = ErrorCode.NOT_COORDINATOR
+        if broker.cluster.coordinates(group.group_id):
+            code = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
         if code is not ErrorCode.NONE:
             denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
             continue

@@ -1,7 +1,7 @@
 """FindCoordinator, versions 0 to 6.
 
-This broker coordinates everything: groups (0), transactions (1), share partitions (2, from v6). The address is that
-of the request's listener. From v4 several keys per request. Follows `KafkaApis.handleFindCoordinatorRequest`; an
+Of groups (0), transactions (1), share partitions (2, from v6), by Kafka's hash of the key. The address is that of the
+request's listener. From v4 several keys per request. Follows `KafkaApis.handleFindCoordinatorRequest`; an
 unknown type of key, or a malformed share key: INVALID_REQUEST.
 
 Deviation: there is no `__consumer_offsets` topic to be created first, so COORDINATOR_NOT_AVAILABLE never occurs.
@@ -40,17 +40,16 @@ def find_coordinators(
 ) -> FindCoordinatorResponse:
     """Name this broker as the coordinator. Raises KafkaError for a single key that is wrong or denied."""
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
-    address = context.listener.advertised
     if not many:
         _check(context, request.key_type, request.key)
-        return FindCoordinatorResponse(
-            error_message=_NO_ERROR, node_id=broker.node_id, host=address.host, port=address.port
-        )
+        found = broker.cluster.coordinator(request.key, context.listener)
+        return FindCoordinatorResponse(error_message=_NO_ERROR, node_id=found.node_id, host=found.host, port=found.port)
     coordinators = []
     for key in request.coordinator_keys:
         try:
             _check(context, request.key_type, key)
-            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port))
+            found = broker.cluster.coordinator(key, context.listener)
+            coordinators.append(Coordinator(key, found.node_id, found.host, found.port))
         except KafkaError as error:
             coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
     return FindCoordinatorResponse(coordinators=coordinators)

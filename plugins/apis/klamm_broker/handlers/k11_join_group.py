@@ -36,6 +36,7 @@ _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 def join(broker: BrokerServices, request: JoinGroupRequest, context: RequestContext) -> Pending:
     """Join a group. The response is sent when the join phase ends."""
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     version = context.api_version
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def keep_session(broker: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep the session."""
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     return HeartbeatResponse(
         error_code=broker.groups.heartbeat(
             request.group_id, request.member_id, request.generation_id, request.group_instance_id

@@ -29,6 +29,7 @@ _FIRST_VERSION_WITH_MANY_MEMBERS = 3
 def leave(broker: BrokerServices, request: LeaveGroupRequest, context: RequestContext) -> Pending:
     """Remove members."""
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_MEMBERS
     if many:
         leaving = [

@@ -32,6 +32,7 @@ def sync(broker: BrokerServices, request: SyncGroupRequest, context: RequestCont
     if context.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
 
     def reply(result: SyncResult) -> None:
         context.respond(

@@ -44,6 +44,8 @@ def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: Re
 
 
 def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> DescribedGroup:
+    if not broker.cluster.coordinates(group_id):
+        return DescribedGroup(ErrorCode.NOT_COORDINATOR, group_id=group_id)
     described = broker.groups.administration.describe(group_id)
     if described is None:
         dead = DescribedGroup(group_id=group_id, group_state="Dead")

@@ -29,6 +29,7 @@ def list_all(broker: BrokerServices, request: ListGroupsRequest, context: Reques
         groups=[
             ListedGroup(group.group_id, group.protocol_type, group.state, group.group_type)
             for group in broker.groups.administration.list_groups(request.states_filter, request.types_filter)
-            if every or may_group(context, AclOperation.DESCRIBE, group.group_id, log_if_denied=False)
+            if broker.cluster.coordinates(group.group_id)
+            and (every or may_group(context, AclOperation.DESCRIBE, group.group_id, log_if_denied=False))
         ]
     )

@@ -36,7 +36,6 @@ from klamm.wire.messages.create_topics import (
 from klamm_broker.configs.registry import check_topic_configs
 from klamm_broker.security.authorization import may_cluster, may_topic, require_topic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
-from klamm_broker.topics.replica_assignment import check_replicas, check_replication_factor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,16 +90,17 @@ def _create(
         overrides[config.name] = config.value
     check_topic_configs(overrides)
     partitions = _partition_count(broker, wanted)
+    factor = _replication_factor(broker, wanted)
     context.charge_mutations(partitions, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     topic_id = None
     if validate_only:
         broker.configs.log_config(overrides)
     else:
-        topic_id = broker.topics.create(wanted.name, partitions, overrides).id
+        topic_id = broker.topics.create(wanted.name, partitions, overrides, _replicas(wanted), factor).id
     result = CreatableTopicResult(
         wanted.name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=factor,
         error_message=None,
         configs=[
             CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
@@ -131,10 +131,7 @@ def _partition_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
                 "with assignments, the number of partitions must be -1",
             )
         return _assigned_count(broker, wanted.assignments)
-    replication_factor = wanted.replication_factor
-    check_replication_factor(
-        broker.settings.default_replication_factor if replication_factor == _DEFAULT else replication_factor
-    )
+    broker.topics.placement.check_replication_factor(_replication_factor(broker, wanted))
     if wanted.num_partitions == _DEFAULT:
         return broker.settings.num_partitions
     if not 0 < wanted.num_partitions <= MAX_PARTITIONS_PER_TOPIC:
@@ -145,6 +142,18 @@ def _partition_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
     return wanted.num_partitions
 
 
+def _replication_factor(broker: BrokerServices, wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments[0].broker_ids)
+    if wanted.replication_factor == _DEFAULT:
+        return broker.settings.default_replication_factor
+    return wanted.replication_factor
+
+
+def _replicas(wanted: CreatableTopic) -> list[tuple[int, ...]]:
+    return [tuple(each.broker_ids) for each in sorted(wanted.assignments, key=lambda each: each.partition_index)]
+
+
 def _assigned_count(broker: BrokerServices, assignments: Sequence[CreatableReplicaAssignment]) -> int:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(assignments))):
@@ -153,5 +162,5 @@ def _assigned_count(broker: BrokerServices, assignments: Sequence[CreatableRepli
             "assignments must be for the partitions from 0 on, each once",
         )
     for assignment in assignments:
-        check_replicas(assignment.broker_ids, broker.node_id)
+        broker.topics.placement.check_replicas(assignment.broker_ids)
     return len(assignments)

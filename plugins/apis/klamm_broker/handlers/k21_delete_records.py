@@ -28,6 +28,7 @@ from klamm_broker.security.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Topic
 
@@ -51,7 +52,7 @@ def delete_records_before(
             try:
                 if denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                low_watermark = _delete(topic, each)
+                low_watermark = _delete(broker.cluster, topic, each)
                 results.append(DeleteRecordsPartitionResult(each.partition_index, low_watermark))
             except KafkaError as error:
                 results.append(
@@ -61,12 +62,13 @@ def delete_records_before(
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(topic: Topic | None, wanted: DeleteRecordsPartition) -> int:
+def _delete(cluster: ClusterView, topic: Topic | None, wanted: DeleteRecordsPartition) -> int:
     partition = topic.partition(wanted.partition_index) if topic is not None else None
     if topic is None or partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    cluster.check_leads(partition)
     log = partition.log
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)

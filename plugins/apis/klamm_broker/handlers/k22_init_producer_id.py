@@ -48,6 +48,8 @@ def new_producer_id(
         raise denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if transactional_id is not None:
+        broker.cluster.check_coordinates(transactional_id)
     if transactional_id is None:
         return InitProducerIdResponse(producer_id=broker.producer_ids.allocate(), producer_epoch=0)
 

@@ -1,10 +1,10 @@
 """OffsetForLeaderEpoch, versions 2 to 4.
 
-Where the records of a leader epoch end, so that a consumer can find out whether its log was truncated. Every record
-here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedLog.endOffsetForEpoch`.
+Where the records of a leader epoch end, so that a consumer can find out whether its log was truncated. Follows
+`Partition.lastOffsetForLeaderEpoch` and `UnifiedLog.endOffsetForEpoch`.
 
 - A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
-- A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
+- A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH; an earlier one: FENCED_LEADER_EPOCH.
 
 Authorization: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
 """
@@ -24,10 +24,11 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from klamm_broker.security.authorization import may_cluster, may_topic
-from klamm_broker.topics.topic import LEADER_EPOCH, NO_LEADER_EPOCH
+from klamm_broker.topics.leadership import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Topic
 
@@ -49,20 +50,26 @@ def end_offsets(
             try:
                 if denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                results.append(_end_offset(topic, each))
+                results.append(_end_offset(broker.cluster, topic, each))
             except KafkaError as error:
                 results.append(EpochEndOffset(error.error_code, each.partition))
         topics.append(OffsetForLeaderTopicResult(wanted.topic, results))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _end_offset(topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(cluster: ClusterView, topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = topic.partition(wanted.partition) if topic is not None else None
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.check_leader_epoch(wanted.current_leader_epoch)
+    cluster.check_leads(partition)
     if wanted.leader_epoch < NO_LEADER_EPOCH:
         return EpochEndOffset(0, partition.index, wanted.leader_epoch, partition.log.log_start_offset)
-    if wanted.leader_epoch != LEADER_EPOCH:
+    epoch, log = partition.leadership.epoch, partition.log
+    if not NO_LEADER_EPOCH < wanted.leader_epoch <= epoch:
         return EpochEndOffset(0, partition.index)
-    return EpochEndOffset(0, partition.index, LEADER_EPOCH, partition.log.high_watermark)
+    found = log.end_offset_for_epoch(wanted.leader_epoch) if wanted.leader_epoch < epoch else None
+    if found is None:
+        # The current epoch, or one in which nothing was written since.
+        return EpochEndOffset(0, partition.index, wanted.leader_epoch, log.high_watermark)
+    return EpochEndOffset(0, partition.index, found.epoch, found.start_offset)

@@ -124,6 +124,7 @@ def _add(
     try:
         if is_client:
             require_transactional_id(context, AclOperation.WRITE, wanted.transactional_id)
+        broker.cluster.check_coordinates(wanted.transactional_id)
         refused = _refused(broker, context, partitions, is_client=is_client)
         if refused:
             settle({each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})

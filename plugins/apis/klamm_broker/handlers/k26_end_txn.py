@@ -36,6 +36,7 @@ _FIRST_VERSION_WITH_EPOCHS = 5
 def end_transaction(broker: BrokerServices, request: EndTxnRequest, context: RequestContext) -> Pending:
     """Commit or abort. Raises KafkaError."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
+    broker.cluster.check_coordinates(request.transactional_id)
 
     def reply(error: ErrorCode, producer: ProducerIdAndEpoch) -> None:
         if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FIRST_VERSION_WITH_FENCED:

@@ -75,7 +75,11 @@ def _write(
     if topic == OFFSETS_TOPIC:
         broker.groups.transactional_offsets.end(marker.producer_id, written, committed=marker.committed)
         return
+    found = broker.topics.get(topic)
+    partition = found.partition(result.partition_index) if found is not None else None
     try:
+        if partition is not None:
+            broker.cluster.check_leads(partition)
         broker.transaction_markers.append(marker, (topic, result.partition_index), written)
     except KafkaError as error:
         written(error)

@@ -49,6 +49,7 @@ def commit_in_transaction(
     """Put offsets of partitions that exist aside; others get an error each. Raises KafkaError."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     response = TxnOffsetCommitResponse()
     commits: list[PartitionCommit] = []
     awaited: list[TxnOffsetCommitResponsePartition] = []

@@ -41,7 +41,10 @@ def log_directories(
     require_cluster(context, AclOperation.DESCRIBE)
     usage = shutil.disk_usage(broker.data_dir)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    node_id = broker.cluster.node_id
     for partition in _wanted(broker, request):
+        if node_id not in partition.leadership.replicas:
+            continue
         # One whose log cannot be opened is in no directory.
         with contextlib.suppress(KafkaError):
             described = DescribeLogDirsPartition(partition.index, partition.log.size_bytes)

@@ -26,7 +26,6 @@ from klamm.wire.messages.create_partitions import (
 )
 from klamm_broker.security.authorization import require_topic
 from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
-from klamm_broker.topics.replica_assignment import check_replicas
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -71,7 +70,8 @@ def _add(broker: BrokerServices, wanted: CreatePartitionsTopic, validate_only: b
                 f"{wanted.count - now} partitions to add, {len(wanted.assignments)} assignments",
             )
         for assignment in wanted.assignments:
-            check_replicas(assignment.broker_ids, broker.node_id)
+            broker.topics.placement.check_replicas(assignment.broker_ids)
     context.charge_mutations(wanted.count - now, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     if not validate_only:
-        broker.topics.add_partitions(topic, wanted.count)
+        replicas = [tuple(each.broker_ids) for each in wanted.assignments or ()]
+        broker.topics.add_partitions(topic, wanted.count, replicas)

@@ -29,11 +29,14 @@ def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: Reques
     names = list(dict.fromkeys(request.groups_names))
 
     def reply(outcomes: Mapping[str, ErrorCode]) -> None:
-        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        results = [DeletableGroupResult(name, outcomes.get(name, denied)) for name in names]
+        results = [DeletableGroupResult(name, refused.get(name) or outcomes[name]) for name in names]
         context.respond(DeleteGroupsResponse(results=results))
 
-    broker.groups.administration.delete_groups(
-        [name for name in names if may_group(context, AclOperation.DELETE, name)], reply
-    )
+    refused: dict[str, ErrorCode] = {}
+    for name in names:
+        if not may_group(context, AclOperation.DELETE, name):
+            refused[name] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif not broker.cluster.coordinates(name):
+            refused[name] = ErrorCode.NOT_COORDINATOR
+    broker.groups.administration.delete_groups([name for name in names if name not in refused], reply)
     return context.later()

@@ -1,8 +1,13 @@
 """ElectLeaders, versions 0 to 2.
 
-The one replica of a partition is its preferred leader and leads: ELECTION_NOT_NEEDED for each partition in the request,
-and an empty list for "all partitions" (a null list). No such partition: UNKNOWN_TOPIC_OR_PARTITION. An unknown kind of
-election: INVALID_REQUEST, unless it is of no partitions (an empty list). Follows `QuorumController.electLeaders` and
+A preferred election (type 0) has the first replica lead: PREFERRED_LEADER_NOT_AVAILABLE if its node does not run. An
+unclean one (1) is for partitions without a leader: ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica runs.
+
+- ELECTION_NOT_NEEDED where there is such a leader; of "all partitions" (a null list) those are left out.
+- No such partition: UNKNOWN_TOPIC_OR_PARTITION.
+- An unknown kind of election: INVALID_REQUEST, unless it is of no partitions (an empty list).
+
+Follows `QuorumController.electLeaders` and
 `ReplicationControlManager.electLeaders`.
 
 Authorization: ALTER on the cluster.
@@ -24,31 +29,51 @@ from klamm.wire.messages.elect_leaders import (
 from klamm_broker.security.authorization import require_cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.topic import Partition, Topic
 
 _PREFERRED, _UNCLEAN = 0, 1
 
 
 @handles(elect_leaders, versions=range(0, 3), blocking=False)
 def elect(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Answer that no election is needed. Raises KafkaError."""
+    """Elect leaders. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     nothing_asked = request.topic_partitions is not None and not request.topic_partitions
     if request.election_type not in (_PREFERRED, _UNCLEAN) and not nothing_asked:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election type {request.election_type}")
+    elections = broker.elections
+    elect_one = elections.elect_preferred if request.election_type == _PREFERRED else elections.elect_any
+    every = request.topic_partitions is None
     results = []
-    for wanted in request.topic_partitions or ():
-        topic = broker.topics.get(wanted.topic)
-        partitions = []
-        for index in wanted.partitions:
-            if topic is None or topic.partition(index) is None:
-                partitions.append(
-                    PartitionResult(
-                        index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted.topic}-{index}"
-                    )
-                )
-            else:
-                partitions.append(PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "the only replica leads"))
-        results.append(ReplicaElectionResult(wanted.topic, partitions))
+    for name, indexes in _wanted(broker, request):
+        topic = broker.topics.get(name)
+        partitions = [_elect_one(elect_one, topic, name, index) for index in indexes]
+        if every:
+            partitions = [each for each in partitions if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]
+        if partitions or not every:
+            results.append(ReplicaElectionResult(name, partitions))
     return ElectLeadersResponse(replica_election_results=results)
+
+
+def _wanted(broker: BrokerServices, request: ElectLeadersRequest) -> Iterator[tuple[str, Sequence[int]]]:
+    if request.topic_partitions is None:
+        for topic in broker.topics.all():
+            yield topic.name, range(len(topic.partitions))
+        return
+    for wanted in request.topic_partitions:
+        yield wanted.topic, wanted.partitions
+
+
+def _elect_one(elect_one: Callable[[Partition], None], topic: Topic | None, name: str, index: int) -> PartitionResult:
+    partition = topic.partition(index) if topic is not None else None
+    try:
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+        elect_one(partition)
+    except KafkaError as error:
+        return PartitionResult(index, error.error_code, error.message)
+    return PartitionResult(index, error_message=None)

@@ -1,8 +1,10 @@
-"""AlterPartitionReassignments, versions 0 and 1: a single broker cannot move a partition.
+"""AlterPartitionReassignments, versions 0 and 1: which nodes have the replicas of a partition.
+
+It takes no time, as all replicas are one log. The leader stays if it is among the new replicas, else the first leads.
 
 Follows `ReplicationControlManager.alterPartitionReassignments`.
 
-- Assigned to this node: no change and no error. To no node, another, or one twice: INVALID_REPLICA_ASSIGNMENT.
+- To no node, one that does not run, or one twice: INVALID_REPLICA_ASSIGNMENT.
 - A reassignment to be cancelled (null): NO_REASSIGNMENT_IN_PROGRESS.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
@@ -24,7 +26,6 @@ from klamm.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from klamm_broker.security.authorization import require_cluster
-from klamm_broker.topics.replica_assignment import check_replicas
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 def reassign(
     broker: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Check the assignments, of which none can change anything. Raises KafkaError."""
+    """Change replicas. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -51,11 +52,13 @@ def _checked(broker: BrokerServices, name: str, wanted: ReassignablePartition) -
     index = wanted.partition_index
     topic = broker.topics.get(name)
     try:
-        if topic is None or topic.partition(index) is None:
+        partition = topic.partition(index) if topic is not None else None
+        if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
         if wanted.replicas is None:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        check_replicas(wanted.replicas, broker.node_id)
+        broker.topics.placement.check_replicas(wanted.replicas)
+        broker.elections.reassign(partition, wanted.replicas)
     except KafkaError as error:
         return ReassignablePartitionResponse(index, error.error_code, error.message)
     return ReassignablePartitionResponse(index, error_message=None)

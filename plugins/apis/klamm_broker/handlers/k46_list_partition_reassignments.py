@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, version 0: a single broker moves no partitions, so the list is always empty.
+"""ListPartitionReassignments, version 0: a reassignment takes no time, so the list is always empty.
 
 Follows `ReplicationControlManager.listPartitionReassignments`.
 

@@ -35,6 +35,7 @@ def delete_offsets(broker: BrokerServices, request: OffsetDeleteRequest, context
     require_group(context, AclOperation.DELETE, request.group_id)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    broker.cluster.check_coordinates(request.group_id)
     response = OffsetDeleteResponse()
     partitions: dict[str, list[int]] = {}
     awaited: list[tuple[str, OffsetDeleteResponsePartition]] = []

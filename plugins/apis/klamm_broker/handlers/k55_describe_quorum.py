@@ -1,4 +1,4 @@
-"""DescribeQuorum, versions 0 to 2: this node is the only voter of its quorum, and its leader.
+"""DescribeQuorum, versions 0 to 2: the nodes that run are the voters, and the controller leads.
 
 Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
 UNKNOWN_TOPIC_OR_PARTITION for each partition.
@@ -26,7 +26,6 @@ from klamm.wire.messages.describe_quorum import (
 )
 from klamm_broker.security.authorization import require_cluster
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC
-from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_TIMES = 1
 _FIRST_VERSION_WITH_NODES = 2
+_QUORUM_EPOCH = 0
 
 
 @handles(describe_quorum, versions=range(0, 3), blocking=False)
@@ -58,12 +58,18 @@ def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: Requ
                 for topic in request.topics
             ]
         )
-    voter = ReplicaState(broker.node_id)
+    cluster = broker.cluster
+    voters = [ReplicaState(node_id) for node_id in cluster.node_ids]
     if context.api_version >= _FIRST_VERSION_WITH_TIMES:
-        voter.last_fetch_timestamp = voter.last_caught_up_timestamp = broker.clock.wall_ms()
-    leader = ResponsePartitionData(0, leader_id=broker.node_id, leader_epoch=LEADER_EPOCH, current_voters=[voter])
+        for voter in voters:
+            voter.last_fetch_timestamp = voter.last_caught_up_timestamp = broker.clock.wall_ms()
+    leader = ResponsePartitionData(
+        0, leader_id=cluster.controller_id, leader_epoch=_QUORUM_EPOCH, current_voters=voters
+    )
     response = DescribeQuorumResponse(topics=[ResponseTopicData(KRAFT_METADATA_TOPIC, [leader])])
     if context.api_version >= _FIRST_VERSION_WITH_NODES:
-        host, port = context.listener.advertised
-        response.nodes = [Node(broker.node_id, [Listener(context.listener.name.upper(), host, port)])]
+        response.nodes = [
+            Node(node.node_id, [Listener(context.listener.name.upper(), node.host, node.port)])
+            for node in cluster.endpoints(context.listener)
+        ]
     return response

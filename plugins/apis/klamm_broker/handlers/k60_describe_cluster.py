@@ -34,11 +34,11 @@ def cluster(
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is the endpoint of a broker, not of a controller")
     if request.endpoint_type != _BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
-    host, port = context.listener.advertised
+    nodes = broker.cluster.endpoints(context.listener)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterBroker(broker.node_id, host, port, broker.settings.broker_rack)],
+        controller_id=broker.cluster.controller_id,
+        brokers=[DescribeClusterBroker(*node) for node in nodes],
         cluster_authorized_operations=(
             cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),

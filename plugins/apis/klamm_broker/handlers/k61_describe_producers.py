@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Topic
 
@@ -52,13 +53,15 @@ def _describe_topic(
         require_topic(context, AclOperation.READ, name)
     except KafkaError as error:
         return [PartitionResponse(index, error.error_code, error.message) for index in indexes]
-    return [_describe(broker.topics.get(name), index) for index in indexes]
+    return [_describe(broker.cluster, broker.topics.get(name), index) for index in indexes]
 
 
-def _describe(topic: Topic | None, index: int) -> PartitionResponse:
+def _describe(cluster: ClusterView, topic: Topic | None, index: int) -> PartitionResponse:
     partition = topic.partition(index) if topic is not None else None
     if partition is None:
         return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+    if partition.leadership.leader_id != cluster.node_id:
+        return PartitionResponse(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return PartitionResponse(
         index,
         active_producers=[

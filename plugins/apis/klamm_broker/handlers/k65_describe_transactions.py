@@ -43,6 +43,8 @@ def _describe(broker: BrokerServices, context: RequestContext, transactional_id:
         return TransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
     if not transactional_id:
         return TransactionState(ErrorCode.INVALID_REQUEST)
+    if not broker.cluster.coordinates(transactional_id):
+        return TransactionState(ErrorCode.NOT_COORDINATOR, transactional_id)
     transaction = broker.transactions.registry.get(transactional_id)
     if transaction is None:
         return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)

@@ -45,6 +45,7 @@ def list_matching(
             TransactionState(each.transactional_id, each.record.producer_id, each.state.value)
             for each in broker.transactions.registry.all()
             if passes(each)
+            and broker.cluster.coordinates(each.transactional_id)
             and may_transactional_id(context, AclOperation.DESCRIBE, each.transactional_id, log_if_denied=False)
         ],
     )

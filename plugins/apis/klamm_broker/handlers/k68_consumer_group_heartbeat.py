@@ -49,6 +49,7 @@ def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest
     """Serve a member's heartbeat. Raises KafkaError."""
     require_protocol(broker)
     require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
     if denied_topics(context, AclOperation.DESCRIBE, request.subscribed_topic_names or ()):
         raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

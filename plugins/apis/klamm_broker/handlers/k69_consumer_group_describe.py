@@ -61,6 +61,7 @@ def describe_consumers(
 def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    broker.cluster.check_coordinates(group_id)
     described = broker.groups.consumers.describe(group_id)
     members = [_member(broker, member) for member in described.members]
     ids = {topic for member in described.members for each in (member.assigned, member.target) for topic in each}

@@ -41,9 +41,10 @@ def config_resources(
     if not wanted <= set(ResourceType):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     resources = [
-        ConfigResource(str(broker.node_id), kind)
+        ConfigResource(str(node_id), kind)
         for kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER)
         if kind in wanted
+        for node_id in broker.cluster.node_ids
     ]
     if ResourceType.TOPIC in wanted:
         resources += [ConfigResource(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]

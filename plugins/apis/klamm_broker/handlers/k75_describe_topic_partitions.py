@@ -25,12 +25,14 @@ from klamm.wire.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, may_topic
+from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import check_topic_name
-from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.topic import Partition
 
 
 @handles(describe_topic_partitions, versions=range(0, 1), blocking=False)
@@ -98,17 +100,20 @@ def _describe(
         except KafkaError as invalid:
             error = invalid.error_code
         return DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations)
-    node_id = broker.node_id
     return DescribeTopicPartitionsResponseTopic(
         0,
         topic.name,
         topic.id,
         topic.is_internal,
-        [
-            DescribeTopicPartitionsResponsePartition(
-                0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id], [], []
-            )
-            for partition in topic.partitions[first : first + limit]
-        ],
+        [_described(broker.cluster, partition) for partition in topic.partitions[first : first + limit]],
         operations,
+    )
+
+
+def _described(cluster: ClusterView, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    leader_id, epoch, replica_ids = partition.leadership
+    replicas, in_sync, offline = cluster.replica_lists(replica_ids)
+    error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else 0
+    return DescribeTopicPartitionsResponsePartition(
+        error, partition.index, leader_id, epoch, replicas, in_sync, [], [], offline
     )

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm import KafkaError, clipped
-from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, NewTopic, TopicRegistry
+from klamm_broker.topics.placement import NewTopic
+from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, TopicRegistry
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -72,13 +73,15 @@ class AutoTopicCreation:
 
     def request(self, names: Sequence[str], context: RequestContext) -> None:
         """Create topics in the background: those not being created yet, as far as the client's quota allows."""
-        if self._replication_factor != 1:
+        try:
+            self._topics.placement.check_replication_factor(self._replication_factor)
+        except KafkaError:
             return
         topics: dict[str, NewTopic] = {}
         for name in self.not_under_way(names):
             if name == KRAFT_METADATA_TOPIC:
                 continue
-            topic = new_topic(name, self._num_partitions)
+            topic = new_topic(name, self._num_partitions)._replace(replication_factor=self._replication_factor)
             try:
                 context.charge_mutations(topic.partitions, strict=True)
             except KafkaError:

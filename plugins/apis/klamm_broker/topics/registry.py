@@ -8,24 +8,29 @@ are gone, and a start finishes deletions that have such a row.
 from __future__ import annotations
 
 import logging
-import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy, write_copy
-from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
+from klamm_broker.storage.meta_properties import random_uuid
+from klamm_broker.topics.directories import partition_directories, topic_id_of, topics_in
+from klamm_broker.topics.leadership import (
+    delete_leaderships,
+    first_leadership,
+)
 from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
+from klamm_broker.topics.placement import NewTopic, Replicas
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 
 if TYPE_CHECKING:
     from klamm_broker.log import FileOperations, LogConfig, LogManager
     from klamm_broker.storage.store import Statement, Store
+    from klamm_broker.topics.placement import ReplicaPlacement
 
 log = logging.getLogger("klamm.broker.topics")
 
@@ -36,22 +41,15 @@ MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 _DELETION: Final = "deleted-topic/"
 _MOST_DELETED: Final = 1000
 """How many deleted topics are known by name, for fetch sessions that go on with their ids."""
-_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
-
-
-class NewTopic(NamedTuple):
-    """A topic that is to be: how many partitions, and the configs set on it."""
-
-    partitions: int
-    overrides: Mapping[str, str]
 
 
 class TopicRegistry:
     """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
 
     `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with a deleted
-    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition.
+    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition. `placement`
+    says where replicas go.
     """
 
     def __init__(
@@ -63,6 +61,7 @@ class TopicRegistry:
         random_bytes: Callable[[int], bytes],
         on_partitions_gone: Callable[[Topic], None],
         wake: Callable[[Partition], object],
+        placement: ReplicaPlacement,
     ) -> None:
         self._store = store
         self._logs = logs
@@ -71,6 +70,7 @@ class TopicRegistry:
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._wake = wake
+        self.placement = placement
         # Protects the topics: store, logs and maps change together.
         self._lock = threading.Lock()
         # Its lock is taken after `_lock`.
@@ -119,7 +119,8 @@ class TopicRegistry:
         ):
             overrides.setdefault(name, {})[key] = value
         for name, topic_id, partitions in self._store.read("SELECT name, id, partitions FROM topics"):
-            topic = self._topic(name, topic_id, partitions, overrides.get(name, {}))
+            replicas = self.placement.place(partitions, 1, 0)
+            topic = self._topic(name, topic_id, replicas, overrides.get(name, {}))
             self._opener.open_if_slow(topic)
             self._by_name[name] = topic
             self._by_id[topic_id] = topic
@@ -135,8 +136,8 @@ class TopicRegistry:
             return
         failed = False
         gone = set(names.values())
-        for directory, name, index in _partition_directories(data_dir):
-            topic_id = _topic_id_of(directory)
+        for directory, name, index in partition_directories(data_dir):
+            topic_id = topic_id_of(directory)
             try:
                 if topic_id in names:
                     self._logs.delete(name, index)
@@ -149,18 +150,13 @@ class TopicRegistry:
             self._store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for key, _name in rows])
 
     def _adopt_orphans(self, data_dir: Path) -> None:
-        orphans: dict[str, tuple[bytes, int]] = {}
-        for directory, name, index in _partition_directories(data_dir):
-            if name in self._by_name or name == KRAFT_METADATA_TOPIC:
-                continue
-            topic_id = _topic_id_of(directory)
-            if topic_id is not None and orphans.get(name, (topic_id, 0))[0] == topic_id:
-                orphans[name] = (topic_id, max(index + 1, orphans.get(name, (topic_id, 0))[1]))
+        orphans = topics_in(data_dir, without={*self._by_name, KRAFT_METADATA_TOPIC})
         for name, (topic_id, partitions) in orphans.items():
             log.warning("topic %s is not in the store, but has directories: taking it in", name)
             overrides = read_copy(data_dir / f"{name}-0")
-            self._store.write_and_wait(_insert(name, topic_id, NewTopic(partitions, overrides)))
-            self._publish([self._open(name, topic_id, partitions, overrides)])
+            adopted = self.placement.placed(NewTopic(partitions, overrides), 0)
+            self._store.write_and_wait(_insert(self.placement, name, topic_id, adopted))
+            self._publish([self._open(name, topic_id, adopted)])
 
     # Changes
 
@@ -176,12 +172,14 @@ class TopicRegistry:
                 f"{name} and the existing topic {other} would have the same metric names",
             )
 
-    def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+    def create(
+        self, name: str, partitions: int, overrides: Mapping[str, str], replicas: Replicas = (), factor: int = 1
+    ) -> Topic:
         """Create a topic; it is durable and has its directories on return.
 
         Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
         """
-        made = self.create_all({name: NewTopic(partitions, overrides)})[name]
+        made = self.create_all({name: NewTopic(partitions, overrides, replicas, factor)})[name]
         if isinstance(made, KafkaError):
             raise made
         return made
@@ -201,10 +199,12 @@ class TopicRegistry:
                     ids[name] = random_uuid(self._random_bytes)
                 except KafkaError as error:
                     made[name] = error
+            placed = {name: self.placement.placed(wanted[name], len(self._by_name) + at) for at, name in enumerate(ids)}
             try:
-                self._store.write_and_wait([each for name in ids for each in _insert(name, ids[name], wanted[name])])
+                rows = [_insert(self.placement, name, ids[name], each) for name, each in placed.items()]
+                self._store.write_and_wait([each for row in rows for each in row])
                 for name, topic_id in ids.items():
-                    made[name] = self._open_created(name, topic_id, wanted[name])
+                    made[name] = self._open_created(name, topic_id, placed[name])
             except KafkaError as error:
                 made.update((name, error) for name in ids if name not in made)
             self._publish([topic for topic in made.values() if isinstance(topic, Topic)])
@@ -212,7 +212,7 @@ class TopicRegistry:
 
     def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
         try:
-            topic = self._open(name, topic_id, wanted.partitions, wanted.overrides, is_new=True)
+            topic = self._open(name, topic_id, wanted, is_new=True)
             self._copy_configs(topic)
             self._logs.sync_directory()
             return topic
@@ -228,8 +228,9 @@ class TopicRegistry:
         with self._lock:
             self.generation += 1
 
-    def add_partitions(self, topic: Topic, count: int) -> None:
-        """Increase the topic's partitions to `count`. Raises KafkaError as `create`."""
+    def add_partitions(self, topic: Topic, count: int, replicas: Replicas = ()) -> None:
+        """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError as
+        `create`."""
         with self._lock:
             self._check_current(topic)
             before = len(topic.partitions)
@@ -240,9 +241,12 @@ class TopicRegistry:
                 )
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             try:
-                added = [self._new_partition(topic, index, config) for index in range(before, count)]
+                replicas = replicas or self.placement.place_more(count - before, topic.partitions[-1].leadership)
+                added = [self._new_partition(topic, before + at, config, each) for at, each in enumerate(replicas)]
                 self._logs.sync_directory()
-                self._store.write_and_wait([("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))])
+                update: Statement = ("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))
+                leaderships = [each.leadership for each in (*topic.partitions, *added)]
+                self._store.write_and_wait([update, *self.placement.put(topic.id, leaderships)])
             except (KafkaError, OSError) as error:
                 self._logs.delete_all(topic.name, range(before, count))
                 raise _storage_error(error) from error
@@ -280,6 +284,7 @@ class TopicRegistry:
                     _delete_configs(topic.name),
                     ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
                     ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
+                    delete_leaderships(topic.id),
                     ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
                 ]
             )
@@ -304,23 +309,24 @@ class TopicRegistry:
         if self._by_name.get(topic.name) is not topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _open(
-        self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str], *, is_new: bool = False
-    ) -> Topic:
-        topic = self._topic(name, topic_id, partitions, overrides)
-        config = self._configs.log_config_in_force(name, overrides)
+    def _open(self, name: str, topic_id: bytes, wanted: NewTopic, *, is_new: bool = False) -> Topic:
+        topic = self._topic(name, topic_id, wanted.replicas, wanted.overrides)
+        config = self._configs.log_config_in_force(name, wanted.overrides)
         for partition in topic.partitions:
             partition.log = self._logs.get_or_create(name, partition.index, topic_id, config, is_new=is_new)
         return topic
 
-    def _topic(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
+    def _topic(self, name: str, topic_id: bytes, replicas: Replicas, overrides: Mapping[str, str]) -> Topic:
         """A topic whose logs are not open yet."""
         topic = Topic(name, topic_id, dict(overrides))
-        topic.partitions = [Partition(topic, index, self._opener.open, self._wake) for index in range(partitions)]
+        topic.partitions = [
+            Partition(topic, index, first_leadership(each), self._opener.open, self._wake)
+            for index, each in enumerate(replicas)
+        ]
         return topic
 
-    def _new_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
-        partition = Partition(topic, index, self._opener.open, self._wake)
+    def _new_partition(self, topic: Topic, index: int, config: LogConfig, replicas: tuple[int, ...]) -> Partition:
+        partition = Partition(topic, index, first_leadership(replicas), self._opener.open, self._wake)
         partition.log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=True)
         return partition
 
@@ -338,30 +344,12 @@ class TopicRegistry:
         self._logs.delete_all(name, range(partitions))
 
 
-def _partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
-    found = []
-    with os.scandir(data_dir) as entries:
-        for entry in entries:
-            match = _DIRECTORY.fullmatch(entry.name)
-            if match is not None and entry.is_dir():
-                found.append((data_dir / entry.name, match["topic"], int(match["partition"])))
-    return sorted(found)
-
-
-def _topic_id_of(directory: Path) -> bytes | None:
-    try:
-        text = (directory / "partition.metadata").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    match = re.search(r"^topic_id: ?([A-Za-z0-9_-]{22})$", text, re.MULTILINE)
-    return uuid_bytes(match[1]) if match is not None else None
-
-
-def _insert(name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
+def _insert(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
     return [
         _insert_topic(name, topic_id, wanted.partitions),
         _delete_configs(name),
         *_insert_configs(name, wanted.overrides),
+        *placement.put(topic_id, map(first_leadership, wanted.replicas)),
     ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.topics.leadership import NO_LEADER_EPOCH, Leadership
 from klamm_broker.topics.names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -13,32 +14,29 @@ if TYPE_CHECKING:
     from klamm.wire.records import ControlRecordType
     from klamm_broker.log import AppendResult, LogRead, PartitionLog
 
-LEADER_EPOCH: Final = 0
-"""The leader epoch of every partition: its only replica is always the leader."""
-NO_LEADER_EPOCH: Final = -1
-
 
 class Partition:
     """One partition: appends and reads go through it. Also the key under which fetches wait for it.
 
-    `leader_epoch` is what appended batches carry, and what clients' epochs are held against. `wake(partition)` is
-    called after what readers may see has changed. The first read of `log` opens it, and raises KafkaError if that
-    fails: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
+    The epoch of its `leadership` is what appended batches carry, and what clients' epochs are held against.
+    `wake(partition)` is called after what readers may see has changed. The first read of `log` opens it, and raises
+    KafkaError if that fails: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
     """
 
-    __slots__ = ("_open_log", "_wake", "index", "leader_epoch", "log", "topic")
+    __slots__ = ("_open_log", "_wake", "index", "leadership", "log", "topic")
     log: PartitionLog
 
     def __init__(
         self,
         topic: Topic,
         index: int,
+        leadership: Leadership,
         open_log: Callable[[Partition], None],
         wake: Callable[[Partition], object],
     ) -> None:
         self.topic = topic
         self.index = index
-        self.leader_epoch = LEADER_EPOCH
+        self.leadership = leadership
         self._open_log = open_log
         self._wake = wake
 
@@ -73,9 +71,10 @@ class Partition:
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise KafkaError for another epoch: UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH. -1: the client knows none."""
-        if current_leader_epoch > self.leader_epoch:
+        epoch = self.leadership.epoch
+        if current_leader_epoch > epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if current_leader_epoch < self.leader_epoch and current_leader_epoch != NO_LEADER_EPOCH:
+        if current_leader_epoch < epoch and current_leader_epoch != NO_LEADER_EPOCH:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def append(self, records: Any, *, now_ms: int, max_unpacked_bytes: int) -> AppendResult:
@@ -86,7 +85,7 @@ class Partition:
         return self.log.append(
             records,
             now_ms=now_ms,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=self.leadership.epoch,
             defer_flush=True,
             max_unpacked_bytes=max_unpacked_bytes,
         )
@@ -101,7 +100,7 @@ class Partition:
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
             now_ms=now_ms,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=self.leadership.epoch,
         )
         self._wake(self)
         return result
@@ -119,9 +118,9 @@ class Partition:
         min_one_message: bool,
         committed_only: bool,
     ) -> LogRead:
-        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that, and UNKNOWN_LEADER_EPOCH."""
-        if current_leader_epoch > self.leader_epoch:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that and as `check_leader_epoch`."""
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leadership.epoch:
+            self.check_leader_epoch(current_leader_epoch)
         return self.log.read(offset, max_bytes, min_one_message=min_one_message, committed_only=committed_only)
 
 
@@ -161,7 +160,7 @@ class Topic:
 
     `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for threads
     that found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with
-    the partitions that it describes.
+    the partitions that it describes and the `ClusterView.generation` in which it does.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
@@ -173,7 +172,7 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS
         self.partitions: Sequence[Partition] = ()
         self.deleted = False
-        self.metadata: tuple[Sequence[Partition], MetadataResponseTopic] | None = None
+        self.metadata: tuple[Sequence[Partition], int, MetadataResponseTopic] | None = None
         self.traffic = TopicTraffic()
 
     def partition(self, index: int) -> Partition | None:

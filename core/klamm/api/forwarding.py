@@ -1,0 +1,156 @@
+"""Handler sets that forward requests to other servers: requests and responses in bytes, and a connection's loop.
+
+`ApiSet.pipelined` and `ApiHandler.opaque` ask for what is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from klamm.wire.chunks import Buffer, Chunk
+
+STREAMED_FROM_BYTES: Final = 64 * 1024
+"""A `ResponseStream` carries more than this; what is smaller is answered whole."""
+
+
+class OpaqueRequest:
+    """A request that is not decoded: `frame` is the frame without its size, its body begins at `body_offset`."""
+
+    __slots__ = ("body_offset", "frame")
+
+    def __init__(self, frame: Buffer, body_offset: int) -> None:
+        self.frame = frame
+        self.body_offset = body_offset
+
+    @classmethod
+    def decode(cls, version: int, frame: Buffer, body_offset: int) -> OpaqueRequest:
+        """Decodes nothing."""
+        return cls(frame, body_offset)
+
+
+class ResponseStream:
+    """The rest of a response that is sent as it arrives, `size_bytes` in all.
+
+    Used on its connection's loop. `put` bytes in order; `OpaqueResponse` carries the stream to the client. After
+    `abort`, the client's connection is closed, as a response cannot end early.
+    """
+
+    __slots__ = ("_abort", "_send", "arrived", "position", "remaining", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        if size_bytes <= STREAMED_FROM_BYTES:
+            raise ValueError(f"{size_bytes} bytes are answered whole")
+        self.size_bytes = self.remaining = size_bytes
+        self.position = 0
+        self.arrived: list[Buffer] = []
+        self._send: Callable[[Buffer], None] | None = None
+        self._abort: str | Callable[[str], None] = ""
+
+    def put(self, data: Buffer) -> None:
+        """Send these bytes after those before. Raises ValueError for more than `size_bytes` in all."""
+        self.remaining -= len(data)
+        if self.remaining < 0:
+            raise ValueError(f"{-self.remaining} bytes more than {self.size_bytes}")
+        if self._send is None:
+            self.arrived.append(data)
+        else:
+            self._send(data)
+
+    def abort(self, reason: str) -> None:
+        """The rest will not arrive: the client's connection is closed, `reason` goes to the log."""
+        if callable(self._abort):
+            self._abort(reason)
+        else:
+            self._abort = reason
+
+    def attach(self, send: Callable[[Buffer], None], abort: Callable[[str], None]) -> None:
+        """Its turn has come: send what has arrived, and the rest as it arrives. For the network layer."""
+        arrived, self.arrived, self._send = self.arrived, [], send
+        if arrived:
+            send(b"".join(arrived))
+        reason, self._abort = self._abort, abort
+        if isinstance(reason, str) and reason:
+            abort(reason)
+
+    def read(self, position: int, size_bytes: int) -> NoReturn:
+        """It is no region of a file."""
+        raise TypeError("a stream cannot be read")
+
+    fileno = read_into = read
+
+    def close(self) -> None:
+        """It will not be sent: the connection is closed, see `ApiSet.connection_closed`."""
+        self.arrived = []
+        self._send = _dropped
+
+
+def _dropped(data: Buffer) -> None:
+    """Where the bytes of a stream go that is not sent."""
+
+
+class OpaqueResponse:
+    """A response whose body is these bytes, and then those of `stream`; klamm adds size and header.
+
+    Filters, observers and quotas see no contents. Only handlers marked `opaque`, and those whose responses carry
+    records, may answer with a stream.
+    """
+
+    __slots__ = ("body", "stream")
+
+    def __init__(self, body: Buffer, stream: ResponseStream | None = None) -> None:
+        self.body = body
+        self.stream = stream
+
+    def encode(self, version: int) -> bytes:
+        """The body, where there is no stream."""
+        if self.stream is not None:
+            raise TypeError("a response of this API cannot be a stream")
+        return bytes(self.body)
+
+    def encode_chunks(self, version: int) -> list[Chunk]:
+        """The body, and the stream."""
+        body = bytes(self.body)
+        return [body] if self.stream is None else [body, self.stream]  # type: ignore[list-item]
+
+
+class ConnectionLink(ABC):
+    """A client's connection, and the loop that serves it, for a handler set that is `pipelined`.
+
+    `ConnectionContext.link` has it. All methods but `call_soon` are for the loop's thread, on which handlers that are
+    not blocking run.
+    """
+
+    on_drained: Callable[[], None] | None = None
+    """Called when `can_send` has become True, if it was read as False before."""
+
+    @property
+    @abstractmethod
+    def can_send(self) -> bool:
+        """Whether the client has taken what was answered so far. While it has not, read no more of what it will get."""
+
+    @property
+    @abstractmethod
+    def on_loop(self) -> bool:
+        """Whether the caller is on the loop's thread."""
+
+    @abstractmethod
+    def watch(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
+        """Call `ready` with a mask of `Interest` whenever the descriptor is ready for `interest`, which may be 0.
+
+        Errors and hang-ups are READ and WRITE. A second call for a descriptor replaces the first. An exception of
+        `ready` is logged, and the descriptor is forgotten.
+        """
+
+    @abstractmethod
+    def forget(self, descriptor: int) -> None:
+        """Watch a descriptor no more; call this before it is closed."""
+
+    @abstractmethod
+    def close(self, reason: str) -> None:
+        """Close the client's connection; `reason` goes to the log."""
+
+    @abstractmethod
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back on the loop's thread, unless the connection is closed by then. From any thread."""

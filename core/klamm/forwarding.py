@@ -1,0 +1,13 @@
+"""For handler sets that forward requests to other servers: `ApiSet.pipelined` and `ApiHandler.opaque`."""
+
+from klamm.api.forwarding import STREAMED_FROM_BYTES, ConnectionLink, OpaqueRequest, OpaqueResponse, ResponseStream
+from klamm.requests.api_versions import note_client_software
+
+__all__ = [
+    "ConnectionLink",
+    "OpaqueRequest",
+    "OpaqueResponse",
+    "ResponseStream",
+    "STREAMED_FROM_BYTES",
+    "note_client_software",
+]

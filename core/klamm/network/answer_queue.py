@@ -1,0 +1,65 @@
+"""`AnswerQueue`: the requests of one connection that were taken up and are not answered, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple, TypeAlias
+
+from klamm.requests.pending import PendingRequest
+from klamm.wire.chunks import Chunk
+
+MAX_PENDING: Final = 100
+MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
+"""Requests of one connection that are taken up before the first is answered: clients send up to 5 by default."""
+
+
+class ReadyAnswer(NamedTuple):
+    """An answer that was there at once, behind others that are not; `requests` are those to be ended with it."""
+
+    chunks: list[Chunk]
+    requests: list[PendingRequest]
+
+
+Entry: TypeAlias = PendingRequest | ReadyAnswer
+
+
+class AnswerQueue:
+    """`delivered` are requests whose answer has come and waits for its turn; `streamed` is one whose answer is being
+    sent as it arrives. While `muted_for` is not answered, no further request is taken up."""
+
+    __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed")
+
+    def __init__(self) -> None:
+        self.pending: deque[Entry] = deque()
+        self.delivered: set[PendingRequest] = set()
+        self.streamed: PendingRequest | None = None
+        self.muted_for: Entry | None = None
+        self._bytes = 0
+
+    def add(self, request: PendingRequest) -> None:
+        """A request waits for its answer."""
+        self.pending.append(request)
+        self._bytes += request.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further request may be taken up."""
+        return len(self.pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES
+
+    def take_next(self) -> Entry | None:
+        """The next answer to be sent, if it is there."""
+        if self.streamed is not None or not self.pending:
+            return None
+        first = self.pending[0]
+        if isinstance(first, PendingRequest):
+            if first not in self.delivered:
+                return None
+            self.delivered.discard(first)
+            self._bytes -= first.size_bytes
+        return self.pending.popleft()
+
+    @property
+    def oldest(self) -> PendingRequest | None:
+        """The request that has waited longest."""
+        waiting = (entry for entry in self.pending if isinstance(entry, PendingRequest))
+        return self.streamed or next(waiting, None)

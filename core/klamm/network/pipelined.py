@@ -1,0 +1,254 @@
+"""`PipelinedLifecycle`: channels whose requests are taken up while earlier ones wait for their answers.
+
+For handler sets that forward requests (`ApiSet.pipelined`). Answers leave in the order of the requests; one may be
+sent as it arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from klamm.api.forwarding import ConnectionLink, ResponseStream
+from klamm.api.observer import RequestOutcome
+from klamm.network.answer_queue import AnswerQueue, Entry, ReadyAnswer
+from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
+from klamm.network.lifecycle import CallSoon, ChannelLifecycle
+from klamm.network.runtime import ListenerRuntime
+from klamm.network.selector import Selector
+from klamm.requests.pending import GO_ON, CloseConnection, PendingRequest
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.chunks import Buffer, Chunk
+
+_SASL: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_MAY_THROTTLE: Final = frozenset({MuteState.MUTED, MuteState.MUTED_AND_RESPONSE_PENDING})
+
+
+class PipelinedLifecycle(ChannelLifecycle):
+    """See the module. A channel is bound to its processor from its first request on."""
+
+    def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[PendingRequest]) -> list[Chunk] | None:
+        answers = channel.answers
+        if answers is None:
+            answers = channel.answers = AnswerQueue()
+            channel.connection.link = _Link(channel, answers, self._selector, self._call_soon, self._abort)
+        elif answers.pending and channel.authenticator is not None and _api_key(frame) in _SASL:
+            # Authentication again answers by itself: after the requests before it.
+            channel.receive.frames.appendleft(frame)  # type: ignore[arg-type]
+            self._mute_for(channel, answers, answers.pending[-1])
+            return None
+        before = len(served)
+        chunks = super()._take_up(channel, frame, served)
+        if chunks is None or not (answers.pending or answers.streamed):
+            return chunks
+        answers.pending.append(ReadyAnswer(chunks, served[before:]))
+        del served[before:]
+        return None
+
+    def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
+        answers = channel.answers
+        assert answers is not None
+        answers.add(request)
+        channel.in_flight = answers.oldest
+        # One that goes to a handler's thread, or that a filter holds, must not be overtaken.
+        if not request.inline or request.result is GO_ON or answers.is_full:
+            self._mute_for(channel, answers, request)
+
+    def _mute_for(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:
+        channel.on_mute_event(MuteEvent.MUTE)
+        channel.on_mute_event(MuteEvent.REQUEST_RECEIVED)
+        answers.muted_for = entry
+
+    def answered(self, request: PendingRequest) -> None:
+        """The answer of a request has come: it is sent when those before it were."""
+        channel: KafkaChannel = request.channel
+        answers = channel.answers
+        if channel.state is ChannelState.CLOSED or answers is None:
+            self._pipeline.drop(request)
+            return
+        try:
+            if request.result is GO_ON:
+                self._pipeline.go_on(request)
+            else:
+                answers.delivered.add(request)
+                self._flush(channel, answers)
+        except Exception as error:
+            self.fail(channel, error)
+
+    def sent(self, channel: KafkaChannel) -> None:
+        """A send that had to wait is complete."""
+        super().sent(channel)
+        if channel.answers is not None:
+            self._flush(channel, channel.answers)
+
+    def _flush(self, channel: KafkaChannel, answers: AnswerQueue) -> None:
+        """Send the answers whose turn it is, until the client takes no more."""
+        while channel.send is None and channel.state is not ChannelState.CLOSED:
+            entry = answers.take_next()
+            if entry is None:
+                break
+            if isinstance(entry, ReadyAnswer):
+                self._send(channel, entry.chunks, entry.requests)
+            else:
+                self._answer(channel, entry)
+            if answers.muted_for is entry:
+                answers.muted_for = None
+                channel.on_mute_event(MuteEvent.RESPONSE_SENT)
+                channel.maybe_unmute()
+        if channel.state is ChannelState.CLOSED:
+            return
+        channel.in_flight = answers.oldest
+        self.proceed(channel)
+        link = channel.connection.link
+        if isinstance(link, _Link):
+            link.notify_drained()
+
+    def _answer(self, channel: KafkaChannel, request: PendingRequest) -> None:
+        request.dequeued_ns = self._clock.monotonic_ns() if request.received_ns else 0
+        if request.context.throttle_time_ms:
+            if channel.mute_state is MuteState.NOT_MUTED:
+                channel.on_mute_event(MuteEvent.MUTE)
+            if channel.mute_state in _MAY_THROTTLE:
+                self._start_throttling(channel, request.context.throttle_time_ms)
+        result: Any = request.result
+        channel.receive.release(request.size_bytes)
+        if isinstance(result, CloseConnection):
+            self._pipeline.end((request,), RequestOutcome.FAILED)
+            self._close_for(channel, result.reason, result.last_bytes)
+        elif not isinstance(result, list):
+            self._pipeline.end((request,), RequestOutcome.NO_ANSWER)
+        elif isinstance(result[-1], ResponseStream) and channel.state is not ChannelState.CLOSING:
+            self._stream(channel, request, result)
+        else:
+            self._send(channel, result, [request])
+
+    # ---- answers that are sent as they arrive
+
+    def _stream(self, channel: KafkaChannel, request: PendingRequest, chunks: list[Any]) -> None:
+        stream: ResponseStream = chunks[-1]
+        assert channel.answers is not None
+        channel.answers.streamed = request
+        self._selector.send(channel, chunks[:-1])
+        stream.attach(partial(self._send_part, channel, stream), partial(self._abort, channel))
+
+    def _send_part(self, channel: KafkaChannel, stream: ResponseStream, data: Buffer) -> None:
+        answers = channel.answers
+        if answers is None or answers.streamed is None or channel.state is ChannelState.CLOSED:
+            return
+        try:
+            if stream.remaining:
+                if channel.state is not ChannelState.CLOSING:
+                    self._selector.send(channel, [data])
+                return
+            request, answers.streamed = answers.streamed, None
+            self._send(channel, [data], [request])
+            channel.in_flight = answers.oldest
+            # Not within the call: what it answers may come back here.
+            self._call_soon(channel, self._flush_soon, channel)
+        except Exception as error:
+            self.fail(channel, error)
+
+    def _flush_soon(self, channel: KafkaChannel) -> None:
+        if channel.state is not ChannelState.CLOSED and channel.answers is not None:
+            self._flush(channel, channel.answers)
+
+    def _abort(self, channel: KafkaChannel, reason: str) -> None:
+        if channel.state is not ChannelState.CLOSED:
+            self._close_for(channel, reason, b"")
+
+    # ---- the end of a channel
+
+    def close(self, channel: KafkaChannel, reason: str) -> None:
+        """As the base class; every request that waits for its answer ends."""
+        answers = channel.answers
+        if channel.state is ChannelState.CLOSED or answers is None:
+            super().close(channel, reason)
+            return
+        channel.in_flight = None
+        super().close(channel, reason)
+        if answers.streamed is not None:
+            self._pipeline.end((answers.streamed,), RequestOutcome.LOST_AFTER)
+        for entry in answers.pending:
+            if isinstance(entry, ReadyAnswer):
+                if entry.requests:
+                    self._pipeline.end(entry.requests, RequestOutcome.LOST_AFTER)
+                continue
+            channel.receive.release(entry.size_bytes)
+            if entry in answers.delivered:
+                entry.outcome = entry.outcome or RequestOutcome.LOST_AFTER
+                self._pipeline.drop(entry)
+            else:
+                self._pipeline.lose(entry)
+        answers.pending.clear()
+
+    def _maybe_finish(self, channel: KafkaChannel) -> None:
+        # What was forwarded needs this connection no more; no client is there to take the answers.
+        answers = channel.answers
+        if answers is not None and answers.muted_for is None and not channel.receive.frames:
+            if not channel.waiting_for_turn:
+                self.close(channel, channel.close_reason)
+            return
+        super()._maybe_finish(channel)
+
+
+class _Link(ConnectionLink):
+    def __init__(
+        self,
+        channel: KafkaChannel,
+        answers: AnswerQueue,
+        selector: Selector,
+        call_soon: CallSoon,
+        abort: Callable[[KafkaChannel, str], None],
+    ) -> None:
+        self._channel = channel
+        self._abort = abort
+        self._answers = answers
+        self._selector = selector
+        self._call_soon = call_soon
+        self._thread = threading.get_ident()
+        self._blocked = False
+
+    @property
+    def can_send(self) -> bool:
+        may = self._channel.send is None and not self._answers.delivered
+        if not may:
+            self._blocked = True
+        return may
+
+    @property
+    def on_loop(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def notify_drained(self) -> None:
+        """Call `on_drained` if the handler set waits for it."""
+        if self._blocked and self._channel.send is None and not self._answers.delivered:
+            self._blocked = False
+            if self.on_drained is not None:
+                self.on_drained()
+
+    def watch(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
+        self._selector.watch_other(descriptor, int(interest), ready)
+
+    def forget(self, descriptor: int) -> None:
+        self._selector.forget_other(descriptor)
+
+    def close(self, reason: str) -> None:
+        self._call_soon(self._channel, lambda text: self._abort(self._channel, text), reason)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._call_soon(self._channel, self._call, callback)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        if self._channel.state is not ChannelState.CLOSED:
+            callback()
+
+
+def lifecycle_of(runtime: ListenerRuntime) -> type[ChannelLifecycle]:
+    """What serves the channels of a listener: as its handler set wants it."""
+    return PipelinedLifecycle if runtime.api_set.pipelined else ChannelLifecycle
+
+
+def _api_key(frame: Buffer) -> int:
+    return int.from_bytes(frame[:2], "big", signed=True)

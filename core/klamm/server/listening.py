@@ -1,0 +1,132 @@
+"""Listening sockets: TCP, or a Unix domain socket that is a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klamm.api.context import Address
+from klamm.network.acceptor import set_connection_options
+from klamm.network.listening_sockets import ListeningSockets
+from klamm.shared.addresses import UNIX_PREFIX
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan
+    from klamm.config.settings import ListenerSettings
+
+
+class BindError(Exception):
+    """A listener's address cannot be bound; the message names listener, host, port and cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningSocket:
+    """A bound socket and its address. `file` is the device and inode of a Unix domain socket, None of others."""
+
+    socket: socket.socket | ListeningSockets
+    bound: Address
+    file: tuple[int, int] | None = None
+
+    def close(self) -> None:
+        """Close it and remove its file, unless that is another one by now."""
+        with contextlib.suppress(OSError):
+            self.socket.close()
+        if self.file is not None:
+            path = self.bound.host.removeprefix(UNIX_PREFIX)
+            with contextlib.suppress(OSError):
+                if _identity(path) == self.file:
+                    os.unlink(path)
+
+
+def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSocket:
+    """The address of a listener and further ports of its host, as one socket. Raises BindError."""
+    (host, port), listening = plan.bind, list[ListeningSocket]()
+    for each in (port, *more_ports):
+        try:
+            listening.append(listen(host, each, plan.settings))
+        except OSError as error:
+            for one in listening:
+                one.close()
+            where = Address(host, each)
+            raise BindError(f"listener {plan.name}: cannot bind {where}: {error.strerror or error}") from error
+    first = listening[0]
+    if len(listening) == 1:
+        return first
+    # Unix domain sockets have no ports.
+    sockets = [one.socket for one in listening if isinstance(one.socket, socket.socket)]
+    return ListeningSocket(ListeningSockets(sockets), first.bound)
+
+
+def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
+    """Bind and listen. Raises OSError."""
+    if host.startswith(UNIX_PREFIX):
+        return _listen_unix(host, settings)
+    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+        0
+    ]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _set_buffers(sock, settings)
+        sock.bind(address)
+        sock.listen(settings.backlog)
+        return ListeningSocket(sock, Address(host or "0.0.0.0", sock.getsockname()[1]))  # noqa: S104
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
+    path = host.removeprefix(UNIX_PREFIX)
+    _remove_stale(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening = None
+    try:
+        _set_buffers(sock, settings)
+        sock.bind(path)
+        listening = ListeningSocket(sock, Address(host, 0), _identity(path))
+        # No client can connect before `listen`, so the mode is in force from the first connection on.
+        os.chmod(path, int(settings.unix_socket_mode, 8))
+        sock.listen(settings.backlog)
+    except BaseException:
+        (listening or sock).close()
+        raise
+    return listening
+
+
+def _set_buffers(sock: socket.socket, settings: ListenerSettings) -> None:
+    if settings.socket_receive_buffer_bytes > 0:
+        # The window scale of TCP is agreed on at the handshake, so the listening socket must have it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+    set_connection_options(sock, settings.socket_send_buffer_bytes)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a server that was killed. Raises OSError if one listens there, or for another file."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise FileExistsError(0, "a file of that name exists, and is no socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except BlockingIOError:
+            pass
+    raise FileExistsError(0, "another server listens there")

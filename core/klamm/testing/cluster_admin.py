@@ -1,0 +1,81 @@
+"""`ClusterAdmin`: an `Admin` for several nodes. It goes to the leaders of partitions and the coordinators of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from klamm.testing.admin import Admin, Connects, ConsumedRecord
+from klamm.testing.raw_client import RawClient
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.list_offsets import ListOffsetsRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.produce import ProduceRequest
+from klamm.wire.struct_base import Message
+
+_METADATA_VERSION = 8
+_FIND_COORDINATOR_VERSION = 3
+
+
+class ClusterAdmin(Admin):
+    """It asks for leaders and coordinators each time, as tests move them. `connect` must reach a node that runs."""
+
+    def __init__(self, connect: Connects, connect_to: Callable[[tuple[str, int]], RawClient]) -> None:
+        super().__init__(connect)
+        self._connect_to = connect_to
+
+    def call(self, request: Message, version: int | None = None) -> Any:
+        """As `Admin.call`; a ProduceRequest or ListOffsetsRequest of one partition goes to its leader."""
+        if isinstance(request, ProduceRequest):
+            (topic,) = request.topic_data
+            return self._at(self._leader(topic.name, topic.partition_data[0].index)).call(request, version)
+        if isinstance(request, ListOffsetsRequest):
+            (asked,) = request.topics
+            return self._at(self._leader(asked.name, asked.partitions[0].partition_index)).call(request, version)
+        return super().call(request, version)
+
+    def _at(self, address: tuple[str, int]) -> _Once:
+        return _Once(lambda: self._connect_to(address))
+
+    def _leader(self, topic: str, partition: int) -> tuple[str, int]:
+        asked = [MetadataRequestTopic(name=topic)]
+        response = super().call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
+        nodes = {node.node_id: (node.host, node.port) for node in response.brokers}
+        (found,) = response.topics
+        leaders = {each.partition_index: each.leader_id for each in found.partitions}
+        if leaders.get(partition) not in nodes:
+            raise KafkaError(ErrorCode(found.error_code or ErrorCode.LEADER_NOT_AVAILABLE), f"{topic}-{partition}")
+        return nodes[leaders[partition]]
+
+    def _fetch(self, topic: str, positions: dict[int, int]) -> list[ConsumedRecord]:
+        found = []
+        for partition, position in [*positions.items()]:
+            here = {partition: position}
+            found += self._at(self._leader(topic, partition))._fetch(topic, here)
+            positions.update(here)
+        return found
+
+    def groups(self) -> dict[str, str]:
+        """The groups of all nodes."""
+        response = super().call(MetadataRequest([], allow_auto_topic_creation=False), _METADATA_VERSION)
+        found: dict[str, str] = {}
+        for node in response.brokers:
+            found.update(self._at((node.host, node.port)).groups())
+        return found
+
+    def delete_groups(self, *names: str) -> None:
+        """Delete groups, each at its coordinator."""
+        for name in names:
+            found = super().call(FindCoordinatorRequest(name), _FIND_COORDINATOR_VERSION)
+            self._at((found.host, found.port)).delete_groups(name)
+
+
+class _Once(Admin):
+    """Closes its connection after each call."""
+
+    def call(self, request: Message, version: int | None = None) -> Any:
+        try:
+            return super().call(request, version)
+        finally:
+            self.close()

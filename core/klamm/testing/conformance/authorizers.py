@@ -1,0 +1,171 @@
+"""`check_authorizer`: what decides about principals and resources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.api.authorizer import Authorizer
+from klamm.api.context import RequestContext
+from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
+from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.rules import ensure, from_threads, run_rules, within_patience
+from klamm.wire.errors import KafkaError
+from klamm.wire.messages.metadata import MetadataRequest
+
+_NAMES: Final = ("orders", "", "ümläut", "*", "a" * 249, "with\nline")
+_EVERY_RULE: Final = AclBindingFilter()
+_OPERATIONS: Final = tuple(one for one in AclOperation if one > AclOperation.ALL)
+# As in Kafka, permissions that imply these two do so for a named resource only.
+_NOT_IMPLIED: Final = tuple(
+    one for one in _OPERATIONS if one not in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+)
+_RESOURCES: Final = tuple(one for one in ResourceType if one > ResourceType.ANY)
+
+
+class Decision(NamedTuple):
+    """What an authorizer is expected to decide about a principal, e.g. `User:alice`."""
+
+    principal: str
+    operation: AclOperation
+    resource_type: ResourceType
+    resource_name: str
+    allowed: bool
+
+
+class _Case(PartCase):
+    decisions: Sequence[Decision] = ()
+
+    def request(self, principal: KafkaPrincipal = ANONYMOUS) -> RequestContext:
+        return self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
+
+    def request_of(self, name: str) -> RequestContext:
+        kind, _, user = name.partition(":")
+        return self.request(KafkaPrincipal(user, kind))
+
+
+def check_authorizer(
+    factory: Callable[[Any], Authorizer],
+    settings: Any = None,
+    *,
+    decisions: Sequence[Decision] = (),
+    other_settings: Any = None,
+) -> None:
+    """Check that an authorizer keeps its contract, and decides as `decisions` say; see `check_gate`.
+
+    Raises AssertionError. One that keeps ACLs has them created, listed and deleted.
+    """
+    case = _Case(Authorizer, factory, settings, other_settings)
+    case.decisions = decisions
+    run_rules(case.part_name, AUTHORIZER_RULES, case)
+
+
+def _questions() -> Iterator[tuple[AclOperation, ResourceType, str]]:
+    for operation in _OPERATIONS:
+        for resource_type in _RESOURCES:
+            for name in _NAMES:
+                yield operation, resource_type, name
+
+
+def decides_true_or_false(case: _Case) -> None:
+    """`authorize` returns True or False for every operation, resource and name; it raises nothing, and never blocks."""
+    with case.opened() as authorizer:
+        for principal in (ANONYMOUS, KafkaPrincipal("alice"), KafkaPrincipal("ümläut,CN=x")):
+            context = case.request(principal)
+
+            def ask(context: RequestContext = context) -> None:
+                for question in _questions():
+                    granted = authorizer.authorize(context, *question)
+                    ensure(granted is True or granted is False, f"authorize{question} returned {granted!r}")
+
+            within_patience("authorize", ask)
+
+
+def decides_alike_unlogged(case: _Case) -> None:
+    """`log_if_denied` changes what is logged, and no decision."""
+    with case.opened() as authorizer:
+        context = case.request(KafkaPrincipal("alice"))
+        for question in _questions():
+            first = authorizer.authorize(context, *question)
+            second = authorizer.authorize(context, *question, log_if_denied=False)
+            ensure(first is second, f"authorize{question} returned {first}, and {second} without a log line")
+
+
+def agrees_with_itself_about_types(case: _Case) -> None:
+    """`authorize_by_resource_type` returns True where one resource of the type is allowed, else True or False."""
+    with case.opened() as authorizer:
+        for principal in {ANONYMOUS.name, *(one.principal.partition(":")[2] for one in case.decisions)}:
+            context = case.request(KafkaPrincipal(principal))
+            for operation in _NOT_IMPLIED:
+                for resource_type in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+                    by_type = authorizer.authorize_by_resource_type(context, operation, resource_type)
+                    ensure(by_type is True or by_type is False, f"it returned {by_type!r}")
+                    if not by_type:
+                        allowed = authorizer.authorize(context, operation, resource_type, _NAMES[0])
+                        ensure(not allowed, f"{operation.name} of a {resource_type.name} is allowed, and of none")
+
+
+def decides_as_expected(case: _Case) -> None:
+    """It decides as the decisions say that it is checked with, whatever else it decided before."""
+    with case.opened() as authorizer:
+        for _ in range(2):
+            for one in case.decisions:
+                context = case.request_of(one.principal)
+                granted = authorizer.authorize(context, one.operation, one.resource_type, one.resource_name)
+                ensure(granted is one.allowed, f"{one} was decided {granted!r}")
+
+
+def leaves_the_request_alone(case: _Case) -> None:
+    """An authorizer changes neither the request nor its connection."""
+    with case.opened() as authorizer:
+        context = case.request(KafkaPrincipal("alice"))
+        before = (context.principal, context.client_id, context.decisions, dict(context.connection.state))
+        for question in _questions():
+            authorizer.authorize(context, *question)
+        after = (context.principal, context.client_id, context.decisions, dict(context.connection.state))
+        ensure(before == after, f"{before} became {after}")
+
+
+def decides_from_several_threads(case: _Case) -> None:
+    """`authorize` is called from several threads at once."""
+    with case.opened() as authorizer:
+        context, questions = case.request(), list(_questions())
+        from_threads("authorize", lambda number: authorizer.authorize(context, *questions[number % len(questions)]))
+
+
+def keeps_acls_or_says_that_it_does_not(case: _Case) -> None:
+    """ACLs that were created are listed and decide, and none is left once they are deleted; else each call raises
+    KafkaError."""
+    alice = KafkaPrincipal("alice")
+    wanted = (AclOperation.WRITE, ResourceType.TOPIC, "conformance")
+    operation, resource_type, name = wanted
+    fields = (resource_type, name, PatternType.LITERAL, "User:alice", "*", operation)
+    with case.opened() as authorizer:
+        try:
+            existing = set(authorizer.acls(_EVERY_RULE))
+        except KafkaError:
+            return
+        for permission, granted in ((AclPermission.ALLOW, True), (AclPermission.DENY, False)):
+            binding = AclBinding(*fields, permission)
+            errors = authorizer.create_acls([binding])
+            ensure(errors == [None], f"create_acls returned {errors!r}")
+            ensure(binding in authorizer.acls(_EVERY_RULE), "what was created is not listed")
+            decided = authorizer.authorize(case.request(alice), *wanted)
+            ensure(decided is granted, f"a rule that says {permission.name} was decided {decided!r}")
+        mine = AclBindingFilter(resource_type, name, PatternType.LITERAL)
+        deleted = authorizer.delete_acls([mine])
+        ensure(len(deleted) == 1 and not isinstance(deleted[0], KafkaError), f"delete_acls returned {deleted!r}")
+        ensure(set(authorizer.acls(_EVERY_RULE)) == existing, "what was deleted is still listed")
+
+
+AUTHORIZER_RULES: Final = (
+    *LIFE_CYCLE,
+    decides_true_or_false,
+    decides_alike_unlogged,
+    agrees_with_itself_about_types,
+    decides_as_expected,
+    leaves_the_request_alone,
+    decides_from_several_threads,
+    keeps_acls_or_says_that_it_does_not,
+)

@@ -1,0 +1,139 @@
+"""`Connected`: a transport layer and its peer, over a loopback connection."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from klamm.api.context import Address
+from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, Interest, Transport, TransportLayer
+from klamm.testing.conformance import rules
+from klamm.testing.conformance.rules import Broken, ensure, within_patience
+
+Connect = Callable[[socket.socket], socket.socket]
+
+
+@contextmanager
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The server's side of a new connection, non-blocking, and the client's."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname(), timeout=rules.PATIENCE_S)
+        server, _peer = listening.accept()
+    server.setblocking(False)
+    try:
+        yield server, client
+    finally:
+        client.close()
+        with contextlib.suppress(OSError):
+            server.close()
+
+
+class Connected:
+    """A layer whose handshake is done. `peer` is the client's end; `descriptor` that of the layer's socket."""
+
+    def __init__(self, layer: TransportLayer, descriptor: int, peer: socket.socket) -> None:
+        self.layer = layer
+        self.descriptor = descriptor
+        self.peer = peer
+
+    def read(self, count: int, size: int = 65536) -> bytes:
+        """That many bytes, read by at most `size` at a time; fewer if the stream ends before."""
+        found = bytearray()
+        deadline = time.monotonic() + rules.PATIENCE_S
+        while len(found) < count:
+            ensure(time.monotonic() < deadline, f"{len(found)} of {count} bytes came in {rules.PATIENCE_S:g} s")
+            some = self.read_some(min(size, count - len(found)))
+            if some is None:
+                break
+            found += some
+        return bytes(found)
+
+    def read_some(self, size: int) -> bytes | None:
+        """What one `read_into` returns, after a short wait if there was nothing; None at the end of the stream."""
+        buffer = bytearray(size)
+        result = within_patience("read_into", self.layer.read_into, memoryview(buffer))
+        ensure(
+            type(result) is int and END_OF_STREAM <= result <= size, f"read_into returned {result!r} for {size} bytes"
+        )
+        if result == WOULD_BLOCK and not self.layer.has_buffered_data:
+            self.wait(Interest.READ, 0.05)
+        return None if result == END_OF_STREAM else bytes(buffer[:result])
+
+    def wait(self, interest: Interest, timeout_s: float) -> bool:
+        """Whether the socket can be read or written within a time."""
+        wanted = ([self.descriptor], []) if interest & Interest.READ else ([], [self.descriptor])
+        ready = select.select(*wanted, [], timeout_s)
+        return bool(ready[0] or ready[1])
+
+    def readable(self) -> bool:
+        """Whether the socket has something now."""
+        return self.wait(Interest.READ, 0)
+
+    def receive_in_background(self, count: int) -> Callable[[], bytes]:
+        """Have the peer receive so many bytes; returns what waits for them."""
+        found = bytearray()
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                while len(found) < count and (some := self.peer.recv(65536)):
+                    found.extend(some)
+
+        thread = threading.Thread(target=run, name="klamm-conformance", daemon=True)
+        thread.start()
+
+        def result() -> bytes:
+            thread.join(rules.PATIENCE_S)
+            return bytes(found)
+
+        return result
+
+    def reset(self) -> None:
+        """Have the peer vanish: the server's side sees a reset."""
+        self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.peer.close()
+
+
+@contextmanager
+def connected(transport: Transport, connect: Connect) -> Iterator[Connected]:
+    """A connection whose handshake both sides have ended."""
+    with socket_pair() as (server, client):
+        descriptor = server.fileno()
+        layer = transport.wrap(server, Address(*client.getsockname()))
+        try:
+            peer = handshake(layer, descriptor, client, connect)
+            with peer:
+                yield Connected(layer, descriptor, peer)
+        finally:
+            layer.close()
+
+
+def handshake(layer: TransportLayer, descriptor: int, client: socket.socket, connect: Connect) -> socket.socket:
+    """Let both sides end their handshakes; the client's socket. Raises what the layer's raises."""
+    made: list[socket.socket] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(connect(client))
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="klamm-conformance", daemon=True)
+    thread.start()
+    deadline = time.monotonic() + rules.PATIENCE_S
+    while interest := within_patience("handshake", layer.handshake):
+        ensure(isinstance(interest, Interest), f"handshake returned {interest!r}")
+        ensure(time.monotonic() < deadline, f"the handshake goes on after {rules.PATIENCE_S:g} s")
+        wanted = ([descriptor], []) if interest & Interest.READ else ([], [descriptor])
+        select.select(*wanted, [], 0.05)
+    thread.join(rules.PATIENCE_S)
+    if failures:
+        raise Broken(f"the client's handshake failed: {failures[0]!r}")
+    ensure(made, "the client's handshake goes on, and the layer's is over")
+    return made[0]

@@ -1,0 +1,43 @@
+"""`Playbook`: what a client sends to authenticate, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from klamm.shared.principal import KafkaPrincipal
+
+Client: TypeAlias = Callable[[], Generator[bytes, bytes, None]]
+"""Yields what the client sends; each `yield` returns what the server has sent back, empty if nothing.
+
+It may return, or raise, when it gives up."""
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """A login. `client` is what it sends: a list of bytes, or a generator function that sees each answer.
+
+    For an authenticator they are frames without their size, for a SASL mechanism tokens. `principal` is who the client
+    is in the end; None if the login must fail.
+    """
+
+    client: Sequence[bytes] | Client
+    principal: KafkaPrincipal | None
+
+    def start(self) -> Generator[bytes, bytes, None]:
+        """The client, from its beginning."""
+        return self.client() if callable(self.client) else _in_order(self.client)
+
+
+def answered(client: Generator[bytes, bytes, None], answer: bytes) -> bytes | None:
+    """What the client sends next; None if that is all, or it gives up."""
+    try:
+        return client.send(answer)
+    except Exception:
+        return None
+
+
+def _in_order(sent: Sequence[bytes]) -> Generator[bytes, bytes, None]:
+    # A list takes no answers; a generator does.
+    yield from (one for one in sent)

@@ -1,0 +1,245 @@
+"""`check_filter` and `check_observer`: what stands beside the handlers of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold, RequestFilter
+from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
+from klamm.shared.principal import KafkaPrincipal
+from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.messages import Exchange, exchanges, first_exchange
+from klamm.testing.conformance.rules import are_api_keys, ensure, from_threads, run_rules, within_patience
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.errors import KafkaError
+from klamm.wire.struct_base import copy_message
+
+_TIMES: Final = StageTimes(1, 2, 3, 4, 5, 6)
+
+
+def check_filter(factory: Callable[[Any], RequestFilter], settings: Any = None, *, other_settings: Any = None) -> None:
+    """Check that a request filter keeps its contract; see `check_gate`.
+
+    It gets a request and a response of every version of its APIs, with the values that messages have by default.
+    """
+    case = PartCase(RequestFilter, factory, settings, other_settings)
+    run_rules(case.part_name, FILTER_RULES, case)
+
+
+def _keys(part: RequestFilter) -> list[int]:
+    return [int(key) for key in (ApiKey if part.api_keys is None else part.api_keys)]
+
+
+def names_its_apis(case: PartCase) -> None:
+    """`api_keys` is None or has keys of APIs, and `blocking` is True or False; both are read once, after `open`."""
+    with case.opened() as part:
+        first, again = part.api_keys, part.api_keys
+        ensure(first is None or are_api_keys(first), f"api_keys is {first!r}")
+        ensure(first is None or set(first) == set(again), f"api_keys is {first!r}, and then {again!r}")
+        ensure(part.blocking is True or part.blocking is False, f"blocking is {part.blocking!r}")
+
+
+def _passed(message: Any, outcome: Any) -> Any:
+    """What goes on: of a Hold, its message."""
+    return outcome.message if isinstance(outcome, Hold) else outcome
+
+
+def passes_requests_of_the_same_class(case: PartCase) -> None:
+    """`on_request` returns a request of the class that it got, an Answer with a response, or a Hold; or it raises
+    KafkaError or Disconnect."""
+    with case.opened() as part:
+        for key in _keys(part):
+            for exchange in exchanges(key):
+                context = case.listener.request(exchange.request, exchange.version)
+                try:
+                    outcome = part.on_request(copy_message(exchange.request), context)
+                except (KafkaError, Disconnect):
+                    continue
+                passed = _passed(exchange.request, outcome)
+                if isinstance(passed, Answer):
+                    fits = isinstance(passed.response, (type(exchange.response), EncodedResponse, Hold))
+                else:
+                    fits = isinstance(passed, type(exchange.request))
+                ensure(fits, f"{ApiKey(key).name} v{exchange.version}: on_request returned {outcome!r}")
+
+
+def passes_responses_of_the_same_class(case: PartCase) -> None:
+    """`on_response` returns a response of the class that it got, or a Hold; or it raises KafkaError or Disconnect."""
+    with case.opened() as part:
+        for key in _keys(part):
+            for exchange in exchanges(key):
+                context = case.listener.request(exchange.request, exchange.version)
+                try:
+                    outcome = part.on_response(copy_message(exchange.response), context)
+                except (KafkaError, Disconnect):
+                    continue
+                passed = _passed(exchange.response, outcome)
+                ensure(
+                    isinstance(passed, (type(exchange.response), EncodedResponse)),
+                    f"{ApiKey(key).name} v{exchange.version}: on_response returned {outcome!r}",
+                )
+
+
+def passes_what_can_be_encoded(case: PartCase) -> None:
+    """What a filter passes on can be encoded in the version of the request."""
+    with case.opened() as part:
+        for key in _keys(part):
+            for exchange in exchanges(key):
+                context = case.listener.request(exchange.request, exchange.version)
+                for step, message in ((part.on_request, exchange.request), (part.on_response, exchange.response)):
+                    try:
+                        passed = _passed(message, step(copy_message(message), context))
+                    except (KafkaError, Disconnect):
+                        continue
+                    (passed.response if isinstance(passed, Answer) else passed).encode(exchange.version)
+
+
+def _one(case: PartCase, part: RequestFilter) -> tuple[Exchange, Any]:
+    exchange = next(one for key in _keys(part) for one in exchanges(key))
+    return exchange, case.listener.request(exchange.request, exchange.version)
+
+
+def _both(part: RequestFilter, exchange: Exchange, context: Any) -> None:
+    for step, message in ((part.on_request, exchange.request), (part.on_response, exchange.response)):
+        try:
+            step(copy_message(message), context)
+        except (KafkaError, Disconnect):
+            continue
+
+
+def does_not_block_unless_it_says_so(case: PartCase) -> None:
+    """A filter that is not `blocking` returns at once."""
+    with case.opened() as part:
+        if _keys(part) and not part.blocking:
+            exchange, context = _one(case, part)
+            within_patience("a call", lambda: _both(part, exchange, context))
+
+
+def filters_from_several_threads(case: PartCase) -> None:
+    """Requests and responses come from several threads at once."""
+    with case.opened() as part:
+        if _keys(part):
+            exchange, context = _one(case, part)
+            from_threads("on_request and on_response", lambda number: _both(part, exchange, context))
+
+
+def keeps_no_message(case: PartCase) -> None:
+    """Two requests get messages of their own: what a filter passes on for one is not what it passes on for another."""
+    with case.opened() as part:
+        for key in _keys(part):
+            for exchange in list(exchanges(key))[-1:]:
+                passed = []
+                for _ in range(2):
+                    context = case.listener.request(exchange.request, exchange.version)
+                    try:
+                        outcome = _passed(None, part.on_request(copy_message(exchange.request), context))
+                    except (KafkaError, Disconnect):
+                        continue
+                    passed.append(outcome.response if isinstance(outcome, Answer) else outcome)
+                ensure(len(passed) < 2 or passed[0] is not passed[1], f"{ApiKey(key).name}: it is the same object")
+
+
+FILTER_RULES: Final = (
+    *LIFE_CYCLE,
+    names_its_apis,
+    passes_requests_of_the_same_class,
+    passes_responses_of_the_same_class,
+    passes_what_can_be_encoded,
+    does_not_block_unless_it_says_so,
+    filters_from_several_threads,
+    keeps_no_message,
+)
+
+
+@dataclass(slots=True)
+class _Story:
+    """What happens to one connection, as a server reports it."""
+
+    case: PartCase
+    observer: RequestObserver
+
+    def events(self) -> list[RequestEvent]:
+        exchange = first_exchange()
+        context = self.case.listener.request(exchange.request, exchange.version)
+        return [
+            RequestEvent(context, outcome, code, request, response, 10, _TIMES)
+            for outcome in RequestOutcome
+            for code, request, response in ((0, exchange.request, exchange.response), (35, None, None))
+        ]
+
+    def run(self, observer: RequestObserver | None = None) -> None:
+        one = observer or self.observer
+        connection = self.case.listener.connection(KafkaPrincipal("alice"))
+        one.connection_refused(connection.client_address, "too_many", "detail")
+        one.authentication_failed(connection, "wrong password", False)
+        one.connection_closed(connection, "authentication failed")
+        one.authenticated(connection, False)
+        one.connection_opened(connection)
+        events = self.events()
+        one.completed(events[0])
+        one.completed_many(events)
+        one.authenticated(connection, True)
+        one.authentication_failed(connection, "wrong token", True)
+        one.session_expired(connection)
+        one.connection_closed(connection, "expired")
+
+
+def check_observer(
+    factory: Callable[[Any], RequestObserver], settings: Any = None, *, other_settings: Any = None
+) -> None:
+    """Check that a request observer keeps its contract; see `check_gate`."""
+    case = PartCase(RequestObserver, factory, settings, other_settings)
+    run_rules(case.part_name, OBSERVER_RULES, case)
+
+
+def takes_what_happens(case: PartCase) -> None:
+    """Every event, in the order of a connection's life, is taken without an exception and without blocking."""
+    with case.opened() as observer:
+        within_patience("an event", _Story(case, observer).run)
+
+
+def announces_apis(case: PartCase) -> None:
+    """`announced_api_keys` has keys of APIs. `starting` takes their requests, and raises KafkaError if anything."""
+    with case.opened() as observer:
+        keys = observer.announced_api_keys
+        ensure(are_api_keys(keys), f"announced_api_keys is {keys!r}")
+        for key in keys:
+            exchange = first_exchange(key)
+            try:
+                observer.starting(exchange.request, case.listener.request(exchange.request, exchange.version))
+            except KafkaError:
+                continue
+
+
+def changes_nothing(case: PartCase) -> None:
+    """An observer changes neither the messages nor the context of a request."""
+    with case.opened() as observer:
+        story = _Story(case, observer)
+        events = story.events()
+        event = events[0]
+        request, response = repr(event.request), repr(event.response)
+        context = (event.context.client_id, event.context.principal, event.context.throttle_time_ms)
+        observer.completed_many(events)
+        if event.context.api_key in set(observer.announced_api_keys):
+            observer.starting(event.request, event.context)
+        ensure(repr(event.request) == request, f"the request became {event.request!r}")
+        ensure(repr(event.response) == response, f"the response became {event.response!r}")
+        after = (event.context.client_id, event.context.principal, event.context.throttle_time_ms)
+        ensure(after == context, f"{context} became {after}")
+
+
+def is_notified_from_several_threads(case: PartCase) -> None:
+    """Events of different connections come from several threads at once."""
+    with case.opened() as observer:
+        from_threads("events", lambda number: _Story(case, observer).run())
+
+
+OBSERVER_RULES: Final = (
+    *LIFE_CYCLE,
+    takes_what_happens,
+    announces_apis,
+    changes_nothing,
+    is_notified_from_several_threads,
+)

@@ -1,0 +1,106 @@
+"""What a conformance suite is made of: rules, each of which a part keeps or breaks.
+
+A rule is a function whose docstring says what is expected. It returns if the part keeps it; anything that it raises
+says how the part breaks it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, TypeVar
+
+from klamm.wire.api_keys import ApiKey
+
+T = TypeVar("T")
+
+PATIENCE_S: float = 5.0
+"""How long a call that must not block may take, and how long a suite waits for another thread or its peer."""
+
+_THREADS: Final = 4
+_CALLS: Final = 25
+
+
+class Broken(Exception):
+    """A part breaks a rule; the message says what it did."""
+
+
+def ensure(kept: object, got: str) -> None:
+    """Raise `Broken` unless the rule is kept."""
+    if not kept:
+        raise Broken(got)
+
+
+def run_rules(part: str, rules: Sequence[Callable[[Any], None]], case: Any) -> None:
+    """Check each rule. Raises AssertionError for the first that is broken: part, rule, expectation, what happened."""
+    for rule in rules:
+        try:
+            rule(case)
+        except Exception as error:
+            _fail(part, rule, error)
+
+
+def _fail(part: str, rule: Callable[[Any], None], error: Exception) -> NoReturn:
+    expected = " ".join((rule.__doc__ or "").split())
+    got = str(error) if isinstance(error, Broken) else f"raised {error!r}"
+    cause = None if isinstance(error, Broken) else error
+    raise AssertionError(f"{part} breaks the rule {rule.__name__}: expected: {expected} But: {got}") from cause
+
+
+def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
+    """What a call on another thread returns or raises. Raises Broken if it is still running after `PATIENCE_S`."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call(*arguments))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="klamm-conformance", daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    ensure(not thread.is_alive(), f"{what} was still running after {PATIENCE_S:g} s")
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def from_threads(what: str, call: Callable[[int], object]) -> None:
+    """Call from several threads at once, with a number each time. Raises what a call has raised."""
+    start = threading.Barrier(_THREADS)
+    failures: list[BaseException] = []
+
+    def run(first: int) -> None:
+        start.wait()
+        try:
+            for number in range(_CALLS):
+                call(first * _CALLS + number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(first,), name="klamm-conformance", daemon=True) for first in range(_THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    ensure(not any(thread.is_alive() for thread in threads), f"{what} from {_THREADS} threads does not end")
+    if failures:
+        raise failures[0]
+
+
+def is_label(text: object) -> bool:
+    """Whether a reason can be a metric label: lower_snake_case."""
+    return isinstance(text, str) and text != "" and text == text.lower() and text.replace("_", "").isalnum()
+
+
+def are_api_keys(keys: object) -> bool:
+    """Whether these are keys of APIs that the protocol has."""
+    known = set(ApiKey)
+    try:
+        return not isinstance(keys, (str, bytes)) and all(key in known for key in keys)  # type: ignore[attr-defined]
+    except TypeError:
+        return False

@@ -1,0 +1,180 @@
+"""Maps the names of topics, groups and other entities in any request or response."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
+
+from klamm.wire.primitives import WireError
+from klamm.wire.struct_base import WireStruct, generated_class
+
+M = TypeVar("M", bound=WireStruct)
+
+ENTITY_TYPES: Final = ("topicName", "groupId", "transactionalId", "producerId", "brokerId")
+"""Kafka's names of them, `entityType` in the descriptions of its messages."""
+
+CONSUMER_PROTOCOL: Final = "consumer"
+"""The protocol type of groups of consumers (`ConsumerProtocol.PROTOCOL_TYPE`)."""
+
+_VERSION: Final = struct.Struct(">h")
+_LATEST: Final = 3
+
+
+class _Plan(NamedTuple):
+    """Where the fields of one struct are: its own, those that count by a code, and structs below."""
+
+    fields: tuple[str, ...]
+    by_code: tuple[tuple[str, str, int | None], ...]
+    below: tuple[tuple[str, _Plan], ...]
+
+
+_PLANS: Final[dict[tuple[type, str], _Plan | None]] = {}
+
+
+def map_entities(message: M, entity_type: str, fn: Callable[[Any], Any]) -> M:
+    """Replace each name of that type in a request or response by `fn(name)`, in place; returns the message.
+
+    `entity_type` is one of `ENTITY_TYPES`. Names of topics, groups and transactional ids are texts, producer and
+    broker ids are numbers. What names nothing stays as it is: null, empty texts, negative numbers.
+    `klamm.wire.struct_base.copy_message` makes a copy where the message is not one's own to change.
+
+    The types are those of Kafka's descriptions. Kafka leaves them out where another field says what a name is of:
+    resources of configs and ACLs, keys of coordinators. Those are mapped by that field; the name in an ACL may be `*`
+    or a prefix. Not mapped, as the message does not say what they are: keys in FindCoordinatorResponse, ACL filters
+    for resources of any type, regular expressions (`subscribed_topic_regex`, `source_topic_regex`,
+    `transactional_id_pattern`), quota entities, error messages, numbers of brokers as names of configs. Topic ids are
+    no names. What consumers exchange through a group of the classic protocol is bytes: `map_consumer_protocol`.
+
+    Raises ValueError for an unknown type, TypeError for what is no generated message or keeps its encoded form.
+    """
+    key = message.__class__, entity_type
+    plan = _PLANS[key] if key in _PLANS else _PLANS.setdefault(key, _plan(*key))
+    if plan is not None:
+        _apply(message, plan, fn)
+    return message
+
+
+def map_consumer_protocol(message: M, fn: Callable[[str], str]) -> M:
+    """Replace the topics in subscriptions and assignments, which consumers send through a classic group, in place.
+
+    These are bytes in JoinGroup, SyncGroup and DescribeGroups. Groups of other protocols than `consumer` stay as they
+    are, as do bytes that cannot be read and the user data of an assignor. Other messages have no such bytes. A message
+    whose version does not name the protocol type counts as `consumer`. Returns the message.
+    """
+    find = _CONSUMER_BYTES.get(generated_class(type(message)).__name__)
+    for part, field, kind in find(message) if find is not None else ():
+        setattr(part, field, _mapped_bytes(kind, getattr(part, field), fn))
+    return message
+
+
+_Found = Iterator[tuple[Any, str, str]]
+
+
+def _of_join_request(message: Any) -> _Found:
+    if message.protocol_type == CONSUMER_PROTOCOL:
+        yield from ((one, "metadata", "Subscription") for one in message.protocols)
+
+
+def _of_join_response(message: Any) -> _Found:
+    if message.protocol_type in (CONSUMER_PROTOCOL, None):
+        yield from ((one, "metadata", "Subscription") for one in message.members)
+
+
+def _of_sync_request(message: Any) -> _Found:
+    if message.protocol_type in (CONSUMER_PROTOCOL, None):
+        yield from ((one, "assignment", "Assignment") for one in message.assignments)
+
+
+def _of_sync_response(message: Any) -> _Found:
+    if message.protocol_type in (CONSUMER_PROTOCOL, None):
+        yield message, "assignment", "Assignment"
+
+
+def _of_describe_response(message: Any) -> _Found:
+    for group in message.groups:
+        if group.protocol_type == CONSUMER_PROTOCOL:
+            for member in group.members:
+                yield member, "member_metadata", "Subscription"
+                yield member, "member_assignment", "Assignment"
+
+
+_CONSUMER_BYTES: Final[dict[str, Callable[[Any], _Found]]] = {
+    "JoinGroupRequest": _of_join_request,
+    "JoinGroupResponse": _of_join_response,
+    "SyncGroupRequest": _of_sync_request,
+    "SyncGroupResponse": _of_sync_response,
+    "DescribeGroupsResponse": _of_describe_response,
+}
+
+
+def _mapped_bytes(kind: str, data: bytes, fn: Callable[[str], str]) -> bytes:
+    if len(data) < _VERSION.size:
+        return data
+    name = f"ConsumerProtocol{kind}"
+    message_class = vars(importlib.import_module(f"klamm.wire.messages.consumer_protocol_{kind.lower()}"))[name]
+    version = min(_VERSION.unpack_from(data)[0], _LATEST)
+    try:
+        content = map_entities(message_class.decode(version, data, _VERSION.size), "topicName", fn)
+        return _VERSION.pack(version) + bytes(content.encode(version))
+    except WireError:
+        return data
+
+
+def _apply(part: Any, plan: _Plan, fn: Callable[[Any], Any]) -> None:
+    for name in plan.fields:
+        _map_field(part, name, fn)
+    for name, code_field, code in plan.by_code:
+        deciding = getattr(part, code_field)
+        if deciding == code or (code is None and not deciding):
+            _map_field(part, name, fn)
+    for name, below in plan.below:
+        value = getattr(part, name)
+        if value.__class__ is list:
+            for element in value:
+                if element is not None:
+                    _apply(element, below, fn)
+        elif value is not None:
+            _apply(value, below, fn)
+
+
+def _map_field(part: Any, name: str, fn: Callable[[Any], Any]) -> None:
+    value = getattr(part, name)
+    if value.__class__ is list:
+        setattr(part, name, [fn(element) if _names_something(element) else element for element in value])
+    elif _names_something(value):
+        setattr(part, name, fn(value))
+
+
+def _names_something(value: Any) -> bool:
+    return value >= 0 if value.__class__ is int else bool(value)
+
+
+def _plan(kind: type, entity_type: str) -> _Plan | None:
+    # For messages that no filter maps the table need not be loaded.
+    from klamm.wire.entity_fields import ENTITY_FIELDS
+
+    if entity_type not in ENTITY_TYPES:
+        raise ValueError(f'there is no entity type "{entity_type}"; there are {", ".join(ENTITY_TYPES)}')
+    if not issubclass(kind, WireStruct):
+        raise TypeError(f"{kind.__name__} is no message of klamm.wire.messages")
+    if generated_class(kind) is not kind:
+        raise TypeError(f"{kind.__name__} keeps its encoded form: change a copy of it (copy_message)")
+    paths = ENTITY_FIELDS.get(kind.__name__, {}).get(entity_type, ())
+    return _plan_of([path.split(".") for path in paths]) if paths else None
+
+
+def _plan_of(paths: list[list[str]]) -> _Plan:
+    fields, by_code = [], []
+    below: dict[str, list[list[str]]] = {}
+    for first, *rest in paths:
+        if rest:
+            below.setdefault(first, []).append(rest)
+        elif "?" in first:
+            name, _, condition = first.partition("?")
+            code_field, _, code = condition.partition("=")
+            by_code.append((name, code_field, int(code) if code else None))
+        else:
+            fields.append(first)
+    return _Plan(tuple(fields), tuple(by_code), tuple((name, _plan_of(rest)) for name, rest in below.items()))

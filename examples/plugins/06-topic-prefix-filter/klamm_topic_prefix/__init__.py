@@ -1,0 +1,21 @@
+"""klamm-topic-prefix: the filter `topic_prefix`.
+
+klamm imports this module at every start, so it holds the hook alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_request_filters() -> Iterator[Provider]:
+    """What a configuration can name, and where its code is."""
+    yield Provider(
+        "topic_prefix",
+        factory="klamm_topic_prefix.filter:TopicPrefix",
+        settings="klamm_topic_prefix.filter:TopicPrefixSettings",
+        summary="gives the clients of a listener topics of their own",
+    )

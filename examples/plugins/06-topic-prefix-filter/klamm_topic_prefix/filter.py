@@ -1,0 +1,51 @@
+"""The filter `topic_prefix`: adds a prefix to the topics of requests, and takes it from those of responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from klamm import ErrorCode, KafkaError, RequestContext, RequestFilter, setting
+from klamm.wire import map_entities
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.entities import map_consumer_protocol
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPrefixSettings:
+    """The table `topic_prefix` of a listener."""
+
+    prefix: str = setting(doc="What the names of these clients' topics begin with at the broker.")
+
+
+class TopicPrefix(RequestFilter):
+    """Looks at all APIs: a new one that names topics is mapped without a change here."""
+
+    settings: TopicPrefixSettings
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        if getattr(message, "subscribed_topic_regex", None):
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, "Subscribe to topics by name.")
+        map_entities(message, "topicName", self._add)
+        return map_consumer_protocol(message, self._add)
+
+    def on_response(self, response: Any, context: RequestContext) -> Any:
+        if context.api_key == ApiKey.METADATA:
+            response.topics = [topic for topic in response.topics if self._is_ours(topic.name)]
+        elif context.api_key == ApiKey.OFFSET_FETCH:
+            for part in (response, *response.groups):
+                part.topics = [topic for topic in part.topics if self._is_ours(topic.name)]
+        map_entities(response, "topicName", self._remove)
+        return map_consumer_protocol(response, self._remove)
+
+    def _add(self, name: str) -> str:
+        return self.settings.prefix + name
+
+    def _is_ours(self, name: str | None) -> bool:
+        # Without a name it is a topic id that the client has sent.
+        return not name or name.startswith(self.settings.prefix)
+
+    def _remove(self, name: str) -> str:
+        if not self._is_ours(name):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "The response names topics of other clients.")
+        return name.removeprefix(self.settings.prefix)

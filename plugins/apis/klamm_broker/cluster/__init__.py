@@ -1,0 +1,9 @@
+"""The nodes of a cluster, what each leads and coordinates, and what clients learn of them."""
+
+from klamm_broker.cluster.cluster import Cluster
+from klamm_broker.cluster.elections import Elections
+from klamm_broker.cluster.membership import Membership, NodeEndpoint
+from klamm_broker.cluster.nodes import Nodes
+from klamm_broker.cluster.view import ClusterView
+
+__all__ = ["Cluster", "ClusterView", "Elections", "Membership", "NodeEndpoint", "Nodes"]

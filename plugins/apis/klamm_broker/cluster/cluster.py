@@ -1,0 +1,47 @@
+"""`Cluster`: the nodes of one broker, and the view that each has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from klamm_broker.cluster.coordinators import Coordinators
+from klamm_broker.cluster.elections import Elections
+from klamm_broker.cluster.membership import Membership
+from klamm_broker.cluster.nodes import Nodes
+from klamm_broker.cluster.view import ClusterView
+from klamm_broker.topics.placement import ReplicaPlacement
+
+if TYPE_CHECKING:
+    from klamm import ListenerContext
+    from klamm_broker.settings import BrokerSettings
+    from klamm_broker.storage.store import Store
+    from klamm_broker.topics.registry import TopicRegistry
+
+
+class Cluster:
+    """Life: made, then `load` once the topics are there."""
+
+    elections: Elections
+    nodes: Nodes
+
+    def __init__(self, settings: BrokerSettings, listeners: Mapping[str, ListenerContext]) -> None:
+        self._first_id = settings.node_id
+        self.membership = Membership(settings.node_id, settings.nodes, settings.broker_rack, listeners)
+        self.placement = ReplicaPlacement(lambda: self.membership.running, is_stored=settings.nodes > 1)
+        self._coordinators = Coordinators(self.membership)
+
+    def load(self, topics: TopicRegistry, store: Store, leave: Callable[[Callable[[str], bool]], None]) -> None:
+        """Read back who leads what; `leave` as for `Nodes`. Raises StoreError."""
+        self.elections = Elections(topics, store, self.membership)
+        self.elections.load()
+        self.nodes = Nodes(self.membership, self._coordinators, topics, self.elections, leave)
+
+    def view(self, node: int) -> ClusterView:
+        """The cluster as a node sees it, by its position."""
+        return ClusterView(self._first_id + node, self.membership, self._coordinators)
+
+    def describe(self) -> str:
+        """E.g. `node 1`."""
+        first, *others = self.membership.node_ids
+        return f"nodes {first} to {others[-1]} for tests, nothing is replicated" if others else f"node {first}"

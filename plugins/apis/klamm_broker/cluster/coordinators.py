@@ -1,0 +1,53 @@
+"""`Coordinators`: which node coordinates a group, or the transactions of an id.
+
+As in Kafka, a key belongs to a partition of `__consumer_offsets` or `__transaction_state`, and the leader of that
+partition is its coordinator. Neither topic is there, so the partitions are numbers with a leader each.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_broker.cluster.membership import Membership
+
+PARTITIONS: Final = 50
+"""Kafka's default of `offsets.topic.num.partitions` and `transaction.state.log.num.partitions`."""
+_KEYS_KEPT: Final = 4096
+
+
+@lru_cache(_KEYS_KEPT)
+def coordinator_partition(key: str) -> int:
+    """The partition that a key belongs to: Java's `abs(key.hashCode()) % PARTITIONS`."""
+    code = 0
+    units = key.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        code = (31 * code + (units[position] << 8) + units[position + 1]) & 0xFFFFFFFF
+    if code >= 1 << 31:
+        code -= 1 << 32
+    # Java has no positive number for the smallest one; Kafka takes 0.
+    return 0 if code == -(1 << 31) else abs(code) % PARTITIONS
+
+
+class Coordinators:
+    """Partitions are dealt to the nodes in turn. One whose node does not run has the next that does."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._moved: dict[int, int] = {}
+
+    def node_of(self, key: str) -> int:
+        """The node that coordinates this key."""
+        return self.node_of_partition(coordinator_partition(key))
+
+    def node_of_partition(self, partition: int) -> int:
+        """The node that coordinates the keys of a partition."""
+        nodes, running = self._membership.node_ids, self._membership.running
+        wanted = self._moved.get(partition)
+        first = partition % len(nodes) if wanted is None else nodes.index(wanted)
+        return next(node for step in range(len(nodes)) if (node := nodes[(first + step) % len(nodes)]) in running)
+
+    def move(self, key: str, node_id: int) -> None:
+        """Have a node coordinate this key, and all others of its partition."""
+        self._moved = {**self._moved, coordinator_partition(key): node_id}

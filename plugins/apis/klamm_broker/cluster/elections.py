@@ -1,0 +1,156 @@
+"""`Elections`: who leads a partition, as nodes stop and start and as requests ask for it.
+
+Follows Kafka's `PartitionChangeBuilder`. All replicas are one log, so every replica whose node runs is in sync.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.topics.leadership import LEADERSHIP_ROWS, NO_LEADER, Leadership, put_leaderships
+
+if TYPE_CHECKING:
+    from klamm_broker.cluster.membership import Membership
+    from klamm_broker.storage.store import Store
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic import Partition
+
+_Change: TypeAlias = "tuple[Partition, int, tuple[int, ...]]"
+"""A partition, its new leader and its new replicas."""
+
+
+class Elections:
+    """Changes are made one at a time; each raises the epoch of its partition, and ends the requests that wait there."""
+
+    def __init__(self, topics: TopicRegistry, store: Store, membership: Membership) -> None:
+        self._topics = topics
+        self._store = store
+        self._membership = membership
+        # Protects the leaderships, which change one at a time.
+        self._lock = threading.Lock()
+
+    def load(self) -> None:
+        """Read back what was stored, for the nodes that there are now. Raises StoreError."""
+        rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (LEADERSHIP_ROWS + "%",))
+        for key, value in rows:
+            topic = self._topics.by_id(bytes.fromhex(key.removeprefix(LEADERSHIP_ROWS)))
+            if topic is None:
+                self._store.submit([("DELETE FROM cluster WHERE key = ?", (key,))])
+                continue
+            for partition, (leader_id, epoch, replicas) in zip(topic.partitions, json.loads(value), strict=False):
+                partition.leadership = self._adopted(Leadership(leader_id, epoch, tuple(replicas)))
+
+    def _adopted(self, stored: Leadership) -> Leadership:
+        there = tuple(node_id for node_id in stored.replicas if node_id in self._membership.node_ids)
+        replicas = there or tuple(self._membership.node_ids[:1])
+        if stored.leader_id in replicas:
+            return stored._replace(replicas=replicas)
+        return Leadership(replicas[0], stored.epoch + 1, replicas)
+
+    # As nodes stop and start
+
+    def node_stopped(self, node_id: int) -> None:
+        """Have other replicas lead what the node led; without one that runs, no node leads."""
+        self._change(
+            lambda: [
+                (each, self._elected(each.leadership.replicas), each.leadership.replicas)
+                for each in self._all()
+                if each.leadership.leader_id == node_id
+            ]
+        )
+
+    def node_started(self, node_id: int) -> None:
+        """Have the node lead those of its partitions that no node leads."""
+        self._change(
+            lambda: [
+                (each, node_id, each.leadership.replicas)
+                for each in self._all()
+                if each.leadership.leader_id == NO_LEADER and node_id in each.leadership.replicas
+            ]
+        )
+
+    def _elected(self, replicas: Sequence[int]) -> int:
+        running = self._membership.running
+        return next((node_id for node_id in replicas if node_id in running), NO_LEADER)
+
+    def _all(self) -> Iterator[Partition]:
+        return (partition for topic in self._topics.all() for partition in topic.partitions)
+
+    # As requests ask for it
+
+    def move(self, partition: Partition, node_id: int) -> None:
+        """Have a node lead a partition; it becomes a replica if it is none. NO_LEADER: no node leads.
+
+        Raises ValueError for a node that does not run.
+        """
+
+        def decide() -> Iterator[_Change]:
+            leader_id, _epoch, replicas = partition.leadership
+            if node_id != NO_LEADER and node_id not in self._membership.running:
+                raise ValueError(f"node {node_id} does not run")
+            if leader_id != node_id:
+                kept = replicas if node_id in (NO_LEADER, *replicas) else (node_id, *replicas[1:])
+                yield partition, node_id, kept
+
+        self._change(decide)
+
+    def elect_preferred(self, partition: Partition) -> None:
+        """Have the first replica lead. Raises KafkaError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE."""
+
+        def decide() -> Iterator[_Change]:
+            leader_id, _epoch, replicas = partition.leadership
+            if leader_id == replicas[0]:
+                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader leads")
+            if replicas[0] not in self._membership.running:
+                raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {replicas[0]} does not run")
+            yield partition, replicas[0], replicas
+
+        self._change(decide)
+
+    def elect_any(self, partition: Partition) -> None:
+        """Have any replica lead that runs. Raises KafkaError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE."""
+
+        def decide() -> Iterator[_Change]:
+            leader_id, _epoch, replicas = partition.leadership
+            if leader_id != NO_LEADER:
+                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader_id} leads")
+            elected = self._elected(replicas)
+            if elected == NO_LEADER:
+                raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
+            yield partition, elected, replicas
+
+        self._change(decide)
+
+    def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
+        """Give a partition other replicas, which takes no time: there is one log. Its leader stays if it can."""
+
+        def decide() -> Iterator[_Change]:
+            leader_id, _epoch, before = partition.leadership
+            wanted = tuple(replicas)
+            if wanted != before:
+                yield partition, leader_id if leader_id in wanted else self._elected(wanted), wanted
+
+        self._change(decide)
+
+    def _change(self, decide: Callable[[], Iterable[_Change]]) -> None:
+        with self._lock:
+            changes = list(decide())
+            for partition, leader_id, replicas in changes:
+                partition.leadership = Leadership(leader_id, partition.leadership.epoch + 1, replicas)
+            topics = {partition.topic.id: partition.topic for partition, _leader_id, _replicas in changes}
+            if topics:
+                self._store.submit(
+                    [
+                        put_leaderships(topic.id, (partition.leadership for partition in topic.partitions))
+                        for topic in topics.values()
+                    ]
+                )
+            self._membership.generation += bool(changes)
+        if changes:
+            self._topics.metadata_changed()
+        for partition, _leader_id, _replicas in changes:
+            partition.wake_fetches()

@@ -1,0 +1,65 @@
+"""`Membership`: the nodes of one process, which of them run, and where clients reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from klamm import ListenerContext
+
+
+class NodeEndpoint(NamedTuple):
+    """Where clients of a listener reach a node; Kafka's `Node`."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Membership:
+    """Nodes are numbered from `first_id` on. Reads take no lock: what changes is replaced as a whole.
+
+    `listeners` are those of all nodes; a node's is found by its position and by the listener's name in the
+    configuration. `generation` rises with each change of the cluster, so that descriptions of it can be kept.
+    """
+
+    def __init__(
+        self, first_id: int, count: int, rack: str | None, listeners: Mapping[str, ListenerContext] | None = None
+    ) -> None:
+        self.node_ids: Sequence[int] = tuple(range(first_id, first_id + count))
+        self.running: Sequence[int] = self.node_ids
+        self.generation = 0
+        self._first_id = first_id
+        self._rack = rack
+        self.listeners = listeners or {}
+
+    def set_running(self, node_ids: Sequence[int]) -> None:
+        """These nodes run, and no others. Raises ValueError for none: the last node cannot stop."""
+        if not node_ids:
+            raise ValueError("the last node that runs cannot be stopped")
+        self.running = tuple(node_id for node_id in self.node_ids if node_id in node_ids)
+        self.generation += 1
+
+    def check(self, node_id: int) -> None:
+        """Raise LookupError if there is no such node."""
+        if node_id not in self.node_ids:
+            known = ", ".join(str(each) for each in self.node_ids)
+            raise LookupError(f"there is no node {node_id}; there is {known}")
+
+    def endpoint(self, node_id: int, listener: ListenerContext) -> NodeEndpoint:
+        """A node's address for clients of this listener."""
+        host, port = self._listener_of(node_id, listener).advertised
+        return NodeEndpoint(node_id, host, port, self._rack)
+
+    def _listener_of(self, node_id: int, listener: ListenerContext) -> ListenerContext:
+        node = node_id - self._first_id
+        if node == listener.node:
+            return listener
+        name = listener.configured_as
+        return next(each for each in self.listeners.values() if each.node == node and each.configured_as == name)
+
+    def listeners_of(self, node_id: int) -> list[ListenerContext]:
+        """The listeners of a node."""
+        return [each for each in self.listeners.values() if each.node == node_id - self._first_id]

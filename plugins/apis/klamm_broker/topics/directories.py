@@ -1,0 +1,44 @@
+"""The directories of partitions, as a start finds them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from klamm_broker.storage.meta_properties import uuid_bytes
+
+_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+
+
+def partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
+    """The directories of partitions, sorted, each with topic and index."""
+    found = []
+    with os.scandir(data_dir) as entries:
+        for entry in entries:
+            match = _DIRECTORY.fullmatch(entry.name)
+            if match is not None and entry.is_dir():
+                found.append((data_dir / entry.name, match["topic"], int(match["partition"])))
+    return sorted(found)
+
+
+def topic_id_of(directory: Path) -> bytes | None:
+    """The topic id in a directory, if there is one."""
+    try:
+        text = (directory / "partition.metadata").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"^topic_id: ?([A-Za-z0-9_-]{22})$", text, re.MULTILINE)
+    return uuid_bytes(match[1]) if match is not None else None
+
+
+def topics_in(data_dir: Path, without: Collection[str]) -> dict[str, tuple[bytes, int]]:
+    """The topics that have directories, but for some, each with its id and number of partitions."""
+    found: dict[str, tuple[bytes, int]] = {}
+    for directory, name, index in partition_directories(data_dir):
+        topic_id = topic_id_of(directory) if name not in without else None
+        if topic_id is not None and found.get(name, (topic_id, 0))[0] == topic_id:
+            found[name] = (topic_id, max(index + 1, found.get(name, (topic_id, 0))[1]))
+    return found

@@ -1,0 +1,49 @@
+"""`Leadership`: which node leads a partition, since when, and which nodes have its replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement
+
+NO_LEADER: Final = -1
+NO_LEADER_EPOCH: Final = -1
+FIRST_LEADER_EPOCH: Final = 0
+LEADERSHIP_ROWS: Final = "leadership/"
+"""Rows of the store's table `cluster`: this and the topic id in hex."""
+
+
+class Leadership(NamedTuple):
+    """Replaced as a whole, so that a reader never sees the leader of one epoch with the number of another.
+
+    `leader_id` is NO_LEADER while no node leads. `epoch` rises with each change of the leader. `replicas` are node ids;
+    the first is the preferred leader.
+    """
+
+    leader_id: int
+    epoch: int
+    replicas: tuple[int, ...]
+
+
+# One object for all partitions of equal replicas: there may be many thousand.
+@lru_cache(1024)
+def first_leadership(replicas: tuple[int, ...]) -> Leadership:
+    """That of a new partition: its preferred leader leads."""
+    return Leadership(replicas[0], FIRST_LEADER_EPOCH, replicas)
+
+
+def put_leaderships(topic_id: bytes, leaderships: Iterable[Leadership]) -> Statement:
+    """Writes those of all partitions of a topic: a list of leader, epoch and replicas, in JSON."""
+    return (
+        "INSERT INTO cluster (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (LEADERSHIP_ROWS + topic_id.hex(), json.dumps([*leaderships])),
+    )
+
+
+def delete_leaderships(topic_id: bytes) -> Statement:
+    """Removes what `put_leaderships` has written."""
+    return ("DELETE FROM cluster WHERE key = ?", (LEADERSHIP_ROWS + topic_id.hex(),))

@@ -1,0 +1,91 @@
+"""Where the replicas of new partitions go. Errors follow Kafka's `ReplicationControlManager`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.topics.leadership import Leadership, put_leaderships
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement
+
+
+Replicas: TypeAlias = Sequence[tuple[int, ...]]
+"""The replicas of partitions, as node ids; the first of each is the preferred leader."""
+
+
+class NewTopic(NamedTuple):
+    """A topic that is to be: how many partitions, the configs set on it, and the replicas of each partition.
+
+    Without `replicas` each partition has as many as `replication_factor`, where the cluster puts them.
+    """
+
+    partitions: int
+    overrides: Mapping[str, str]
+    replicas: Replicas = ()
+    replication_factor: int = 1
+
+
+class ReplicaPlacement:
+    """Deals preferred leaders to the nodes that run, in turn; the other replicas go to the nodes that follow."""
+
+    def __init__(self, running: Callable[[], Sequence[int]], *, is_stored: bool = False) -> None:
+        """`is_stored`: there are several nodes, so that it matters which has what."""
+        self._running = running
+        self._is_stored = is_stored
+
+    def place(self, count: int, replication_factor: int, first: int) -> list[tuple[int, ...]]:
+        """The replicas of `count` partitions; `first` is how many have been dealt before."""
+        nodes = self._running()
+        if len(nodes) == 1:
+            return [tuple(nodes)] * count
+        kept = min(replication_factor, len(nodes))
+        return [
+            tuple(nodes[(first + partition + step) % len(nodes)] for step in range(kept)) for partition in range(count)
+        ]
+
+    def placed(self, wanted: NewTopic, first: int) -> NewTopic:
+        """The topic with replicas; see `place`."""
+        if wanted.replicas:
+            return wanted
+        return wanted._replace(replicas=self.place(wanted.partitions, wanted.replication_factor, first))
+
+    def put(self, topic_id: bytes, leaderships: Iterable[Leadership]) -> list[Statement]:
+        """Writes who leads the partitions of a topic, if that has to be known after a restart."""
+        return [put_leaderships(topic_id, leaderships)] if self._is_stored else []
+
+    def place_more(self, count: int, last: Leadership) -> list[tuple[int, ...]]:
+        """The replicas of `count` partitions more of a topic, as many as its `last` one has."""
+        nodes = self._running()
+        first = nodes.index(last.replicas[0]) + 1 if last.replicas[0] in nodes else 0
+        return self.place(count, len(last.replicas), first)
+
+    def check_replication_factor(self, replication_factor: int) -> None:
+        """Raise KafkaError(INVALID_REPLICATION_FACTOR) for a factor that the nodes that run cannot provide."""
+        there = len(self._running())
+        if replication_factor <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1; -1 means the default"
+            )
+        if replication_factor > there:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"{replication_factor} replicas need {replication_factor} brokers, and there"
+                f" {'is' if there == 1 else 'are'} {there}",
+            )
+
+    def check_replicas(self, node_ids: Sequence[int]) -> None:
+        """Raise KafkaError(INVALID_REPLICA_ASSIGNMENT) unless these are nodes that run, each named once."""
+        problem = None
+        unknown = next((node_id for node_id in node_ids if node_id not in self._running()), None)
+        if not node_ids:
+            problem = "a partition is assigned to no broker"
+        elif unknown is not None:
+            problem = f"a partition is assigned to broker {unknown}, which does not exist"
+        elif len(set(node_ids)) < len(node_ids):
+            twice = next(node_id for node_id in node_ids if node_ids.count(node_id) > 1)
+            problem = f"a partition is assigned to broker {twice} more than once"
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

@@ -1,0 +1,20 @@
+"""The handler set `gateway`: klamm's listeners in front of an Apache Kafka cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_api_sets() -> Iterator[Provider]:
+    """The handler set `gateway`. Its other modules are imported when a listener names it."""
+    yield Provider(
+        "gateway",
+        factory="klamm_gateway.gateway:Gateway",
+        settings="klamm_gateway.settings:GatewaySettings",
+        summary="forwards requests to a Kafka cluster; security, quotas, filters and audit are those of the listener",
+        gates=("connection_quota", "creation_rate"),
+        throttles=("client_quota",),
+    )

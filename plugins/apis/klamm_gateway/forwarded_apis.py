@@ -1,0 +1,57 @@
+"""Which APIs the gateway forwards, and in which versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from klamm.wire.api_keys import SPECS, ApiKey, ApiSpec
+
+_BETWEEN_BROKERS: Final = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.UPDATE_RAFT_VOTER,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+_ANSWERED_HERE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_NOT_OFFERED: Final = frozenset(
+    {
+        # The cluster would make them for the gateway's own account.
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
+)
+_LATEST: Final = {
+    # From 16 on the end of a response names nodes (KIP-951), behind records that are sent before it arrives.
+    ApiKey.FETCH: 15,
+}
+
+
+def forwarded_apis() -> Iterator[tuple[ApiSpec, range]]:
+    """Every API that is forwarded, with the versions that klamm knows of it."""
+    for spec in SPECS:
+        if spec.api_key in _BETWEEN_BROKERS or spec.api_key in _ANSWERED_HERE or spec.api_key in _NOT_OFFERED:
+            continue
+        latest = min(spec.max_version, _LATEST.get(ApiKey(spec.api_key), spec.max_version))
+        yield spec, range(spec.min_version, latest + 1)

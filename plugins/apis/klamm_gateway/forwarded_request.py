@@ -1,0 +1,61 @@
+"""`ForwardedRequest`: a request that waits for a node's response, and what is done with that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from klamm import RequestContext
+from klamm.forwarding import OpaqueResponse, ResponseStream
+from klamm.wire.api_keys import ApiKey, load, spec_of
+from klamm.wire.primitives import WireError
+
+_CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+
+Change: TypeAlias = "Callable[[Any], Any]"
+
+
+class ForwardedRequest:
+    """`change` gets the response as a message, and returns what the client gets; without it, bytes are passed on."""
+
+    __slots__ = ("_change", "_context", "api_key", "api_version", "correlation_id", "streams")
+
+    def __init__(self, context: RequestContext, change: Change | None) -> None:
+        self._context = context
+        self._change = change
+        self.api_key = context.api_key
+        self.api_version = context.api_version
+        self.correlation_id = context.correlation_id
+        self.streams = change is None and not context.response_wanted and context.api_key in _CARRY_RECORDS
+
+    def completed(self, body: bytes) -> None:
+        """The node has answered."""
+        context = self._context
+        if self.api_key in _CARRY_RECORDS and context.listener.throttles:
+            context.may_send_records(len(body))
+        if self._change is None and not context.response_wanted:
+            context.respond(OpaqueResponse(body))
+            return
+        try:
+            message = (
+                load(self.api_key).__dict__[f"{spec_of(self.api_key).name}Response"].decode(self.api_version, body, 0)
+            )
+        except WireError as error:
+            context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
+            return
+        if self._change is not None:
+            message = self._change(message)
+        if context.response_wanted:
+            context.respond(message)
+        else:
+            context.respond(OpaqueResponse(message.encode(self.api_version)))
+
+    def began(self, body: bytes, stream: ResponseStream) -> None:
+        """The node starts to answer."""
+        if self._context.listener.throttles:
+            self._context.may_send_records(len(body) + stream.size_bytes)
+        self._context.respond(OpaqueResponse(body, stream))
+
+    def lose(self, reason: str) -> None:
+        """There will be no response: the client's connection is closed."""
+        self._context.close_connection(reason)

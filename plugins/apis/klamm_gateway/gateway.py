@@ -1,0 +1,183 @@
+"""`Gateway`: the handler set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+from klamm import (
+    ApiHandler,
+    ApiSet,
+    ConnectionContext,
+    ListenerContext,
+    RateLimitedLog,
+    RequestContext,
+    ServerContext,
+    bind_handlers,
+)
+from klamm.forwarding import OpaqueRequest
+from klamm.wire.api_keys import ApiKey, ApiSpec, load
+from klamm.wire.chunks import Buffer
+from klamm.wire.headers import encode_request_header
+from klamm_gateway.acks import wants_no_response
+from klamm_gateway.forwarded_apis import forwarded_apis
+from klamm_gateway.forwarded_request import Change, ForwardedRequest
+from klamm_gateway.layout import Cluster
+from klamm_gateway.learner import LayoutLearner
+from klamm_gateway.local_answers import LOCAL_HANDLERS
+from klamm_gateway.metrics import GatewayMetrics
+from klamm_gateway.rewriting import REWRITES, NodeAddresses, Rewrite
+from klamm_gateway.session import ClientSession, SessionParts
+from klamm_gateway.settings import GatewaySettings, parse_address
+from klamm_gateway.upstream.security import load_security
+
+log = logging.getLogger("klamm.gateway")
+
+_STATE: Final = "gateway"
+_MARGIN_S: Final = 1.0
+
+
+class Gateway(ApiSet):
+    """Forwards requests to the nodes of a Kafka cluster. `cluster` is what it knows of them."""
+
+    pipelined = True
+
+    settings: GatewaySettings
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__(settings)
+        self.cluster = Cluster()
+        self._metrics = GatewayMetrics()
+        self._parts: SessionParts
+        self._learner: LayoutLearner
+        self._addresses: dict[str, NodeAddresses] = {}
+        self._random_bytes: Any = None
+        self._failure_log: RateLimitedLog
+
+    def open(self, server: ServerContext) -> None:
+        """Read certificates and password, and ask the cluster for its nodes. Raises OSError for a file.
+
+        Nodes that do not answer do not stop the start: they are asked again.
+        """
+        settings = self.settings
+        self._random_bytes = server.random_bytes
+        self._failure_log = RateLimitedLog(log, server.scheduler.schedule, burst=5)
+        self._parts = SessionParts(
+            self.cluster,
+            settings.ports,
+            load_security(settings, server.random_bytes),
+            server.scheduler,
+            settings.socket_connection_setup_timeout_ms,
+            self._metrics,
+            self._failure_log,
+        )
+        self._metrics.register(server.services.metrics, lambda: len(self.cluster.layout.nodes))
+        timeout_s = settings.socket_connection_setup_timeout_ms / 1000
+        self._learner = LayoutLearner(
+            self.cluster,
+            map(parse_address, settings.bootstrap),
+            lambda: self._parts.security,
+            timeout_s,
+            settings.metadata_max_age_ms / 1000,
+            (self._failure_log, self._metrics.failed),
+        )
+        self._learner.start()
+        if not self._learner.tried.wait(timeout_s + _MARGIN_S) or self.cluster.layout.versions is None:
+            log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
+
+    def listener_opened(self, listener: ListenerContext) -> None:
+        """Remember what its clients are given for the nodes. Raises ValueError for a listener with an authorizer."""
+        if listener.authorizer is not None:
+            raise ValueError("the gateway does not ask an authorizer yet: let the cluster authorize, or name none")
+        self._addresses[listener.name] = NodeAddresses(
+            listener.advertised.host, self.settings.ports, self.cluster, self._report_unreachable
+        )
+
+    def _report_unreachable(self, node_id: int) -> None:
+        self._failure_log.log(
+            ("no port", node_id),
+            logging.WARNING,
+            "node %d has no port: node_ports are %s, from node %d on",
+            node_id,
+            self.settings.node_ports,
+            self.settings.first_node_id,
+        )
+
+    def describe(self) -> str:
+        """The nodes that are known."""
+        nodes = self.cluster.layout.nodes.values()
+        return f"gateway to {', '.join(map(str, nodes))}" if nodes else "gateway, no node has answered yet"
+
+    def reload(self) -> None:
+        """Read certificates and password again, for new connections."""
+        self._parts.security = load_security(self.settings, self._random_bytes)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._learner.stop()
+
+    def connection_closed(self, connection: ConnectionContext) -> None:
+        """Close the connection to the node."""
+        session: ClientSession | None = connection.state.pop(_STATE, None)
+        if session is not None:
+            session.closed()
+
+    # ---- requests
+
+    def handlers(self) -> Iterator[ApiHandler]:
+        """Every API that clients use, in the versions that klamm knows; ApiVersions offers those of the nodes too."""
+        yield from bind_handlers(LOCAL_HANDLERS, self.cluster)
+        for spec, versions in forwarded_apis():
+            yield ApiHandler(
+                api_key=spec.api_key,
+                name=spec.name,
+                min_version=versions.start,
+                max_version=versions.stop - 1,
+                load=partial(self._load, spec),
+                blocking=False,
+                opaque=True,
+            )
+
+    def _load(self, spec: ApiSpec) -> tuple[Any, Any]:
+        first_version, rewrite = REWRITES.get(spec.api_key, (0, None))
+        return load(spec.api_key), partial(self._forward, first_version, rewrite)
+
+    def _forward(self, first_version: int, rewrite: Rewrite | None, message: Any, context: RequestContext) -> Any:
+        frame = _frame_of(message, context)
+        if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
+            self._send(context, frame, None)
+            return context.no_response()
+        change: Change | None = None
+        if rewrite is not None and context.api_version >= first_version:
+            change = partial(_rewritten, rewrite, self._addresses[context.listener.name])
+        self._send(context, frame, ForwardedRequest(context, change))
+        return context.later()
+
+    def _send(self, context: RequestContext, frame: list[Buffer], request: ForwardedRequest | None) -> None:
+        connection = context.connection
+        link = connection.link
+        assert link is not None
+        if not link.on_loop:
+            # A large request that was decoded: its handler runs on another thread.
+            link.call_soon(lambda: self._send(context, frame, request))
+            return
+        session: ClientSession | None = connection.state.get(_STATE)
+        if session is None:
+            session = connection.state[_STATE] = ClientSession(self._parts, connection, link)
+        session.forward(frame, request)
+
+
+def _frame_of(message: Any, context: RequestContext) -> list[Buffer]:
+    """The request as the node gets it, without its size."""
+    if type(message) is OpaqueRequest:
+        return [message.frame]
+    version = context.api_version
+    header = encode_request_header(context.api_key, version, context.correlation_id, context.client_id)
+    return [header, message.encode(version)]
+
+
+def _rewritten(rewrite: Rewrite, addresses: NodeAddresses, response: Any) -> Any:
+    rewrite(response, addresses)
+    return response

@@ -1,0 +1,100 @@
+"""`Layout`: the nodes of the cluster as they were last learned; `Cluster` holds the current one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from klamm.wire.messages.api_versions import ApiVersionsResponse
+from klamm_gateway.upstream.security import SocketAddress
+
+MAX_TOPIC_IDS: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node, and where its host name leads."""
+
+    node_id: int
+    host: str
+    port: int
+    addresses: tuple[SocketAddress, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.node_id} ({self.host}:{self.port})"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`versions` are those that all nodes know, None while none has answered; `described` is what one of them says."""
+
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    versions: Mapping[int, range] | None = None
+    described: ApiVersionsResponse = field(default_factory=ApiVersionsResponse)
+
+
+class Cluster:
+    """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
+
+    `refresh` has it learned anew soon.
+    """
+
+    def __init__(self) -> None:
+        self.layout = Layout()
+        self.refresh: Callable[[], None] = _no_learner
+        # Protects `_turn` and `_names`.
+        self._lock = threading.Lock()
+        self._turn = 0
+        self._names: dict[bytes, str] = {}
+
+    def learn(self, layout: Layout) -> None:
+        """Take another layout."""
+        self.layout = layout
+
+    def any_node(self) -> Node | None:
+        """The nodes take turns. None while no node is known."""
+        nodes = tuple(self.layout.nodes.values())
+        if not nodes:
+            return None
+        with self._lock:
+            self._turn += 1
+            return nodes[self._turn % len(nodes)]
+
+    def note_node(self, node_id: int, host: str, port: int) -> None:
+        """A response names a node. If it is new, or elsewhere, the layout is learned anew."""
+        known = self.layout.nodes.get(node_id)
+        if known is None or (known.host, known.port) != (host, port):
+            self.refresh()
+
+    def note_topic(self, topic_id: bytes, name: str) -> None:
+        """A response says which topic has an id. Of very many, the oldest are forgotten."""
+        if self._names.get(topic_id) == name:
+            return
+        with self._lock:
+            self._names[topic_id] = name
+            if len(self._names) > MAX_TOPIC_IDS:
+                del self._names[next(iter(self._names))]
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic id that some response has named."""
+        return self._names.get(topic_id)
+
+
+def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
+    """The layout with a further node's versions: what all know."""
+    offered = {each.api_key: range(each.min_version, each.max_version + 1) for each in response.api_keys}
+    if layout.versions is None:
+        return replace(layout, versions=offered, described=response)
+    both = {}
+    for key, versions in layout.versions.items():
+        other = offered.get(key, range(0))
+        common = range(max(versions.start, other.start), min(versions.stop, other.stop))
+        if common:
+            both[key] = common
+    return replace(layout, versions=both)
+
+
+def _no_learner() -> None:
+    """What `refresh` does before there is a learner."""

@@ -1,0 +1,78 @@
+"""What the gateway answers itself: ApiVersions, and SASL requests that come too late.
+
+ApiVersions offers what every node of the cluster and klamm know; its features are the cluster's, as clients decide by
+them which protocol they speak. Before a node has answered it is BROKER_NOT_AVAILABLE: clients come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, RequestContext, handles
+from klamm.forwarding import note_client_software
+from klamm.wire.messages import api_versions, sasl_authenticate, sasl_handshake
+from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from klamm_gateway.forwarded_apis import forwarded_apis
+
+if TYPE_CHECKING:
+    from klamm_gateway.layout import Cluster, Layout
+
+_FIRST_VERSION_WITH_LEVEL_0: Final = 4
+_OWN: Final = (api_versions, sasl_handshake, sasl_authenticate)
+
+
+@handles(api_versions, versions=api_versions.VERSIONS, blocking=False)
+def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """The versions that the cluster and klamm know."""
+    if not note_client_software(request, context):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    layout = cluster.layout
+    if layout.versions is None:
+        return ApiVersionsResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
+    described = layout.described
+    return ApiVersionsResponse(
+        api_keys=_offered(layout),
+        supported_features=[
+            each
+            for each in described.supported_features
+            # Clients of earlier versions refuse a feature that begins with level 0 (KAFKA-17492).
+            if each.min_version > 0 or context.api_version >= _FIRST_VERSION_WITH_LEVEL_0
+        ],
+        finalized_features_epoch=described.finalized_features_epoch,
+        finalized_features=described.finalized_features,
+    )
+
+
+def _offered(layout: Layout) -> list[ApiVersion]:
+    assert layout.versions is not None
+    offered = [ApiVersion(own.API_KEY, own.VERSIONS.start, own.VERSIONS.stop - 1) for own in _OWN]
+    for spec, own in forwarded_apis():
+        theirs = layout.versions.get(spec.api_key, range(0))
+        first, last = max(own.start, theirs.start), min(own.stop, theirs.stop) - 1
+        if spec.api_key == 0:
+            # Because of a bug in librdkafka, Produce is listed from version 0 on, as Kafka does (KAFKA-18659).
+            first = theirs.start
+        if first <= last:
+            offered.append(ApiVersion(spec.api_key, first, last))
+    return sorted(offered, key=lambda each: each.api_key)
+
+
+@handles(sasl_handshake, versions=range(0, 2), blocking=False)
+def late_handshake(
+    _cluster: Cluster, _request: SaslHandshakeRequest, _context: RequestContext
+) -> SaslHandshakeResponse:
+    """ILLEGAL_SASL_STATE: the client is authenticated, or its listener has no SASL."""
+    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+
+
+@handles(sasl_authenticate, versions=range(0, 3), blocking=False)
+def late_authenticate(
+    _cluster: Cluster, _request: SaslAuthenticateRequest, _context: RequestContext
+) -> SaslAuthenticateResponse:
+    """ILLEGAL_SASL_STATE, likewise."""
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "the client is authenticated already")
+
+
+LOCAL_HANDLERS: Final = (versions_of_cluster, late_handshake, late_authenticate)

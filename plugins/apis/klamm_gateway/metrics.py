@@ -1,0 +1,68 @@
+"""The metrics of one gateway."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from klamm.metrics import MetricsRegistry
+
+_PREFIX: Final = "klamm:type=Gateway,name="
+
+
+class GatewayMetrics:
+    """Counted on several threads."""
+
+    def __init__(self) -> None:
+        # Protects all numbers: connections come and go on several loops.
+        self._lock = threading.Lock()
+        self._failures: dict[str, int] = {}
+        self._connections = 0
+        self._opened = 0
+
+    def opened(self) -> None:
+        """A connection to a node was opened."""
+        with self._lock:
+            self._connections += 1
+            self._opened += 1
+
+    def closed(self) -> None:
+        """One was closed."""
+        with self._lock:
+            self._connections -= 1
+
+    def failed(self, reason: str) -> None:
+        """A connection to a node failed; `reason` is one of few words."""
+        with self._lock:
+            self._failures[reason] = self._failures.get(reason, 0) + 1
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return self._connections
+
+    def register(self, registry: MetricsRegistry, nodes: Callable[[], int]) -> None:
+        """Have them collected."""
+        registry.gauge(
+            _PREFIX + "UpstreamConnections", "Connections to nodes of the cluster.", lambda: self._connections
+        )
+        registry.gauge(_PREFIX + "UpstreamNodes", "Nodes of the cluster that are known.", nodes)
+        registry.register(
+            _PREFIX + "UpstreamConnectionsOpened",
+            "counter",
+            "Connections to nodes that were opened.",
+            lambda: (({}, self._opened),),
+        )
+        registry.register(
+            _PREFIX + "UpstreamConnectionFailures",
+            "counter",
+            "Connections to nodes that failed, by reason.",
+            self._read_failures,
+        )
+
+    def _read_failures(self) -> Iterator[tuple[dict[str, str], float]]:
+        with self._lock:
+            failures = dict(self._failures)
+        for reason, count in failures.items():
+            yield {"reason": reason}, count

@@ -1,0 +1,88 @@
+"""Responses that name nodes: clients are given the gateway's addresses instead, and the gateway learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from klamm import Address, ErrorCode
+from klamm.wire.api_keys import ApiKey
+from klamm_gateway.layout import Cluster
+from klamm_gateway.node_ports import NodePorts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddresses:
+    """Where the clients of one listener find each node. `unreachable` reports a node that has no port."""
+
+    host: str
+    ports: NodePorts
+    cluster: Cluster
+    unreachable: Callable[[int], None]
+
+    def address_of(self, node_id: int, host: str, port: int) -> Address | None:
+        """The address of a node that a response names with its own; None if it has no port here."""
+        self.cluster.note_node(node_id, host, port)
+        mapped = self.ports.port_of(node_id)
+        if mapped is None:
+            self.unreachable(node_id)
+            return None
+        return Address(self.host, mapped)
+
+
+Rewrite: TypeAlias = "Callable[[Any, NodeAddresses], None]"
+
+
+def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any]:
+    """The nodes that clients can reach, at their addresses here."""
+    moved = []
+    for node in nodes:
+        address = addresses.address_of(getattr(node, id_field), node.host, node.port)
+        if address is not None:
+            node.host, node.port = address
+            moved.append(node)
+    return moved
+
+
+def rewrite_metadata(response: Any, addresses: NodeAddresses) -> None:
+    """Metadata: its brokers. Topic ids are noted for requests that name no topic but an id."""
+    response.brokers = _move(response.brokers, "node_id", addresses)
+    for topic in response.topics:
+        if topic.name and any(topic.topic_id):
+            addresses.cluster.note_topic(topic.topic_id, topic.name)
+
+
+def rewrite_describe_cluster(response: Any, addresses: NodeAddresses) -> None:
+    """DescribeCluster: its brokers."""
+    response.brokers = _move(response.brokers, "broker_id", addresses)
+
+
+def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> None:
+    """FindCoordinator: one coordinator, or several. One that cannot be reached is not available."""
+    for found in (response, *response.coordinators):
+        if found.error_code or not found.host:
+            continue
+        address = addresses.address_of(found.node_id, found.host, found.port)
+        if address is None:
+            found.error_code, found.node_id = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), -1
+            found.host, found.port = "", -1
+        else:
+            found.host, found.port = address
+
+
+def rewrite_node_endpoints(response: Any, addresses: NodeAddresses) -> None:
+    """Produce, ShareFetch and ShareAcknowledge: the new leaders of partitions (KIP-951)."""
+    if response.node_endpoints:
+        response.node_endpoints = _move(response.node_endpoints, "node_id", addresses)
+
+
+REWRITES: Final[dict[int, tuple[int, Rewrite]]] = {
+    ApiKey.METADATA: (0, rewrite_metadata),
+    ApiKey.FIND_COORDINATOR: (0, rewrite_find_coordinator),
+    ApiKey.DESCRIBE_CLUSTER: (0, rewrite_describe_cluster),
+    ApiKey.PRODUCE: (10, rewrite_node_endpoints),
+    ApiKey.SHARE_FETCH: (0, rewrite_node_endpoints),
+    ApiKey.SHARE_ACKNOWLEDGE: (0, rewrite_node_endpoints),
+}
+"""By API: the first version that names nodes, and what to do."""

@@ -1,0 +1,166 @@
+"""`ClientSession`: one client's connection, and the connection to the node that serves it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from klamm import ConnectionContext, RateLimitedLog
+from klamm.forwarding import ConnectionLink
+from klamm.runtime import Scheduler, Timer
+from klamm.wire.chunks import Buffer
+from klamm_gateway.forwarded_request import ForwardedRequest
+from klamm_gateway.layout import Cluster, Node
+from klamm_gateway.metrics import GatewayMetrics
+from klamm_gateway.node_ports import NodePorts
+from klamm_gateway.upstream.connection import UpstreamConnection
+from klamm_gateway.upstream.protocol import UpstreamProtocol
+from klamm_gateway.upstream.security import Security
+from klamm_gateway.upstream.states import UpstreamError
+
+log = logging.getLogger("klamm.gateway")
+
+CLIENT_ID: Final = "klamm-gateway"
+
+
+@dataclass(slots=True)
+class SessionParts:
+    """What the sessions of one gateway share. `security` is replaced as a whole when files are read again."""
+
+    cluster: Cluster
+    ports: NodePorts
+    security: Security
+    scheduler: Scheduler
+    setup_timeout_ms: int
+    metrics: GatewayMetrics
+    failure_log: RateLimitedLog
+
+
+class ClientSession:
+    """Used on the loop of its connection. The port that the client has connected to says which node it wants.
+
+    The connection to the node is opened by the first request, and again after the node has closed an idle one. If it
+    fails, the client's connection is closed with all requests that wait; none is sent again.
+    """
+
+    def __init__(self, parts: SessionParts, connection: ConnectionContext, link: ConnectionLink) -> None:
+        self._parts = parts
+        self._connection = connection
+        self._link = link
+        self._upstream: UpstreamConnection | None = None
+        self._node: Node | None = None
+        self._setup: Timer | None = None
+        self._closed = False
+
+    @property
+    def node(self) -> Node | None:
+        """The node that serves this client."""
+        return self._node
+
+    def forward(self, frame: list[Buffer], request: ForwardedRequest | None) -> None:
+        """Send a request to the node. Without a `ForwardedRequest` there is no response to it."""
+        if self._closed:
+            if request is not None:
+                request.lose("the connection is closed")
+            return
+        upstream = self._upstream
+        if upstream is None:
+            try:
+                upstream = self._open()
+            except UpstreamError as error:
+                self._report(error)
+                self._give_up(request, f"no connection to a node: {error.reason}: {error}")
+                return
+        upstream.send(frame, request)
+
+    def closed(self) -> None:
+        """The client is gone."""
+        self._closed = True
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            waiting = [*upstream.protocol.exchanges]
+            upstream.finish()
+            self._ended()
+            for request in waiting:
+                assert isinstance(request, ForwardedRequest)
+                request.lose("the connection is closed")
+
+    # ---- the connection to the node
+
+    def _open(self) -> UpstreamConnection:
+        parts = self._parts
+        node_id = parts.ports.node_at(self._connection.local_address.port)
+        cluster = parts.cluster
+        node = cluster.any_node() if node_id is None else cluster.layout.nodes.get(node_id)
+        if node is None or not node.addresses:
+            cluster.refresh()
+            what = "no node of the cluster is known" if node_id is None else f"node {node_id} is not known"
+            raise UpstreamError("unknown_node", what)
+        self._node = node
+        protocol = UpstreamProtocol(parts.security.account, CLIENT_ID, self._ready)
+        upstream = UpstreamConnection(self._link, protocol, parts.security.context, node.host, self._lost)
+        self._upstream = upstream
+        parts.metrics.opened()
+        self._link.on_drained = upstream.resume
+        self._setup = parts.scheduler.schedule(
+            parts.setup_timeout_ms, lambda: self._link.call_soon(lambda: self._time_out(upstream))
+        )
+        upstream.connect(node.addresses)
+        return upstream
+
+    def _ready(self) -> None:
+        if self._setup is not None:
+            self._setup.cancel()
+            self._setup = None
+
+    def _time_out(self, upstream: UpstreamConnection) -> None:
+        if self._upstream is upstream and self._setup is not None:
+            upstream.fail(UpstreamError("timeout", "connecting and logging in took too long"))
+
+    def _ended(self) -> None:
+        self._ready()
+        self._link.on_drained = None
+        self._parts.metrics.closed()
+
+    def _lost(self, error: UpstreamError) -> None:
+        """The connection to the node has failed, or the node has closed it."""
+        upstream, self._upstream = self._upstream, None
+        if upstream is None:
+            return
+        self._ended()
+        protocol = upstream.protocol
+        if error.reason == "closed_by_node" and protocol.is_idle:
+            # The next request opens another connection.
+            return
+        self._report(error)
+        reason = f"node {self._node}: {error.reason}: {error}"
+        if protocol.stream is not None:
+            protocol.stream.abort(reason)
+        waiting = [*protocol.exchanges]
+        for request in waiting:
+            assert isinstance(request, ForwardedRequest)
+            request.lose(reason)
+        if not waiting and protocol.has_unsent:
+            self._link.close(reason)
+
+    def _report(self, error: UpstreamError) -> None:
+        parts = self._parts
+        parts.metrics.failed(error.reason)
+        parts.cluster.refresh()
+        parts.failure_log.log(
+            (error.reason, str(self._node)),
+            logging.WARNING,
+            "listener=%s connection_id=%s node=%s: upstream connection failed: %s: %s",
+            self._connection.listener.name,
+            self._connection.connection_id,
+            self._node,
+            error.reason,
+            error,
+        )
+
+    def _give_up(self, request: ForwardedRequest | None, reason: str) -> None:
+        if request is None:
+            self._link.close(reason)
+        else:
+            request.lose(reason)

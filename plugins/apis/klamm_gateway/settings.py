@@ -1,0 +1,142 @@
+"""Settings of the handler set `gateway`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from klamm import setting
+from klamm_gateway.node_ports import NodePorts, parse_ports
+
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) <= 65535:
+        raise ValueError(f'must be HOST:PORT, not "{text}"')
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _check_bootstrap(addresses: tuple[str, ...]) -> str | None:
+    if not addresses:
+        return "must name at least one node"
+    for address in addresses:
+        try:
+            parse_address(address)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _check_ports(text: str) -> str | None:
+    try:
+        parse_ports(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """`[gateway]`."""
+
+    bootstrap: tuple[str, ...] = setting(
+        doc="HOST:PORT of some nodes of the cluster; the others are learned from them.",
+        kafka="bootstrap.servers",
+        check=_check_bootstrap,
+    )
+    node_ports: str = setting(
+        doc="Ports for the nodes of the cluster, FIRST-LAST. Node `first_node_id` is at the first, the next node id at "
+        "the next port. Each listener of this handler set binds them all, beside its own port.",
+        check=_check_ports,
+    )
+    nodes: str = setting(
+        "ports", doc="How clients reach each node: `ports` gives each a port of its own.", choices=("ports",)
+    )
+    first_node_id: int = setting(0, doc="The node id at the first of `node_ports`.", minimum=0)
+    metadata_max_age_ms: int = setting(
+        60_000,
+        doc="How often nodes and their API versions are learned anew. That also happens when a connection fails.",
+        kafka="metadata.max.age.ms",
+        minimum=100,
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        10_000,
+        doc="How long a connection to a node may take until it is connected and logged in.",
+        kafka="socket.connection.setup.timeout.ms",
+        minimum=1,
+    )
+    security_protocol: str = setting(
+        "PLAINTEXT",
+        name="upstream.security_protocol",
+        doc="How the gateway connects to the nodes.",
+        kafka="security.protocol",
+        choices=_PROTOCOLS,
+    )
+    sasl_mechanism: str = setting(
+        "SCRAM-SHA-512",
+        name="upstream.sasl_mechanism",
+        doc="How the gateway logs in.",
+        kafka="sasl.mechanism",
+        choices=_MECHANISMS,
+    )
+    sasl_username: str = setting(
+        "",
+        name="upstream.sasl_username",
+        doc="The account that the gateway logs in with.",
+        kafka="sasl.jaas.config",
+    )
+    sasl_password_file: Path | None = setting(
+        None,
+        name="upstream.sasl_password_file",
+        doc="File whose first line is the password of that account. Read at the start, and again by SIGHUP.",
+        kafka="sasl.jaas.config",
+        private=True,
+    )
+    ssl_truststore_location: Path | None = setting(
+        None,
+        name="upstream.ssl_truststore_location",
+        doc="PEM file with the certificates that the nodes' are checked against; unset, those of the system.",
+        kafka="ssl.truststore.location",
+    )
+    ssl_keystore_location: Path | None = setting(
+        None,
+        name="upstream.ssl_keystore_location",
+        doc="PEM file with the gateway's own certificate, its chain and its key.",
+        kafka="ssl.keystore.location",
+        private=True,
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        name="upstream.ssl_endpoint_identification_algorithm",
+        doc="`https` checks that a node's certificate is for its host; an empty string does not.",
+        kafka="ssl.endpoint.identification.algorithm",
+        choices=("https", ""),
+    )
+
+    @property
+    def ports(self) -> NodePorts:
+        """Which node is at which port."""
+        return NodePorts(parse_ports(self.node_ports), self.first_node_id)
+
+    @property
+    def more_ports(self) -> Sequence[int]:
+        """The ports that listeners bind for the nodes."""
+        return parse_ports(self.node_ports)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What cannot be used."""
+        if self.security_protocol.startswith("SASL"):
+            if not self.sasl_username:
+                yield "upstream.sasl_username", f"is needed for {self.security_protocol}"
+            if self.sasl_password_file is None:
+                yield "upstream.sasl_password_file", f"is needed for {self.security_protocol}"
+        for key in ("sasl_password_file", "ssl_truststore_location", "ssl_keystore_location"):
+            path: Path | None = getattr(self, key)
+            if path is not None and not path.is_file():
+                yield f"upstream.{key}", f"{path} is no file"

@@ -1,0 +1,1 @@
+"""Connections to the nodes of the cluster."""

@@ -1,0 +1,232 @@
+"""`UpstreamConnection`: a socket to a node, on the loop of the client's connection that it belongs to."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from klamm import Interest
+from klamm.forwarding import ConnectionLink
+from klamm.wire.chunks import Buffer
+from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
+from klamm_gateway.upstream.security import SocketAddress
+from klamm_gateway.upstream.states import UpstreamError, UpstreamState
+
+_READ_BYTES: Final = 256 * 1024
+_GATHER: Final = 32
+_TLS_RECORD_BYTES: Final = 16 * 1024
+_IN_PROGRESS: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
+_WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_buffers = threading.local()
+
+
+class UpstreamConnection:
+    """All methods are for the loop's thread. `lost` is called once, unless `close` or `finish` came first."""
+
+    def __init__(
+        self,
+        link: ConnectionLink,
+        protocol: UpstreamProtocol,
+        context: ssl.SSLContext | None,
+        host: str,
+        lost: Callable[[UpstreamError], None],
+    ) -> None:
+        self._link = link
+        self.protocol = protocol
+        self._context = context
+        self._host = host
+        self._lost = lost
+        self._socket: socket.socket
+        self._others: Sequence[SocketAddress] = ()
+        self._descriptor = -1
+        self._interest = -1
+        self._paused = False
+
+    def connect(self, addresses: Sequence[SocketAddress]) -> None:
+        """Begin with the first address; the others follow if it fails. Failure is reported to `lost`, perhaps at once.
+
+        Raises OSError if there is no descriptor left.
+        """
+        (family, where), self._others = addresses[0], addresses[1:]
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._interest = -1
+        self._descriptor = self._socket.fileno()
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        number = self._socket.connect_ex(where)
+        if number not in _IN_PROGRESS:
+            self.fail(UpstreamError("connection_failed", os.strerror(number)))
+            return
+        self._watch(int(Interest.WRITE))
+
+    def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
+        """Send a request as soon as the node takes it."""
+        self.protocol.send(frame, exchange)
+        if self.protocol.state is UpstreamState.READY:
+            self._guarded(self._write)
+
+    def resume(self) -> None:
+        """The client takes answers again."""
+        if self._paused and self.protocol.state is not UpstreamState.CLOSED:
+            self._paused = False
+            # TLS may hold bytes that make no socket readable.
+            self._guarded(self._read)
+            self._update_interest()
+
+    def finish(self) -> None:
+        """No client waits for answers: close, after what was sent has left."""
+        protocol = self.protocol
+        if protocol.state is UpstreamState.READY and protocol.has_unsent:
+            protocol.transition_to(UpstreamState.FINISHING)
+            protocol.exchanges.clear()
+            self._update_interest()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close the socket. A second call does nothing."""
+        if self.protocol.state is UpstreamState.CLOSED:
+            return
+        self.protocol.transition_to(UpstreamState.CLOSED)
+        self._link.forget(self._descriptor)
+        self._socket.close()
+
+    # ---- on the loop
+
+    def _ready(self, mask: int) -> None:
+        state = self.protocol.state
+        if state is UpstreamState.CONNECTING:
+            self._guarded(self._connected)
+        elif state is UpstreamState.HANDSHAKE:
+            self._guarded(self._handshake)
+        else:
+            if mask & Interest.WRITE and self.protocol.outgoing:
+                self._guarded(self._write)
+            if mask & Interest.READ and self.protocol.state is not UpstreamState.CLOSED:
+                self._guarded(self._read)
+            self._update_interest()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except UpstreamError as error:
+            self.fail(error)
+        except OSError as error:
+            reason = "tls_failed" if isinstance(error, ssl.SSLError) else "connection_lost"
+            self.fail(UpstreamError(reason, str(error)))
+
+    def fail(self, error: UpstreamError) -> None:
+        """Close it, and report why, unless it is closed already or no client waits for answers."""
+        if self.protocol.state is UpstreamState.CONNECTING and self._others:
+            self._link.forget(self._descriptor)
+            self._socket.close()
+            self.connect(self._others)
+        elif self.protocol.state is not UpstreamState.CLOSED:
+            finishing = self.protocol.state is UpstreamState.FINISHING
+            self.close()
+            if not finishing:
+                self._lost(error)
+
+    def _connected(self) -> None:
+        number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            raise UpstreamError("connection_failed", os.strerror(number))
+        if self._context is None:
+            self._secured()
+            return
+        self.protocol.transition_to(UpstreamState.HANDSHAKE)
+        # The wrapped socket takes over the descriptor.
+        self._socket = self._context.wrap_socket(
+            self._socket, server_hostname=self._host, do_handshake_on_connect=False
+        )
+        self._handshake()
+
+    def _handshake(self) -> None:
+        assert isinstance(self._socket, ssl.SSLSocket)
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._watch(int(Interest.READ))
+        except ssl.SSLWantWriteError:
+            self._watch(int(Interest.WRITE))
+        else:
+            self._secured()
+
+    def _secured(self) -> None:
+        self.protocol.secured()
+        self._write()
+        self._update_interest()
+
+    def _write(self) -> None:
+        outgoing = self.protocol.outgoing
+        while outgoing:
+            try:
+                if self._context is None:
+                    sent = self._socket.sendmsg(list(islice(outgoing, _GATHER)))
+                else:
+                    sent = self._socket.send(_first_bytes(outgoing))
+            except _WOULD_BLOCK:
+                break
+            while sent and sent >= len(outgoing[0]):
+                sent -= len(outgoing.popleft())
+            if sent:
+                outgoing[0] = memoryview(outgoing[0])[sent:]
+        if not outgoing and self.protocol.state is UpstreamState.FINISHING:
+            self.close()
+        elif outgoing and not self._interest & Interest.WRITE:
+            self._update_interest()
+
+    def _read(self) -> None:
+        """Take what has come, as long as the client takes the answers."""
+        protocol = self.protocol
+        buffer = _read_buffer()
+        while protocol.state is not UpstreamState.CLOSED:
+            if not self._link.can_send:
+                self._paused = True
+                return
+            try:
+                count = self._socket.recv_into(buffer)
+            except _WOULD_BLOCK:
+                return
+            if not count:
+                raise UpstreamError("closed_by_node", "the node closed the connection")
+            if protocol.state is not UpstreamState.FINISHING:
+                protocol.receive(buffer[:count])
+                if protocol.outgoing:
+                    self._write()
+            # A loop may have others to serve. TLS may hold bytes that make no socket readable.
+            if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+                return
+
+    def _update_interest(self) -> None:
+        if self.protocol.state is UpstreamState.CLOSED:
+            return
+        self._watch(
+            (0 if self._paused else int(Interest.READ)) | (int(Interest.WRITE) if self.protocol.outgoing else 0)
+        )
+
+    def _watch(self, interest: int) -> None:
+        if interest != self._interest:
+            self._interest = interest
+            self._link.watch(self._descriptor, interest, self._ready)
+
+
+def _first_bytes(outgoing: deque[Buffer]) -> Buffer:
+    """What a TLS record is made of: small buffers together."""
+    if len(outgoing) == 1 or len(outgoing[0]) >= _TLS_RECORD_BYTES:
+        return outgoing[0]
+    return b"".join(islice(outgoing, 2))
+
+
+def _read_buffer() -> memoryview:
+    buffer: memoryview | None = getattr(_buffers, "read", None)
+    if buffer is None:
+        buffer = _buffers.read = memoryview(bytearray(_READ_BYTES))
+    return buffer

@@ -1,0 +1,126 @@
+"""How the gateway logs in to a node: the client's side of PLAIN (RFC 4616) and SCRAM (RFC 5802). No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from klamm.sasl import ScramMechanism
+from klamm_gateway.upstream.states import UpstreamError
+
+_MIN_ITERATIONS: Final = 4096
+_MAX_ITERATIONS: Final = 1_000_000
+_NONCE_BYTES: Final = 24
+
+
+class SaslExchange(ABC):
+    """The messages of one login."""
+
+    @abstractmethod
+    def first(self) -> bytes:
+        """The client's first message."""
+
+    @abstractmethod
+    def respond(self, challenge: bytes) -> bytes | None:
+        """The answer to a node's message; None if the exchange is complete. Raises UpstreamError."""
+
+
+class PlainExchange(SaslExchange):
+    """User and password in one message."""
+
+    def __init__(self, username: str, password: str) -> None:
+        self._message = f"\0{username}\0{password}".encode()
+
+    def first(self) -> bytes:
+        """The only message."""
+        return self._message
+
+    def respond(self, challenge: bytes) -> None:
+        """The node's empty answer."""
+
+
+class ScramExchange(SaslExchange):
+    """Proves the password, and has the node prove that it knows the account."""
+
+    def __init__(self, account: Account, nonce: str) -> None:
+        self._account = account
+        self._nonce = nonce
+        name = account.username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={name},r={nonce}"
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        """User and nonce."""
+        return f"n,,{self._first_bare}".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """The proof, and then nothing. Raises UpstreamError for a node that does not know the account."""
+        fields = _fields(challenge)
+        if self._server_signature:
+            if not hmac.compare_digest(_decoded(fields.get("v", "")), self._server_signature):
+                raise UpstreamError("authentication_failed", f"the node refuses the proof: {fields.get('e', 'v')}")
+            return None
+        nonce, iterations = fields.get("r", ""), fields.get("i", "")
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not iterations.isdigit():
+            raise UpstreamError("authentication_failed", "the node's first SCRAM message is not valid")
+        if not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
+            raise UpstreamError("authentication_failed", f"{iterations} iterations of SCRAM are not accepted")
+        mechanism = self._account.scram
+        salted = self._account.salted_password(_decoded(fields.get("s", "")), int(iterations))
+        without_proof = f"c=biws,r={nonce}"
+        signed = f"{self._first_bare},{challenge.decode()},{without_proof}".encode()
+        client_key = mechanism.hmac(salted, b"Client Key")
+        signature = mechanism.hmac(mechanism.hash(client_key), signed)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._server_signature = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+class Account:
+    """The account of the gateway. What was computed from its password is kept: it takes a millisecond or more."""
+
+    def __init__(self, mechanism: str, username: str, password: str, random_bytes: Callable[[int], bytes]) -> None:
+        self.mechanism = mechanism
+        self.username = username
+        self._password = password
+        self._random_bytes = random_bytes
+        self._salted: tuple[bytes, int, bytes] | None = None
+
+    @property
+    def scram(self) -> ScramMechanism:
+        """The SCRAM mechanism. Raises ValueError if it is another one."""
+        return ScramMechanism.named(self.mechanism)
+
+    def begin(self) -> SaslExchange:
+        """A new login."""
+        if self.mechanism == "PLAIN":
+            return PlainExchange(self.username, self._password)
+        return ScramExchange(self, base64.b64encode(self._random_bytes(_NONCE_BYTES)).decode())
+
+    def salted_password(self, salt: bytes, iterations: int) -> bytes:
+        """PBKDF2 of the password."""
+        known = self._salted
+        if known is not None and known[:2] == (salt, iterations):
+            return known[2]
+        salted = self.scram.salted_password(self._password.encode(), salt, iterations)
+        self._salted = salt, iterations, salted
+        return salted
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    try:
+        text = message.decode()
+    except UnicodeDecodeError as error:
+        raise UpstreamError("authentication_failed", "the node's SCRAM message is not UTF-8") from error
+    return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise UpstreamError("authentication_failed", "the node's SCRAM message is not base64") from error

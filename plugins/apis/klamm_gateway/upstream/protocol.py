@@ -1,0 +1,209 @@
+"""`UpstreamProtocol`: one connection to a node, as bytes: login, requests in order, responses. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, Protocol
+
+from klamm.forwarding import STREAMED_FROM_BYTES, ResponseStream
+from klamm.wire.chunks import Buffer
+from klamm.wire.headers import encode_request_header, response_header_size
+from klamm.wire.messages import sasl_authenticate, sasl_handshake
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from klamm.wire.primitives import WireError, skip_tagged_fields
+from klamm_gateway.upstream.login import Account, SaslExchange
+from klamm_gateway.upstream.states import TRANSITIONS, IllegalTransitionError, UpstreamError, UpstreamState
+
+_SIZE: Final = Struct(">i")
+_HEAD: Final = Struct(">ii")
+_HANDSHAKE_VERSION: Final = 1
+_AUTHENTICATE_VERSION: Final = 1
+_LOGIN_ID: Final = -1
+_STREAM_RESPONSES_FROM_BYTES: Final = 256 * 1024
+MAX_WHOLE_BYTES: Final = 100 * 1024 * 1024
+"""A response that has to be decoded, or that comes before the login, may have this size."""
+
+
+class Exchange(Protocol):
+    """A request that waits for its response."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    streams: bool
+
+    def completed(self, body: bytes) -> None:
+        """The whole response without its header."""
+
+    def began(self, body: bytes, stream: ResponseStream) -> None:
+        """The beginning of a response whose rest arrives in a stream; only if `streams`."""
+
+
+class UpstreamProtocol:
+    """`outgoing` are the bytes to send, in order; `ready` is called once requests may leave.
+
+    A method that raises UpstreamError has found the connection unusable; the caller closes it.
+    """
+
+    def __init__(self, account: Account | None, client_id: str, ready: Callable[[], None]) -> None:
+        self.state = UpstreamState.CONNECTING
+        self.outgoing: deque[Buffer] = deque()
+        self.exchanges: deque[Exchange] = deque()
+        self._account = account
+        self._client_id = client_id
+        self._ready = ready
+        self._waiting: list[Buffer] = []
+        self._sasl: SaslExchange | None = None
+        self._shaken = False
+        self._rest = b""
+        self.stream: ResponseStream | None = None
+
+    def transition_to(self, state: UpstreamState) -> None:
+        """Change the state. Raises IllegalTransitionError for a transition that is not in the table."""
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransitionError(f"upstream connection: {self.state} to {state}")
+        self.state = state
+
+    def secured(self) -> None:
+        """The connection stands, and its TLS if it has any: log in."""
+        if self._account is None:
+            self._begin()
+            return
+        self.transition_to(UpstreamState.LOGIN)
+        self._sasl = self._account.begin()
+        request = SaslHandshakeRequest(self._account.mechanism)
+        self._put_login(sasl_handshake.API_KEY, _HANDSHAKE_VERSION, request.encode(_HANDSHAKE_VERSION))
+
+    def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
+        """Send a request, now or once the login is done. Without an exchange there is no response to it."""
+        parts = [_SIZE.pack(sum(map(len, frame))), *frame]
+        if exchange is not None:
+            self.exchanges.append(exchange)
+        if self.state is UpstreamState.READY:
+            self.outgoing.extend(parts)
+        else:
+            self._waiting += parts
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether bytes of requests have not left."""
+        return bool(self.outgoing or self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self.exchanges and not self.has_unsent and self.stream is None
+
+    def receive(self, data: memoryview) -> None:
+        """Take what the node has sent; the caller may use the buffer again afterwards. Raises UpstreamError."""
+        position = 0
+        if self.stream is not None:
+            position = min(self.stream.remaining, len(data))
+            stream = self.stream
+            if stream.remaining == position:
+                self.stream = None
+            stream.put(bytes(data[:position]))
+        if self._rest:
+            data, position, self._rest = memoryview(self._rest + bytes(data[position:])), 0, b""
+        size_bytes = len(data)
+        while size_bytes - position >= _HEAD.size and self.state is not UpstreamState.CLOSED:
+            end = self._take_frame(data, position)
+            if end == position:
+                break
+            position = end
+        if position < size_bytes and self.state is not UpstreamState.CLOSED:
+            self._rest = bytes(data[position:])
+
+    def _take_frame(self, data: memoryview, position: int) -> int:
+        """The position behind what was taken; the same if more has to come."""
+        frame_bytes: int
+        frame_bytes, correlation_id = _HEAD.unpack_from(data, position)
+        if frame_bytes < 4:
+            raise UpstreamError("invalid_response", f"declared size {frame_bytes}")
+        begin, end = position + 4, position + 4 + frame_bytes
+        exchange = self._expected(correlation_id)
+        if end <= len(data):
+            if exchange is None:
+                self._continue_login(bytes(data[begin + 4 : end]))
+            else:
+                self.exchanges.popleft()
+                exchange.completed(_body(exchange, data[begin:end]))
+            return end
+        missing = end - len(data)
+        streams = exchange is not None and exchange.streams and frame_bytes > _STREAM_RESPONSES_FROM_BYTES
+        if not streams:
+            if frame_bytes > MAX_WHOLE_BYTES:
+                raise UpstreamError("invalid_response", f"a response of {frame_bytes} bytes is too large to be decoded")
+            return position
+        if missing <= STREAMED_FROM_BYTES or len(data) - begin < 5:
+            return position
+        assert exchange is not None
+        self.exchanges.popleft()
+        self.stream = ResponseStream(missing)
+        exchange.began(_body(exchange, data[begin:]), self.stream)
+        return len(data)
+
+    def _expected(self, correlation_id: int) -> Exchange | None:
+        """The exchange of the next response, None for one of the login."""
+        if self.state is UpstreamState.LOGIN:
+            expected, exchange = _LOGIN_ID, None
+        elif self.exchanges:
+            exchange = self.exchanges[0]
+            expected = exchange.correlation_id
+        else:
+            raise UpstreamError("invalid_response", "a response without a request")
+        if correlation_id != expected:
+            raise UpstreamError("invalid_response", f"correlation id {correlation_id} instead of {expected}")
+        return exchange
+
+    # ---- login
+
+    def _put_login(self, api_key: int, version: int, body: bytes) -> None:
+        header = encode_request_header(api_key, version, _LOGIN_ID, self._client_id)
+        self.outgoing.append(_SIZE.pack(len(header) + len(body)) + header + body)
+
+    def _continue_login(self, body: bytes) -> None:
+        assert self._sasl is not None
+        try:
+            if not self._shaken:
+                shaken = SaslHandshakeResponse.decode(_HANDSHAKE_VERSION, body)
+                if shaken.error_code:
+                    offered = ", ".join(shaken.mechanisms)
+                    raise UpstreamError("authentication_failed", f"the node offers the mechanisms {offered}")
+                self._shaken = True
+                self._put_authenticate(self._sasl.first())
+                return
+            response = SaslAuthenticateResponse.decode(_AUTHENTICATE_VERSION, body)
+        except WireError as error:
+            raise UpstreamError("invalid_response", f"malformed response to the login: {error}") from error
+        if response.error_code:
+            raise UpstreamError("authentication_failed", f"the node refuses the login: {response.error_message}")
+        answer = self._sasl.respond(response.auth_bytes)
+        if answer is None:
+            self._sasl = None
+            self._begin()
+        else:
+            self._put_authenticate(answer)
+
+    def _put_authenticate(self, auth_bytes: bytes) -> None:
+        request = SaslAuthenticateRequest(auth_bytes)
+        self._put_login(sasl_authenticate.API_KEY, _AUTHENTICATE_VERSION, request.encode(_AUTHENTICATE_VERSION))
+
+    def _begin(self) -> None:
+        self.transition_to(UpstreamState.READY)
+        self.outgoing.extend(self._waiting)
+        self._waiting = []
+        self._ready()
+
+
+def _body(exchange: Exchange, frame: memoryview) -> bytes:
+    """What follows the header of a response."""
+    if response_header_size(exchange.api_key, exchange.api_version) == 4:
+        return bytes(frame[4:])
+    try:
+        return bytes(frame[5:] if not frame[4] else frame[skip_tagged_fields(frame, 4) :])
+    except (WireError, IndexError) as error:
+        raise UpstreamError("invalid_response", f"malformed header of a response: {error}") from error

@@ -1,0 +1,76 @@
+"""`GroupSync`: one fsync for all threads that wait for it, and only so many in a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klamm.runtime import Clock
+
+
+class _Batch:
+    """Threads that wait for the same sync; `error` is its failure, once it has `ended`."""
+
+    __slots__ = ("ended", "error")
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+
+
+class GroupSync:
+    """`wait` returns when a call of `sync` that began after it has ended. Called from any thread.
+
+    Calls follow each other, and begin at least `interval_ms` apart: the first thread that waits makes the call for
+    all that come until it begins.
+    """
+
+    def __init__(
+        self, sync: Callable[[], None], clock: Clock, interval_ms: int, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self.count = 0
+        self._sync = sync
+        self._clock = clock
+        self._interval_ns = interval_ms * 1_000_000
+        self._sleep = sleep
+        # Protects the batch that threads join.
+        self._lock = threading.Lock()
+        self._joining: _Batch | None = None
+        # One call of `sync` at a time; protects the time of the next.
+        self._turn = threading.Lock()
+        self._next_ns = 0
+
+    def wait(self) -> None:
+        """Raises OSError if the sync has failed."""
+        with self._lock:
+            batch, leads = self._joining, self._joining is None
+            if batch is None:
+                batch = self._joining = _Batch()
+        if leads:
+            self._lead(batch)
+        else:
+            batch.ended.wait()
+        if batch.error is not None:
+            raise OSError(*batch.error.args) from batch.error
+
+    def _lead(self, batch: _Batch) -> None:
+        with self._turn:
+            try:
+                left_ns = self._next_ns - self._clock.monotonic_ns()
+                if left_ns > 0:
+                    self._sleep(left_ns / 1e9)
+            finally:
+                with self._lock:
+                    self._joining = None
+            self._next_ns = self._clock.monotonic_ns() + self._interval_ns
+            self.count += 1
+            try:
+                self._sync()
+            except BaseException as error:
+                batch.error = error
+            finally:
+                batch.ended.set()

@@ -1,0 +1,357 @@
+"""The handler set `gateway` before servers in this process: what clients send and get, and what a failure does."""
+
+import itertools
+import logging
+import socket
+import struct
+import time
+
+import pytest
+
+from klamm import Provider, RequestFilter, hookimpl
+from klamm.testing import EmbeddedServer, RawClient, SecureServer
+from klamm.wire.headers import decode_request_header, encode_request_header
+from klamm.wire.messages import heartbeat
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
+from tests.contract.gateway_nodes import FakeNode, answer_with, free_ports, gateway, response, take
+
+HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedServer() as server:
+        yield server
+
+
+def node_port(server):
+    return server.api_set().settings.ports.ports.start
+
+
+def connect(server, port=None, **options):
+    return RawClient(("127.0.0.1", port or server.address()[1]), **options)
+
+
+def failures(server):
+    found = server.server.services.metrics.collect(lambda name: name.endswith("UpstreamConnectionFailures"))
+    return {sample.labels["reason"]: sample.value for family in found for sample in family.samples}
+
+
+# ---- what clients get
+
+
+@pytest.mark.parametrize("recording", [False, True], ids=["opaque", "decoded"])
+def test_records_go_through_both_ways(broker, recording):
+    with gateway(broker.bootstrap, recording=recording) as front:
+        topic = front.create_topic(partitions=2)
+        values = [bytes([number]) * 900 for number in range(200)]
+        front.produce(topic, *values)
+        assert [record.value for record in front.consume(topic, 200)] == values
+        assert [record.value for record in broker.consume(topic, 200)] == values
+        if recording:
+            assert {request.api for request in front.requests()} <= {"Metadata", "Produce", "Fetch", "ListOffsets"}
+
+
+def test_nodes_are_named_by_the_gateways_ports(broker):
+    with gateway(broker.bootstrap) as front, connect(front) as client:
+        here = ("127.0.0.1", node_port(front))
+        metadata = client.call(MetadataRequest(None), 9)
+        assert [(one.host, one.port) for one in metadata.brokers] == [here]
+        cluster = client.call(DescribeClusterRequest(), 0)
+        assert [(one.host, one.port) for one in cluster.brokers] == [here]
+        (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
+        assert (found.host, found.port) == here
+        old = client.call(FindCoordinatorRequest("g"), 2)
+        assert (old.host, old.port) == here
+
+
+def test_api_versions_are_what_both_know():
+    with FakeNode() as node, gateway(node.bootstrap) as front, connect(front) as client:
+        answer = client.call(ApiVersionsRequest(), 0)
+    offered = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert offered[1] == (4, 15), "Fetch"
+    assert offered[3] == (0, 13), "Metadata"
+    assert offered[17] == (0, 1)
+    assert not {4, 5, 6, 7, 38, 52, 58, 82, 83} & set(offered), "what brokers say to each other, and delegation tokens"
+
+
+def test_before_a_node_has_answered_no_versions_are_offered():
+    nowhere = free_ports(1)
+    with gateway(f"127.0.0.1:{nowhere}") as front, connect(front) as client:
+        assert client.call(ApiVersionsRequest(), 0).error_code == 8
+        assert failures(front)["connection_failed"] >= 1
+
+
+def test_each_port_leads_to_its_node():
+    with FakeNode(answer_with(HEARTBEAT), 1) as one, FakeNode(answer_with(HEARTBEAT), 2) as two:
+        one.brokers = two.brokers = {1: one.port, 2: two.port}
+        with gateway(one.bootstrap, node_ids=3) as front:
+            for node_id, node in ((1, one), (2, two)):
+                with connect(front, node_port(front) + node_id - 1) as client:
+                    client.call(HeartbeatRequest(f"to {node_id}"), 4)
+                assert len(node.frames) == 1
+            with connect(front, node_port(front) + 2) as client:
+                client.send(HeartbeatRequest("to 3"), 4)
+                assert client.at_end(), "there is no node 3"
+            assert failures(front) == {"unknown_node": 1}
+
+
+def test_a_new_node_is_learned_from_metadata():
+    with FakeNode(answer_with(HEARTBEAT), 1) as one, FakeNode(answer_with(HEARTBEAT), 2) as two:
+        with gateway(one.bootstrap, node_ids=2) as front, connect(front) as client:
+            one.brokers = two.brokers = {1: one.port, 2: two.port}
+            client.call(MetadataRequest([]), 9)
+            EmbeddedServer.wait_until(lambda: len(front.api_set().cluster.layout.nodes) == 2)
+            with connect(front, node_port(front) + 1) as other:
+                other.call(HeartbeatRequest("g"), 4)
+        assert len(two.frames) == 1
+
+
+def test_pipelined_requests_are_answered_in_order():
+    with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        sent = []
+        for number in range(300):
+            # Every third is answered by the gateway itself.
+            request = (ApiVersionsRequest(), 0) if number % 3 == 0 else (HeartbeatRequest(f"g{number}"), 4)
+            sent.append((request, client.send(*request)))
+        for (request, version), correlation_id in sent:
+            client.receive(request.API_KEY, version, correlation_id)
+        assert len(node.frames) == 200
+
+
+def test_requests_are_pipelined_to_the_node():
+    def serve(node, sock, frame):
+        if len(node.frames) == 5:
+            for each in node.frames:
+                key, version, correlation_id, _client, _offset = decode_request_header(each)
+                sock.sendall(response(correlation_id, key, version, HEARTBEAT))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        sent = [client.send(HeartbeatRequest("g"), 4) for _ in range(5)]
+        for correlation_id in sent:
+            client.receive(heartbeat.API_KEY, 4, correlation_id)
+
+
+def test_what_wants_no_response_is_forwarded_although_the_client_leaves_at_once(broker):
+    with gateway(broker.bootstrap) as front:
+        topic = front.create_topic()
+        with connect(front, node_port(front)) as client:
+            for value in (b"one", b"two"):
+                client.send(_produce(topic, value, acks=0), 9)
+        assert [record.value for record in broker.consume(topic, 2)] == [b"one", b"two"]
+
+
+def _produce(topic, value, acks):
+    batch = bytes(encode_batch([Record(0, 1000, None, value, ())]))
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+
+
+# ---- back pressure
+
+
+def test_a_slow_client_holds_the_node_back():
+    sent = [0]
+    size = 60 * 1024 * 1024
+    piece = bytes(64 * 1024)
+
+    def serve(node, sock, frame):
+        correlation_id = decode_request_header(frame)[2]
+        sock.sendall((size + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big"))
+        sent[0] = 0
+        while sent[0] < size:
+            sock.sendall(piece)
+            sent[0] += len(piece)
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        client.send_frame(encode_request_header(1, 11, 5, "slow") + bytes(50))
+        before = -1
+        while before != sent[0]:
+            # Until nothing moves any more.
+            before = sent[0]
+            time.sleep(0.3)
+        assert sent[0] < size / 4, "the rest waits in the node"
+        assert take(client.socket, 8)[4:] == (5).to_bytes(4, "big")
+        left = size
+        while left:
+            left -= len(client.socket.recv(min(left, 1 << 20)))
+        client.send_frame(encode_request_header(1, 11, 6, "slow") + bytes(50))
+        assert take(client.socket, 8)[4:] == (6).to_bytes(4, "big")
+
+
+# ---- failures
+
+
+def test_a_node_that_is_cut_off_closes_what_hangs_on_it_and_nothing_is_repeated(caplog):
+    with FakeNode() as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.send(HeartbeatRequest("g"), 4)
+        EmbeddedServer.wait_until(lambda: node.frames)
+        with caplog.at_level(logging.WARNING, "klamm.gateway"):
+            node.cut()
+            assert client.at_end()
+        assert "upstream connection failed" in caplog.text
+        assert len(node.frames) == 1
+        assert failures(front).keys() <= {"closed_by_node", "connection_lost"}
+
+
+def test_a_node_may_close_an_idle_connection():
+    with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.call(HeartbeatRequest("g"), 4)
+        node.cut()
+        EmbeddedServer.wait_until(lambda: not front.api_set()._metrics.connections)
+        client.call(HeartbeatRequest("g"), 4)
+        assert not failures(front)
+
+
+def test_a_node_that_refuses(caplog):
+    with FakeNode() as node:
+        front = gateway(node.bootstrap).start()
+    try:
+        with connect(front, node_port(front)) as client:
+            client.send(HeartbeatRequest("g"), 4)
+            assert client.at_end()
+        assert failures(front)["connection_failed"] >= 1
+    finally:
+        front.stop()
+
+
+def test_a_node_that_answers_garbage():
+    def serve(node, sock, frame):
+        sock.sendall(struct.pack(">ii", 8, 424242) + bytes(4))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.send(HeartbeatRequest("g"), 4)
+        assert client.at_end()
+        assert failures(front) == {"invalid_response": 1}
+
+
+def test_a_response_that_ends_at_any_byte_never_looks_complete():
+    whole = response(3, heartbeat.API_KEY, 4, HEARTBEAT)
+    cuts = itertools.count(0)
+
+    def serve(node, sock, frame):
+        sock.sendall(whole[: next(cuts)])
+        sock.shutdown(socket.SHUT_RDWR)
+
+    request = encode_request_header(heartbeat.API_KEY, 4, 3, "c") + HeartbeatRequest("g").encode(4)
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front:
+        for _ in range(len(whole)):
+            with connect(front) as client:
+                client.send_frame(request)
+                assert client.at_end()
+        with connect(front) as client:
+            client.send_frame(request)
+            assert client.receive_frame() == whole[4:]
+        assert len(node.frames) == len(whole) + 1, "each was sent once"
+
+
+def test_a_large_response_that_ends_early_closes_the_client():
+    def serve(node, sock, frame):
+        correlation_id = decode_request_header(frame)[2]
+        sock.sendall((1_000_004).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + bytes(600_000))
+        sock.shutdown(socket.SHUT_RDWR)
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.send_frame(encode_request_header(1, 11, 5, "c") + bytes(50))
+        with pytest.raises(ConnectionError):
+            client.receive_frame()
+        assert sum(failures(front).values()) == 1
+
+
+def test_a_request_that_ends_at_any_byte_reaches_the_node_whole_or_not_at_all():
+    request = encode_request_header(heartbeat.API_KEY, 4, 3, "c") + HeartbeatRequest("g").encode(4)
+    data = len(request).to_bytes(4, "big") + request
+    with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front:
+        for count in range(len(data)):
+            with connect(front) as client:
+                client.send_bytes(data[:count])
+        with connect(front) as client:
+            client.send_bytes(data)
+            client.receive_frame()
+        assert [bytes(frame) for frame in node.frames] == [request]
+
+
+def test_clients_that_leave_leave_no_connection_to_a_node():
+    with FakeNode() as node, gateway(node.bootstrap) as front:
+        clients = [connect(front) for _ in range(5)]
+        for client in clients:
+            client.send(HeartbeatRequest("g"), 4)
+        EmbeddedServer.wait_until(lambda: len(node.frames) == 5)
+        assert front.api_set()._metrics.connections == 5
+        for client in clients:
+            client.close()
+        EmbeddedServer.wait_until(lambda: front.api_set()._metrics.connections == 0)
+        assert not failures(front)
+
+
+# ---- security towards the nodes, filters, start
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_tls_and_scram_towards_the_nodes(tmp_path, password):
+    (tmp_path / "password").write_text(f"{password}\n")
+    with SecureServer() as broker:
+        settings = [
+            "gateway.upstream.security_protocol=SASL_SSL",
+            "gateway.upstream.sasl_username=admin",
+            f"gateway.upstream.sasl_password_file={tmp_path / 'password'}",
+            f"gateway.upstream.ssl_truststore_location={broker.ca_file}",
+        ]
+        with gateway(broker.bootstrap, settings) as front:
+            if password == "secret":
+                topic = front.create_topic()
+                front.produce(topic, b"x" * 50_000, b"y")
+                assert [len(record.value) for record in front.consume(topic, 2)] == [50_000, 1]
+                assert not failures(front)
+            else:
+                assert failures(front).keys() == {"authentication_failed"}
+
+
+class Prefix(RequestFilter):
+    """Groups have other names in the cluster."""
+
+    @property
+    def api_keys(self):
+        return (heartbeat.API_KEY,)
+
+    def on_request(self, message, context):
+        message.group_id = "tenant-" + message.group_id
+        return message
+
+    def on_response(self, response, context):
+        response.throttle_time_ms = 7
+        return response
+
+
+class Filters:
+    """A plugin with the filter."""
+
+    @hookimpl
+    def klamm_request_filters(self):
+        yield Provider("prefix", "tests.contract.test_gateway:Prefix")
+
+
+def test_a_filter_sees_and_changes_messages():
+    with (
+        FakeNode(answer_with(HEARTBEAT)) as node,
+        gateway(node.bootstrap, ['listeners.default.filters=["prefix"]'], plugins=[Filters()]) as front,
+        connect(front) as client,
+    ):
+        assert client.call(HeartbeatRequest("g"), 4).throttle_time_ms == 7
+        (frame,) = node.frames
+        assert HeartbeatRequest.decode(4, frame, decode_request_header(frame)[4]).group_id == "tenant-g"
+
+
+def test_a_port_that_is_taken_stops_the_start(broker):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        front = gateway(broker.bootstrap, [f"gateway.node_ports={port}"])
+        with pytest.raises(Exception, match=f"cannot bind 127.0.0.1:{port}"):
+            front.start()

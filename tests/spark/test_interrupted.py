@@ -1,0 +1,24 @@
+"""A change that a kill has interrupted: `verify` and the report say that its outcome is unknown."""
+
+from klamm_spark.spark_settings import Pipeline
+from tests.peers.interrupted_changes import leave_interrupted
+from tests.spark.conftest import settings_of
+
+
+def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
+    from klamm_spark import report, verify
+    from klamm_spark.lake import Lake
+
+    leave_interrupted(tmp_path)
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    ship(tmp_path / "spool", settings)
+    said = []
+    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0
+    unknown = [line for line in said if line.startswith("outcome unknown: ")]
+    for line, topic in zip(unknown, ("done", "stuck"), strict=True):
+        assert f"CreateTopics of TOPIC {topic} by User:ANONYMOUS from 127.0.0.1" in line
+    events = Lake(tmp_path / "lake", "parquet").read_events(spark)
+    table = report._interrupted(events)
+    assert [row[4] for row in table.rows] == ["TOPIC done", "TOPIC stuck"]
+    assert table.marked == {0, 1}
+    assert [row[5] for row in report._changes(events).rows] == ["unknown", "unknown"]

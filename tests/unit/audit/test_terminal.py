@@ -1,0 +1,216 @@
+"""`klamm audit tail`, `sql` and `export`: a spool is read while it grows, without Spark."""
+
+import io
+import json
+import os
+import re
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klamm_spark.cli import parser
+from klamm_spark.event import FIELD_NAMES
+from klamm_spark.lake import LakeError
+from klamm_spark.spark_settings import read_pipeline
+from klamm_spark.spool_layout import open_segments, sealed_segments
+from klamm_spark.terminal.commands import run
+from klamm_spark.terminal.event_table import EventTable, QueryError
+from klamm_spark.terminal.formats import FORMATS, cef, text
+from klamm_spark.terminal.spool_lines import SpoolLines
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.unit.audit.test_spool import Writer
+
+EVENTS = list(sample_events(400))
+
+
+@pytest.fixture
+def spool(tmp_path):
+    write_sample_spool(tmp_path / "spool", EVENTS, events_per_segment=90)
+    return tmp_path / "spool"
+
+
+def audit(*arguments, sleep=None):
+    """What a command prints."""
+    options = parser().parse_args([str(argument) for argument in arguments])
+    out = io.StringIO()
+    code = run(options, read_pipeline(None, {"spool": options.spool}), out, sleep or pytest.fail)
+    assert code == 0
+    return out.getvalue().splitlines()
+
+
+STEPS = st.lists(st.sampled_from(["write", "seal", "crash", "read"]), max_size=30)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@given(steps=STEPS)
+@settings(max_examples=60)
+def test_each_event_is_read_once_however_the_spool_grows(tmp_path_factory, codec, steps):
+    spool = tmp_path_factory.mktemp("spool")
+    writer = Writer(spool / "n", compression=codec)
+    writer.start("0" * 8)
+    reader, found, written = SpoolLines(spool), [], []
+    for number, step in enumerate(steps):
+        if step == "write":
+            written.append((writer.spool.boot, writer.seq))
+            writer.write()
+        elif step == "read":
+            found += reader.new_lines()
+        else:
+            if step == "seal":
+                writer.spool.close()
+            else:
+                # A killed server leaves a torn line; the next start cuts it off.
+                for path in open_segments(writer.folder):
+                    with path.open("ab") as file:
+                        file.write(b'{"seq": 9')
+                    found += reader.new_lines()
+                os.close(writer.spool._lock)
+            writer.start(f"{number + 1:08d}")
+    found += reader.new_lines()
+    found += reader.new_lines()
+    reader.close()
+    assert [(event["boot"], event["seq"]) for event in map(json.loads, found)] == written
+    assert reader.problems == []
+
+
+def test_older_segments_are_left_out(spool):
+    paths = sealed_segments(spool / "node-1")
+    assert len(list(SpoolLines(spool, newest=1).new_lines())) == 400 % 90
+    assert len(list(SpoolLines(spool, newest=41).new_lines())) == 90 + 400 % 90
+    assert len(list(SpoolLines(spool, since_us=1 << 61).new_lines())) == 0
+    assert len(paths) == 5
+
+
+def test_a_damaged_segment_is_reported_and_the_others_are_read(spool, capsys):
+    (spool / "node-1" / f"{'f' * 20}-{0:020d}.jsonl.zst").write_bytes(b"garbage")
+    options = parser().parse_args(["export", "--spool", str(spool)])
+    out = io.StringIO()
+    assert run(options, read_pipeline(None, {"spool": options.spool}), out) == 1
+    assert len(out.getvalue().splitlines()) == 400
+    assert "jsonl.zst cannot be read" in capsys.readouterr().err
+
+
+def test_export_gives_the_events_as_they_are(spool):
+    assert [json.loads(line) for line in audit("export", "--spool", spool)] == EVENTS
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_event_can_be_exported_in_every_format(spool, name):
+    lines = audit("export", "--spool", spool, "--format", name)
+    taken = [event for event in EVENTS if name != "kip673" or event["kind"] == "request"]
+    assert len(lines) == len(taken)
+    if name not in ("text", "cef"):
+        assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_export_by_condition_and_time(spool):
+    middle = datetime.fromtimestamp(EVENTS[200]["time_us"] / 1e6, UTC).isoformat()
+    denied = [event for event in EVENTS if event["outcome"] == "denied"]
+    where = ("--where", "outcome = 'denied' -- and nothing else")
+    assert [json.loads(line) for line in audit("export", "--spool", spool, *where)] == denied
+    first, last = (audit("export", "--spool", spool, side, middle) for side in ("--until", "--since"))
+    assert [json.loads(line) for line in first + last] == EVENTS
+    assert len(first) == 200
+
+
+def test_tail_prints_the_newest(spool):
+    lines = audit("tail", "-n", 3, "--spool", spool)
+    assert lines == [text(event) for event in EVENTS[-3:]]
+    (line,) = audit("tail", "-n", 1, "--spool", spool, "--where", "api_name = 'CreateTopics'", "--format", "jsonl")
+    assert json.loads(line) == [event for event in EVENTS if event.get("api_name") == "CreateTopics"][-1]
+
+
+def test_tail_follows_until_it_is_interrupted(tmp_path):
+    writer = Writer(tmp_path / "n")
+    writer.start("0" * 8)
+    steps = [lambda: writer.write(2), lambda: (writer.spool.close(), writer.start("1" * 8), writer.write())]
+
+    def sleep(seconds):
+        assert 0 < seconds < 1
+        if not steps:
+            raise KeyboardInterrupt
+        steps.pop(0)()
+
+    out = io.StringIO()
+    options = parser().parse_args(["tail", "-f", "--spool", str(tmp_path), "--format", "jsonl", "--where", "seq < 2"])
+    assert run(options, read_pipeline(None, {"spool": options.spool}), out, sleep) == 0
+    assert [json.loads(line)["seq"] for line in out.getvalue().splitlines()] == [0, 1, 0]
+
+
+def test_sql_reads_events_resources_and_attributes(spool, tmp_path):
+    change = {
+        **EVENTS[-1],
+        "event_id": "node-1/x/0",
+        "resources": [{"type": "TOPIC", "name": "t", "attributes": [{"name": "partitions", "value": "3"}]}],
+    }
+    write_sample_spool(spool, [{**change, "node": "node-2"}])
+    query = "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY kind"
+    rows = [line.split() for line in audit("sql", query, "--spool", spool)]
+    assert rows[0] == ["kind", "events"]
+    assert sum(int(row[1]) for row in rows[2:]) == 401
+    query = "SELECT r.name, a.name AS attribute, a.value FROM resources r JOIN attributes a USING (event_id, position)"
+    assert audit("sql", query, "--spool", spool, "--format", "csv") == ["name,attribute,value", "t,partitions,3"]
+    (line,) = audit("sql", "SELECT time FROM events ORDER BY seq LIMIT 1", "--spool", spool, "--format", "jsonl")
+    assert json.loads(line) == {"time": "2026-01-01T00:00:00.000000Z"}
+
+
+def test_the_tables_have_all_fields():
+    table = EventTable()
+    names, _ = table.select("SELECT * FROM events")
+    assert set(FIELD_NAMES) < set(names)
+    table.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM lines",
+        "DROP VIEW events",
+        "ATTACH 'x.db' AS x",
+        "PRAGMA journal_mode = DELETE",
+        "SELECT load_extension('x')",
+        "SELECT nothing FROM events",
+        "SELECT 1; SELECT 2",
+        "VACUUM INTO 'x.db'",
+        "",
+    ],
+)
+def test_a_query_that_is_wrong_or_writes_is_refused(spool, query):
+    with pytest.raises(LakeError, match="the query is wrong"):
+        audit("sql", query, "--spool", spool)
+    table = EventTable()
+    table.add([b"{}"])
+    with pytest.raises(QueryError):
+        list(table.select(query)[1])
+    assert table.add([b"{}", b"no json"]) == 1
+    table.close()
+
+
+@pytest.mark.parametrize("render", [text, cef])
+def test_no_client_can_forge_a_line(render):
+    forged = "x\n2026-01-01T00:00:00Z node-1 CreateAcls v3 ok|CEF:0|a=b\\ \u2028\x1b[31m"
+    for event in EVENTS[:80]:
+        hostile = {key: forged if isinstance(value, str) and key != "kind" else value for key, value in event.items()}
+        line = render({**hostile, "time_us": event["time_us"]})
+        assert line.isprintable()
+    if render is cef:
+        head = line.split(" cat=")[0]
+        assert len(re.split(r"(?<!\\)\|", head)) == 8
+
+
+def test_cef_has_who_where_and_what():
+    event = next(e for e in EVENTS if e["outcome"] == "denied" and e["kind"] == "request")
+    line = cef({**event, "client_id": "a=b|c"})
+    assert line.startswith("CEF:0|klamm|klamm|")
+    assert f"|request.completed|{event['api_name']}|7|rt={event['time_us'] // 1000} cat=request" in line
+    assert f" src={event['client_address']} " in line
+    assert " cs1Label=clientId cs1=a\\=b|c " in line
+
+
+def test_a_spool_must_be_a_folder_of_this_machine(tmp_path):
+    with pytest.raises(LakeError, match="there is no spool"):
+        audit("tail", "--spool", tmp_path / "none")
+    with pytest.raises(LakeError, match="reads a folder of this machine"):
+        audit("tail", "--spool", "s3a://bucket/spool")
