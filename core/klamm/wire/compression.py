@@ -90,10 +90,10 @@ def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int) -> bytes:
     import cramjam
 
     if len(data) <= _SCRATCH_BYTES // 2 and max_bytes >= _SCRATCH_BYTES:
-        space = _scratch.space
+        kept = _scratch.space
         # The library does not report whether the data are garbage or too large.
         try:
-            return bytes(memoryview(space)[: module.decompress_into(data, space)])
+            return bytes(memoryview(kept)[: module.decompress_into(data, kept)])
         except cramjam.DecompressionError:
             pass
     # A page of an anonymous mapping takes no memory until something is written to it.
