@@ -7,7 +7,6 @@ lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from enum import IntEnum
 from mmap import MAP_PRIVATE, mmap
@@ -19,8 +18,6 @@ from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.primitives import ReadBuffer
 
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-
-_SCRATCH_BYTES: Final = 128 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -58,8 +55,13 @@ def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
     return bytes(module.compress(data) if level is None else module.compress(data, level=level))
 
 
-def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> ReadBuffer:
+def decompress(
+    codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES, scratch: bytearray | None = None
+) -> ReadBuffer:
     """The uncompressed data.
+
+    `scratch` is memory of the caller's thread to unpack into, if the data fit: fresh memory costs more than most
+    batches take to unpack.
 
     Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data: a
     small batch must not expand until it takes all memory.
@@ -71,29 +73,18 @@ def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED
     try:
         if codec is Codec.SNAPPY:
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
-        return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes)
+        return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes, scratch)
     except (cramjam.DecompressionError, struct_error, ValueError) as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {codec.name.lower()}: {error}") from None
 
 
-class _Scratch(threading.local):
-    """What each thread unpacks into: fresh memory costs more than most batches take to unpack."""
-
-    def __init__(self) -> None:
-        self.space = bytearray(_SCRATCH_BYTES)
-
-
-_scratch: Final = _Scratch()
-
-
-def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int) -> bytes:
+def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int, scratch: bytearray | None) -> bytes:
     import cramjam
 
-    if len(data) <= _SCRATCH_BYTES // 2 and max_bytes >= _SCRATCH_BYTES:
-        kept = _scratch.space
+    if scratch is not None and 2 * len(data) <= len(scratch) <= max_bytes:
         # The library does not report whether the data are garbage or too large.
         try:
-            return bytes(memoryview(kept)[: module.decompress_into(data, kept)])
+            return bytes(memoryview(scratch)[: module.decompress_into(data, scratch)])
         except cramjam.DecompressionError:
             pass
     # A page of an anonymous mapping takes no memory until something is written to it.

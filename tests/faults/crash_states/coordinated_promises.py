@@ -33,7 +33,7 @@ class CoordinatedPromises:
         self._view = view
         self._harness = harness
         self._logs = logs
-        self._sent = [each for each in view.work.sent if each.transaction is not None and view.has_begun(each.event)]
+        self._sent = [each for each in view.work.sent if each.transaction is not None and view.has_started(each.event)]
         self._transactions = view.work.transactions
 
     def check(self) -> None:
@@ -59,9 +59,9 @@ class CoordinatedPromises:
         effective = {each.transaction for each in visible}
         for transaction in self._transactions:
             name = f"the transaction {self._transactions.index(transaction)} of {transaction.transactional_id}"
-            ends = [each for each in transaction.ends if self._view.has_begun(each)]
+            ends = [each for each in transaction.ends if self._view.has_started(each)]
             certain = [each.value for each in ends if self._view.is_certain(each)]
-            offsets = [each for each in transaction.offsets if self._view.has_begun(each)]
+            offsets = [each for each in transaction.offsets if self._view.has_started(each)]
             is_visible = transaction in effective or any(each.value == offset for each in offsets)
             may_commit = transaction in committed_now or any(each.value for each in ends)
             if certain == [False] or not may_commit:
@@ -144,18 +144,20 @@ class CoordinatedPromises:
             for entry in log.active_producers():
                 if entry.in_transaction:
                     place = (entry.producer_id, incarnation.name, partition)
-                    assert place in open_ids, f"{place} has a transaction that nobody ends"
+                    assert place in open_ids, f"{place} has a transaction without an end"
 
     def _commit_open(self) -> list[Transaction]:
         """Let producers that were stopped within a transaction commit it; those that could."""
         committed = []
         for transaction in self._transactions:
-            if any(self._view.has_begun(each) for each in transaction.ends):
+            if any(self._view.has_started(each) for each in transaction.ends):
                 continue
             sent = [each for each in self._sent if each.transaction is transaction]
-            is_begun = any(self._view.is_certain(each.event) and each.offset is not None for each in sent)
-            identities = [each for each in self._identities(transaction.transactional_id) if self._view.has_begun(each)]
-            if not is_begun or not self._view.is_certain(identities[-1]):
+            is_sent = any(self._view.is_certain(each.event) and each.offset is not None for each in sent)
+            identities = [
+                each for each in self._identities(transaction.transactional_id) if self._view.has_started(each)
+            ]
+            if not is_sent or not self._view.is_certain(identities[-1]):
                 continue
             answer = self._harness.ask(EndTxnRequest(transaction.transactional_id, *identities[-1].value, True), 3)
             self._harness.settle()

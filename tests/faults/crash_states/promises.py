@@ -167,7 +167,7 @@ class Promises:
         if not incarnation.is_compacted and not self._view.power_cut:
             assert offsets == list(range(start, end)), f"{where} has a hole: {offsets} of {start} to {end}"
         sent = [each for each in self._work.sent if each.incarnation is incarnation and each.partition == partition]
-        by_value = {each.value: each for each in sent if self._view.has_begun(each.event)}
+        by_value = {each.value: each for each in sent if self._view.has_started(each.event)}
         values = [value for _offset, value in found]
         assert len(set(values)) == len(values), f"{where}: a record is there twice"
         keys_from: dict[bytes | None, int] = {}

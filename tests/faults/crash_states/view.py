@@ -17,9 +17,9 @@ class View:
         self.power_cut = power_cut
         self.held: Counter[str] = Counter()
         self._index = index
-        self.events = [event for event in work.events if self.has_begun(event)]
+        self.events = [event for event in work.events if self.has_started(event)]
 
-    def has_begun(self, event: Event) -> bool:
+    def has_started(self, event: Event) -> bool:
         """Whether it had been asked for, so that it may be in effect."""
         return event.started_at <= self._index
 

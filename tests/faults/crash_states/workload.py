@@ -145,24 +145,12 @@ class QuietHarness(BrokerHarness):
         return answer.responses[0].partition_responses[0]
 
 
-@dataclass
-class Workload:
-    """Requests to one broker, one after the other, all by its handlers."""
+class Noted:
+    """Notes of what was asked for, and of what was acknowledged."""
 
-    harness: QuietHarness
     recording: Recording
-    settings: dict[str, Any]
-    events: list[Event] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
-    transactions: list[Transaction] = field(default_factory=list)
-    cluster_id: str = ""
-
-    def __post_init__(self) -> None:
-        self._numbers = itertools.count()
-        self.topics: dict[str, Incarnation] = {}
-        """Those that are there, by name."""
-        self._may_fail = self.recording.fault is not None
-        self.open()
+    events: list[Event]
+    _may_fail: bool
 
     def new_event(self, kind: str, key: Any, value: Any) -> Event:
         """Something that is asked for from now on."""
@@ -191,6 +179,26 @@ class Workload:
         """Raises KafkaError."""
         if error_code:
             raise KafkaError(ErrorCode(error_code))
+
+
+@dataclass
+class Workload(Noted):
+    """Requests to one broker, one after the other, all by its handlers."""
+
+    harness: QuietHarness
+    recording: Recording
+    settings: dict[str, Any]
+    events: list[Event] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    cluster_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count()
+        self.topics: dict[str, Incarnation] = {}
+        """Those that are there, by name."""
+        self._may_fail = self.recording.fault is not None
+        self.open()
 
     # Life
 

@@ -29,9 +29,20 @@ INLINE_UNPACKED_BYTES: Final = 256 * 1024
 ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
 """Up to this size, a batch may unpack to any multiple of its own."""
 
+_SCRATCH_BYTES: Final = 128 * 1024
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
+
+
+class _Scratch(threading.local):
+    """What each thread unpacks into."""
+
+    def __init__(self) -> None:
+        self.space = bytearray(_SCRATCH_BYTES)
+
+
+_scratch: Final = _Scratch()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7
 _NULL: Final = 1
@@ -97,7 +108,7 @@ def check_records(
         return
     allowed_bytes = limits.unpacked_bytes(len(body))
     try:
-        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES))
+        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), _scratch.space)
     except KafkaError:
         # The library does not report whether the data are garbage or too large.
         if allowed_bytes <= min(max_bytes, _LARGE_BYTES):
