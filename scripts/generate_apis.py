@@ -15,20 +15,12 @@ from klamm_broker.handlers.registry import APIS
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "apis.md"
 RELEASE: Final = "4.3"
 
-_SHARE_GROUPS: Final = "share groups (KIP-932): not yet"
 _SHARE_STATE: Final = "between brokers: share groups keep their state without it"
 _STREAMS_GROUPS: Final = "streams groups (KIP-1071): not yet; Kafka Streams uses classic groups"
 _QUORUM: Final = "the quorum of controllers: there is one node"
 
 REASONS: Final = {
     ApiKey.UNREGISTER_BROKER: "there is no other broker to forget",
-    ApiKey.SHARE_GROUP_HEARTBEAT: _SHARE_GROUPS,
-    ApiKey.SHARE_GROUP_DESCRIBE: _SHARE_GROUPS,
-    ApiKey.SHARE_FETCH: _SHARE_GROUPS,
-    ApiKey.SHARE_ACKNOWLEDGE: _SHARE_GROUPS,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _SHARE_GROUPS,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _SHARE_GROUPS,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _SHARE_GROUPS,
     ApiKey.ADD_RAFT_VOTER: _QUORUM,
     ApiKey.REMOVE_RAFT_VOTER: _QUORUM,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _SHARE_STATE,

@@ -294,6 +294,7 @@ API_SET = {
     "answers_every_version": changed(Echo, handlers=handling(lambda request, context: heartbeat.HeartbeatResponse())),
     "does_not_block_unless_it_says_so": changed(Echo, handlers=handling(block)),
     "answers_can_be_encoded": changed(Echo, handlers=handling(wrong_field)),
+    "forgets_connections": changed(Echo, connection_closed=lambda self, connection: 1 / 0),
     "goes_on_where_it_stopped": changed(Echo, open=only_once),
 }
 

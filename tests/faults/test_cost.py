@@ -23,7 +23,7 @@ from tests.faults.cost_meter import (
 from tests.faults.costly_frames import costly_frames
 from tests.unit.sasl.playbook import Playbook
 
-INLINE = {"max_bytes": 64 * 1024, "max_elements": 1495}
+INLINE = {"max_bytes": 64 * 1024, "max_elements": 95}
 """The most that a network thread takes up itself."""
 ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
 OPEN: tuple[str, ...] = ("listeners.default.gates=[]",)

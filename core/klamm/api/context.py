@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.api.part_failures import PartFailures, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
@@ -116,6 +116,9 @@ class ChargesRequests(Protocol):
 
 def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
     raise NotImplementedError("this listener has no handler set")
+
+
+_INLINE_MAX_ANSWER_ELEMENTS: Final = 250
 
 
 @dataclass(slots=True)
@@ -381,6 +384,16 @@ class RequestContext:
         """
         if self.on_processor:
             raise NotInlineError
+
+    def expect_answer(self, elements: int, bytes_each: int = 0) -> None:
+        """Called before an answer of so many elements is made, with the fewest bytes that each of them takes.
+
+        Raises AnswerTooLargeError as `check_answer_bytes` does. An answer of more than 250 elements makes its request
+        a large one: this raises what ends the call, and the handler is called again in a turn of its own.
+        """
+        self.check_answer_bytes(elements * bytes_each)
+        if elements > _INLINE_MAX_ANSWER_ELEMENTS and not getattr(self.responder, "large", True):
+            raise NotInlineError(large=True)
 
     def check_answer_bytes(self, size_bytes: int) -> None:
         """Called while an answer grows that may become much larger than its request, with about its size so far.

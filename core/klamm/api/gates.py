@@ -35,6 +35,7 @@ class Delay:
 
 
 Admission: TypeAlias = Refuse | Delay | None
+"""The decision of a gate; None accepts the connection."""
 
 
 class ConnectionGate(ListenerPart, ABC):

@@ -26,7 +26,14 @@ NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
 
 
 class NotInlineError(Exception):
-    """A request is too much for its processor's thread. It has changed nothing yet, and goes to the handlers."""
+    """A request is too much for its processor's thread. It has changed nothing yet, and goes to the handlers.
+
+    `large` says that it is too much beside other requests too, and waits for its turn.
+    """
+
+    def __init__(self, *, large: bool = False) -> None:
+        super().__init__()
+        self.large = large
 
 
 class AnswerTooLargeError(Exception):

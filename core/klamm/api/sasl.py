@@ -87,6 +87,7 @@ class SaslTask:
 
 
 SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask
+"""The outcome of a token."""
 
 
 class SaslServer(ABC):

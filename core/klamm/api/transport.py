@@ -29,7 +29,9 @@ class Interest(IntFlag):
 
 
 WOULD_BLOCK: Final = 0
+"""What `TransportLayer.read_into` returns if there is nothing to read now."""
 END_OF_STREAM: Final = -1
+"""What `TransportLayer.read_into` returns once the peer has closed."""
 
 
 class HandshakeError(Exception):

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm.cli.plugin_templates import INIT, KINDS, PROJECT, README, Template
+from klamm.cli.templates import KINDS
+from klamm.cli.templates.package import INIT, PROJECT, README, Template
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WORD: Final = re.compile(
-    r"(?<![A-Z])(?:(?:NAME|MODULE|PART|CLASS|HOOK|KIND|SUMMARY|SENTENCE)(?![A-Z])|CLASS(?=Settings))"
+    r"(?<![A-Z])(?:(?:NAME|MODULE|PART|CLASS|HOOK|KIND|SUMMARY|SENTENCE)(?![A-Z])|CLASS(?=Settings|Layer|Authenticator|Server))"
 )
 _EXIT_USAGE: Final = 2
 

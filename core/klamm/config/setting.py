@@ -20,7 +20,9 @@ from klamm.config.problems import did_you_mean
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING
 CLUSTER_WIDE: Final = "cluster-wide"
+"""The `dynamic` of a setting that AlterConfigs changes for all brokers, or for one."""
 PER_BROKER: Final = "per-broker"
+"""The `dynamic` of a setting that AlterConfigs changes for one broker only."""
 UNKNOWN_KEY: Final = "unknown key"
 
 

@@ -71,6 +71,8 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
         response = error
     if timed:
         request.local_end_ns = parts.clock.monotonic_ns()
+    if request.large:
+        request.response = response
     if isinstance(response, Pending) and response is LATER:
         return response
     if not timed and not passed and not isinstance(response, (Exception, Pending)):
@@ -83,12 +85,12 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
 
 
 def _decode_large(request: PendingRequest, route: Route) -> Any:
-    limit = route.inline_max_elements if request.inline else route.max_elements
+    limit = route.max_elements if request.large else route.inline_max_elements
     try:
         return decode_limited(route.decode, request.context.api_version, request.frame, request.body_offset, limit)
     except TooManyElementsError:
         if limit < route.max_elements:
-            raise NotInlineError from None
+            raise NotInlineError(large=True) from None
         raise
 
 
@@ -266,6 +268,8 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             error=error,
         )
     request.failed = True
+    # Its frames hold it, and the messages of the request: a cycle, which only the collector would find.
+    error.__traceback__ = None
     response = error_response(request.message, context.api_version, code, message)
     if response is None:
         # As in Kafka the connection closes: a producer with acks=0 has no other way to notice an error.

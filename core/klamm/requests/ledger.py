@@ -16,7 +16,9 @@ from klamm.requests.observers import RequestObservers
 from klamm.requests.pending import PendingRequest, RequestStage
 from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
+from klamm.runtime.shared_interpreter import free_in_pieces
 
+_FREED_AFTER_MS: Final = 10.0
 _MAY_BE_KNOWN_BEFORE: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.LOST_AFTER})
 
 
@@ -153,6 +155,13 @@ class RequestLedger:
         if events:
             assert self._observers is not None
             self._observers.completed(events)
+        for request in requests:
+            if request.large and request.message is not None:
+                self._free_later(request.take_messages())
+
+    def _free_later(self, messages: list[Any]) -> None:
+        # Other clients would wait while this thread frees them.
+        self._listener.services.scheduler.schedule(_FREED_AFTER_MS, lambda: free_in_pieces(messages))
 
     def refuse_unserved(self, context: RequestContext, error_code: int, now_ns: int) -> None:
         """A header names an API or a version that this listener does not serve: the request's beginning and end."""

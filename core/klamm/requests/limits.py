@@ -22,8 +22,9 @@ DEFAULT_MAX_BYTES: Final = 4 * _MIB
 DEFAULT_MAX_ELEMENTS: Final = 100_000
 DEFAULT_MAX_ANSWER_BYTES: Final = 32 * _MIB
 INLINE_MAX_BYTES: Final = 64 * _KIB
-INLINE_MAX_ELEMENTS: Final = 1500
-"""What a processor's thread decodes; a request with more goes to the handlers. One element may cost 20 µs."""
+INLINE_MAX_ELEMENTS: Final = 100
+"""What a processor's thread decodes; a request with more goes to the handlers. One element may cost 10 µs, and other
+clients wait for it."""
 
 _LARGE: Final = frozenset(
     {

@@ -105,7 +105,8 @@ class PendingRequest:
     `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
     `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
-    is closed, `ended` that the ledger has its end.
+    is closed, `ended` that the ledger has its end. `large` says that it has more elements than a processor's thread
+    decodes.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -129,6 +130,7 @@ class PendingRequest:
     next_filter = 0
     failed = False
     inline = True
+    large = False
     ended = False
     parked = False
     lost = False
@@ -152,6 +154,12 @@ class PendingRequest:
     def size_bytes(self) -> int:
         """The size of its frame, without the length."""
         return self.context.size_bytes
+
+    def take_messages(self) -> list[Any]:
+        """Its messages, which it lets go."""
+        taken = [self.message, self.response]
+        self.message = self.response = None
+        return taken
 
     def transition_to(self, stage: RequestStage) -> None:
         """Change the stage. Raises IllegalStageError for a transition that is not in the table."""

@@ -27,6 +27,7 @@ from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
 from klamm.requests.response_cache import ResponseCache
+from klamm.runtime.shared_interpreter import SHARED_INTERPRETER, free_in_pieces
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.chunks import Buffer, close_chunks
 from klamm.wire.errors import ErrorCode
@@ -94,7 +95,8 @@ class RequestPipeline:
                 result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
                 result = execute(request, self._parts)
-        except NotInlineError:
+        except NotInlineError as error:
+            request.large = request.large or error.large
             self._ledger.requeue(request, now_ns)
             return self._put_in_queue(request)
         except BaseException:
@@ -198,7 +200,7 @@ class RequestPipeline:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
         try:
-            result: Result = execute(request, self._parts)
+            result = self._execute_large(request) if request.large else self._execute_small(request)
         except InvalidRequestError as error:
             self._complete(request, CloseConnection(str(error), error.last_bytes))
         except BaseException as error:
@@ -210,6 +212,23 @@ class RequestPipeline:
             else:
                 self._complete(request, result)
         return self._parts.clock.monotonic_ns()
+
+    def _execute_small(self, request: PendingRequest) -> Result:
+        try:
+            return execute(request, self._parts)
+        except NotInlineError:
+            request.large = True
+            # Not from here: what the handler raises would hold what was decoded so far.
+            pass
+        return self._execute_large(request)
+
+    def _execute_large(self, request: PendingRequest) -> Result:
+        schedule = self._parts.listener.services.scheduler.schedule
+        with SHARED_INTERPRETER.turn(schedule, may_wait=request.route.may_wait):
+            result = execute(request, self._parts)
+            if result is not LATER and self._parts.observers is None:
+                free_in_pieces(request.take_messages())
+            return result
 
     # ---- on any thread
 

@@ -68,11 +68,11 @@ class Route:
 
     `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. One that has more
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
-    request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
-    `on_request` and `on_response` are the filters that want this API, in the order of their calls; after them,
-    `on_request` notifies observers. `opaque` says that requests are not decoded; `response_wanted` that a filter or an
-    observer wants the response as a message. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may
-    be answered from the response cache.
+    request and its answer, wherever it runs. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first
+    version with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the
+    order of their calls; after them, `on_request` notifies observers. `opaque` says that requests are not decoded;
+    `response_wanted` that a filter or an observer wants the response as a message. `unchanged_while` is
+    `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
     """
 
     __slots__ = (
@@ -90,6 +90,7 @@ class Route:
         "max_answer_bytes",
         "max_elements",
         "max_version",
+        "may_wait",
         "min_version",
         "name",
         "on_request",
@@ -128,6 +129,7 @@ class Route:
         blocked = bool(notified) or any(one.blocking for one in wanted)
         self.response_wanted = bool(wanted) or readers.observers
         self.opaque = handler.opaque and not (self.on_request or self.response_wanted or readers.authorizer)
+        self.may_wait = handler.blocking
         self.inline_max_bytes = _INLINE_ALWAYS if self.opaque else _inline_max_bytes(handler, mode, blocked)
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+"""An address, as the standard library has it."""
 
 UNIX_PREFIX: Final = "unix:"
 """What the address of a Unix domain socket begins with: `unix:/run/klamm.sock`."""

@@ -16,6 +16,7 @@ CLIENT_QUOTAS: Final = "client_quotas"
 """Name of the table."""
 
 QuotaEntity: TypeAlias = Mapping[str, str | None]
+"""Whom a quota is for: `user`, `client-id` or `ip`, each with a name, or None for the default (KIP-546)."""
 
 
 def client_quota_key(entity: QuotaEntity) -> str:

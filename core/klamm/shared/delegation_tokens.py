@@ -64,3 +64,4 @@ class DelegationTokenCache:
 
 
 DELEGATION_TOKENS: Final = "delegation_tokens"
+"""The name of the shared table of delegation tokens (KIP-48)."""

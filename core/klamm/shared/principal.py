@@ -21,3 +21,4 @@ class KafkaPrincipal:
 
 
 ANONYMOUS = KafkaPrincipal("ANONYMOUS")
+"""The principal of clients that have not authenticated; Kafka's `KafkaPrincipal.ANONYMOUS`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 MIN_ITERATIONS: Final = 4096
+"""See `MAX_ITERATIONS`."""
 MAX_ITERATIONS: Final = 16_384
 """Bounds of Kafka's `ScramMechanism` and `ScramControlManager`; more would make a login too expensive for a client."""
 

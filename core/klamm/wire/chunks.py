@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes of any kind. What comes from a frame may be a view of it."""
 
 COPY_UP_TO_BYTES: Final = 32 * 1024
 """A file region up to this size is read into memory: one write with the bytes around it beats a sendfile of it."""

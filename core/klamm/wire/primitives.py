@@ -140,6 +140,7 @@ def read_unsigned_varint(buffer: ReadBuffer, position: int) -> tuple[int, int]:
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:
+    """Append an UNSIGNED_VARINT."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -147,6 +148,7 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 
 
 def read_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
+    """Read a STRING: its value, and the position after it. Raises WireError."""
     (length,) = _unpack_int16(buffer, position)
     position += 2
     end = position + length
@@ -158,6 +160,7 @@ def read_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
 
 
 def read_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None, int]:
+    """Read a NULLABLE_STRING: its value, and the position after it. Raises WireError."""
     (length,) = _unpack_int16(buffer, position)
     if length < 0:
         return None, position + 2
@@ -165,6 +168,7 @@ def read_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None,
 
 
 def read_compact_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
+    """Read a COMPACT_STRING: its value, and the position after it. Raises WireError."""
     length = buffer[position]
     if length < 0x80:
         # `read_unsigned_varint`, inlined for the usual case.
@@ -182,18 +186,21 @@ def read_compact_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
 
 
 def read_compact_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None, int]:
+    """Read a COMPACT_NULLABLE_STRING: its value, and the position after it. Raises WireError."""
     if buffer[position] == 0:
         return None, position + 1
     return read_compact_string(buffer, position)
 
 
 def write_string(out: bytearray, value: str) -> None:
+    """Append a STRING."""
     data = value.encode()
     out += _pack_int16(len(data))
     out += data
 
 
 def write_nullable_string(out: bytearray, value: str | None) -> None:
+    """Append a NULLABLE_STRING."""
     if value is None:
         out += b"\xff\xff"
     else:
@@ -201,6 +208,7 @@ def write_nullable_string(out: bytearray, value: str | None) -> None:
 
 
 def write_compact_string(out: bytearray, value: str) -> None:
+    """Append a COMPACT_STRING."""
     data = value.encode()
     length = len(data) + 1
     if length < 128:
@@ -213,6 +221,7 @@ def write_compact_string(out: bytearray, value: str) -> None:
 
 
 def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
+    """Append a COMPACT_NULLABLE_STRING."""
     if value is None:
         out.append(0)
     else:
@@ -243,6 +252,7 @@ def read_compact_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | N
 
 
 def read_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
+    """Read a BYTES: its value, and the position after it. Raises WireError."""
     data, end = read_data(buffer, position)
     if data is None:
         raise WireError(f"null bytes at byte {position} where it is not allowed")
@@ -250,11 +260,13 @@ def read_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
 
 
 def read_nullable_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes | None, int]:
+    """Read a NULLABLE_BYTES: its value, and the position after it. Raises WireError."""
     data, end = read_data(buffer, position)
     return (None if data is None else bytes(data)), end
 
 
 def read_compact_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
+    """Read a COMPACT_BYTES: its value, and the position after it. Raises WireError."""
     data, end = read_compact_data(buffer, position)
     if data is None:
         raise WireError(f"null bytes at byte {position} where it is not allowed")
@@ -262,16 +274,19 @@ def read_compact_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
 
 
 def read_compact_nullable_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes | None, int]:
+    """Read a COMPACT_NULLABLE_BYTES: its value, and the position after it. Raises WireError."""
     data, end = read_compact_data(buffer, position)
     return (None if data is None else bytes(data)), end
 
 
 def write_bytes(out: bytearray, value: ReadBuffer) -> None:
+    """Append a BYTES."""
     out += _pack_int32(len(value))
     out += value
 
 
 def write_nullable_bytes(out: bytearray, value: ReadBuffer | None) -> None:
+    """Append a NULLABLE_BYTES."""
     if value is None:
         out += b"\xff\xff\xff\xff"
     else:
@@ -279,11 +294,13 @@ def write_nullable_bytes(out: bytearray, value: ReadBuffer | None) -> None:
 
 
 def write_compact_bytes(out: bytearray, value: ReadBuffer) -> None:
+    """Append a COMPACT_BYTES."""
     write_unsigned_varint(out, len(value) + 1)
     out += value
 
 
 def write_compact_nullable_bytes(out: bytearray, value: ReadBuffer | None) -> None:
+    """Append a COMPACT_NULLABLE_BYTES."""
     if value is None:
         out.append(0)
     else:
@@ -298,6 +315,7 @@ def _size_of(records: Any) -> int:
 
 
 def write_records(out: ChunkBuffer, value: Any) -> None:
+    """Append a RECORDS."""
     if value is None:
         out += b"\xff\xff\xff\xff"
     else:
@@ -306,6 +324,7 @@ def write_records(out: ChunkBuffer, value: Any) -> None:
 
 
 def write_compact_records(out: ChunkBuffer, value: Any) -> None:
+    """Append a COMPACT_RECORDS."""
     if value is None:
         out.append(0)
     else:
@@ -337,10 +356,12 @@ def read_compact_array_length(buffer: ReadBuffer, position: int) -> tuple[int, i
 
 
 def write_array_length(out: bytearray, length: int) -> None:
+    """Append the length of an ARRAY."""
     out += _pack_int32(length)
 
 
 def write_compact_array_length(out: bytearray, length: int) -> None:
+    """Append the length of a COMPACT_ARRAY."""
     if length < 127:
         out += _ONE_BYTE[length + 1]
     else:
@@ -385,12 +406,15 @@ def write_tagged(out: bytearray, fields: list[tuple[int, bytes | bytearray]]) ->
 
 
 def tag_size_differs(tag: int, size: int) -> WireError:
+    """The error of a tagged field whose size is not the declared one."""
     return WireError(f"tagged field {tag} does not have the {size} bytes that it declares")
 
 
 def null_not_allowed(name: str) -> WireError:
+    """The error of a field that is null and may not be."""
     return WireError(f"{name} is null, which is not allowed")
 
 
 def not_in_version(name: str, version: int) -> WireError:
+    """The error of a field with a value that the version does not have."""
     return WireError(f"{name} is set, which version {version} cannot carry")

@@ -29,6 +29,8 @@ from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
 from klamm_broker.settings import BrokerSettings
+from klamm_broker.share.opening import open_shares
+from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage import meta_properties
 from klamm_broker.storage.boot_id import is_same_boot, keep_boot_id, read_boot_id
 from klamm_broker.storage.producer_ids import ProducerIds
@@ -42,7 +44,7 @@ from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
-    from klamm import ListenerContext, ServerContext
+    from klamm import ConnectionContext, ListenerContext, ServerContext
     from klamm.runtime import Clock
     from klamm.shared import Features, Table
 
@@ -103,6 +105,7 @@ class Broker(ApiSet):
         self.delegation_tokens: DelegationTokens
         self._random_bytes: Callable[[int], bytes]
         self.fetch_purgatory: Purgatory
+        self.shares: SharePartitions
         self.maintenance: Scheduler
         self._cleaner_timer: Timer
         self._compaction: BackgroundCompaction
@@ -224,6 +227,7 @@ class Broker(ApiSet):
         self.group_configs = GroupConfigs(self.settings, self.store)
         self.group_configs.load()
         self.assigning = Workers("klamm-group-assignor", 1)
+        self.shares = open_shares(server, self.store, self.group_configs, self.topics, self.fetch_purgatory)
         services = server.services
         self.groups = GroupCoordinator(
             server.clock,
@@ -231,7 +235,7 @@ class Broker(ApiSet):
             self.store,
             self.settings,
             server.random_bytes,
-            GroupWorld(self.topics, self.group_configs, self.assigning.submit),
+            GroupWorld(self.topics, self.group_configs, self.assigning.submit, self.shares),
             lambda: services.served_until_ns(),
         )
         self.groups.load()
@@ -286,10 +290,15 @@ class Broker(ApiSet):
         self.auto_creation.close()
         self.transactions.close()
         self.groups.close()
+        self.shares.close()
         self.assigning.close()
         self._compaction.stop()
         self.logs.close()
         self.store.close()
+
+    def connection_closed(self, connection: ConnectionContext) -> None:
+        """End the share sessions of the connection: what they hold is released."""
+        self.shares.sessions.connection_closed(connection.connection_id)
 
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
@@ -341,6 +350,7 @@ class Broker(ApiSet):
             delegation_tokens=self.delegation_tokens,
             fetch_sessions=FetchSessionCache(slots, self.clock, self._random_bytes),
             fetch_purgatory=self.fetch_purgatory,
+            shares=self.shares,
         )
 
     def _configs_changed(self) -> None:
@@ -350,3 +360,4 @@ class Broker(ApiSet):
         for partition in topic.partitions:
             partition.wake_fetches()
         self.groups.offsets.topics_deleted([topic.name])
+        self.shares.topic_deleted(topic)

@@ -20,10 +20,14 @@ TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
 """1: the consumer protocol of KIP-848 is served."""
 
+SHARE_VERSION: Final = "share.version"
+"""1: share groups (KIP-932) are served."""
+
 SUPPORTED: Final = (
     Feature(METADATA_VERSION, 7, 30, 30),
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     Feature(GROUP_VERSION, 0, 1, 1),
+    Feature(SHARE_VERSION, 0, 1, 1),
 )
 """With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays."""
 

@@ -17,6 +17,7 @@ from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.settings import BrokerSettings
+from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.telemetry.clients import ClientTelemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
@@ -55,6 +56,7 @@ class BrokerServices:
     delegation_tokens: DelegationTokens
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
+    shares: SharePartitions
 
     @property
     def settings(self) -> BrokerSettings:

@@ -11,6 +11,7 @@ from klamm.config import CLUSTER_WIDE
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.share_group_settings import ShareGroupSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
 INT32_MAX = 2**31 - 1
@@ -20,7 +21,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings):
+class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -310,6 +311,7 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
                 f" ({self.log_cleaner_max_compaction_lag_ms})",
             )
         yield from self.group_problems()
+        yield from self.share_group_problems()
         file = self.delegation_token_secret_key_file
         key = "delegation.token.secret.key." + ("env" if file is None else "file")
         try:

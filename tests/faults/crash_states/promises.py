@@ -53,8 +53,7 @@ ROWS_OF_RECORDS = (
     SYNCED_OFFSETS,
 )
 ROWS_OF_COORDINATORS = (COMMITTED, NOT_COMMITTED, OPEN, EPOCHS, MEMBERS, FEATURES)
-ROWS_OF_THE_TABLE = (*ROWS_OF_RECORDS, *ROWS_OF_COORDINATORS)
-"""The promises of `docs/durability.md`, each line of its table."""
+"""Both together: the promises of `docs/durability.md`, each line of its table but those of share groups."""
 
 
 class UnsyncedDisk(FileOperations):

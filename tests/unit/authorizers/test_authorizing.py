@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 
 import pytest
 
 from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
 from klamm.acl import AclOperation, ResourceType
+from klamm.config import specs_of
 from klamm.logs.escaping import EscapingFormatter
 from klamm.testing import ManualClock
 from klamm_authorizers.settings import StaticSettings
@@ -111,3 +113,15 @@ def test_rates_and_rules_are_reported_by_kafkas_names() -> None:
     assert rates()["authorization-allowed-rate-per-minute"] == 0
     clock.advance_ms(60_000)
     assert rates()["authorization-denied-rate-per-minute"] == 0, "what was before the last minute is forgotten"
+
+
+def test_all_wrong_rules_are_named_with_what_to_write():
+    (check,) = [spec.check for name, spec in specs_of(StaticSettings).items() if name == "rules"]
+    problem = check(("allow User:alice READ topic:orders", "allow alice READ topic:x", "User:bob may READ topic:x", ""))
+    assert re.findall(r'rule (\d), "([^"]*)": ', problem) == [
+        ("2", "allow alice READ topic:x"),
+        ("3", "User:bob may READ topic:x"),
+        ("4", ""),
+    ]
+    assert "User:alice" in problem
+    assert check(("allow User:alice READ topic:orders",)) is None

@@ -76,6 +76,7 @@ from klamm.wire.messages.sync_group import SyncGroupRequest
 from klamm.wire.messages.update_features import UpdateFeaturesRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
+from tests.unit.broker import share_requests as share
 from tests.unit.broker import transactional_requests as transactional
 from tests.unit.broker.broker_harness import BrokerHarness, records
 
@@ -197,6 +198,7 @@ ASKED = {
         ("allow User:* READ group:c", "allow User:* DESCRIBE topic:t"),
     ),
     "ConsumerGroupDescribe": Asked(ConsumerGroupDescribeRequest(["c"]), 1, {GROUP}, ("allow User:* DESCRIBE group:c",)),
+    **{api: Asked(request, version, {GROUP}, rules) for api, (request, version, rules) in share.OF_GROUPS.items()},
     "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
     "DeleteTopics by the cluster": Asked(
         DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
@@ -385,7 +387,7 @@ ASKED_WHEN_DENIED = [
     (CreateAclsRequest([]), 3),
     (DeleteAclsRequest([]), 3),
 ]
-"""What the table above cannot hold: they answer without a denial, or have tests of their own."""
+"""What the table cannot hold: they answer without a denial, or have tests of their own."""
 
 
 def guard(harness: BrokerHarness, *rules: str) -> None:
@@ -579,11 +581,14 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     ]
     found: dict[str, set[str]] = {}
     for request, version in ASKED_WHEN_DENIED:
-        recorder = guarded.listener.authorizer = Recorder(policies[0])
+        found[type(request).__name__.removesuffix("Request")] = (recorder := Recorder(policies[0])).asked
+        guarded.listener.authorizer = recorder
         guarded.send(request, version)
-        found[type(request).__name__.removesuffix("Request")] = recorder.asked
+    for api, request in share.of_session(guarded.broker.topics.all()[0].id).items():
+        guarded.listener.authorizer, found[api] = (recorder := Recorder(policies[2])), recorder.asked
+        guarded.send(request, 1)
     for asked in ASKED.values():
-        # If it is allowed, this API also returns the authorized operations, so it authorizes each of them.
+        # If it is allowed, this API also returns the authorized operations.
         returns_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
         for policy in policies[:1] if returns_operations else policies:
             recorder = guarded.listener.authorizer = Recorder(policy)
@@ -591,5 +596,5 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
             found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)
     assert found == permissions_in_the_documentation()
     free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions", "PushTelemetry"}
-    tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
-    assert {handler.name for handler in guarded.broker.handlers()} - free - tokens == found.keys()
+    free |= {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+    assert {handler.name for handler in guarded.broker.handlers()} - free == found.keys()

@@ -8,8 +8,9 @@ import sys
 import pytest
 import tomli
 
+from klamm.api.provider import ProviderKind
 from klamm.cli.main import main
-from klamm.cli.plugin_templates import KINDS
+from klamm.cli.templates import KINDS
 
 
 def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
@@ -29,7 +30,19 @@ def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
         text=True,
         timeout=120,
     )
-    assert f"{len(KINDS)} passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = sum(text.count("def test_") for text in (file.read_text() for file in tmp_path.rglob("test_*.py")))
+    assert f"{written} passed" in done.stdout
+
+
+def test_there_is_a_template_for_every_kind_of_part():
+    assert sorted(template.hook for template in KINDS.values()) == sorted(kind.hook for kind in ProviderKind)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "command"])
+def test_the_tests_of_a_package_check_the_contract(kind):
+    checks = re.findall(r"^    check_(\w+)\(CLASS", KINDS[kind].tests, re.MULTILINE)
+    assert checks == [kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,6 +50,8 @@ def test_a_package_is_whole(tmp_path, kind):
     assert main(["plugins", "new", "klamm-mine", "--kind", kind, "--in", str(tmp_path)]) == 0
     project = tomli.loads((tmp_path / "klamm-mine" / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["klamm"] == {"mine": "klamm_mine"}
+    if kind == "command":
+        return
     (shown,) = re.findall(r"```toml\n(.*?)```", (tmp_path / "klamm-mine" / "README.md").read_text(), re.DOTALL)
     assert "mine" in shown
     assert tomli.loads(shown)["listeners"]

@@ -1,14 +1,22 @@
-"""What the documents show is right: TOML that can be served, Python that compiles, links that lead somewhere."""
+"""What the documents show is right: TOML that can be served, Python that runs, commands that exist, links that lead
+somewhere. A block that no test runs says why in a comment above it: `<!-- not run: REASON -->`."""
 
+import contextlib
+import io
+import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+import tomli
 
+from klamm.cli.main import main
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 
 ROOT = Path(__file__).resolve().parents[3]
+PLUGINS = ROOT / "docs" / "plugins"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
@@ -16,43 +24,88 @@ DOCUMENTS = [
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("examples/**/*.md"),
 ]
-GUIDE = ROOT / "docs" / "writing-plugins.md"
+# test_plugin_pages.py and test_new_plugin.py build the packages of these pages, and run their tests.
 EXAMPLE_PLUGINS = ROOT / "examples" / "plugins"
+PACKAGES = {path for path in PLUGINS.glob("*.md") if path.name not in ("README.md", "testing.md")}
+BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(language):
-    """The fenced blocks of a language, with the names of their documents."""
+    """The fenced blocks of a language, with the names of their documents, and why they are not run."""
     for document in DOCUMENTS:
-        text = document.read_text(encoding="utf-8")
-        found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        for number, block in enumerate(found, 1):
-            yield pytest.param(document, block, id=f"{document.relative_to(ROOT)}-{number}")
+        found = [one for one in BLOCK.findall(document.read_text(encoding="utf-8")) if one[1] == language]
+        for number, (reason, _language, block) in enumerate(found, 1):
+            yield pytest.param(document, block, reason, id=f"{document.relative_to(ROOT)}-{number}")
+
+
+def is_of_a_package(document):
+    """Whether its plugin is not installed here."""
+    return document in PACKAGES or EXAMPLE_PLUGINS in document.parents
 
 
 def configurations():
-    """The files of servers, save those that name plugins: of the guide (test_guide.py), and of examples (packaging)."""
-    return [
-        one
-        for one in blocks("toml")
-        if "[listeners." in one.values[1] and one.values[0] != GUIDE and EXAMPLE_PLUGINS not in one.values[0].parents
-    ]
+    """The files of servers, save those that name the plugins of the packages, and of the examples (packaging)."""
+    return [one for one in blocks("toml") if "[listeners." in one.values[1] and not is_of_a_package(one.values[0])]
 
 
-@pytest.mark.parametrize(("document", "block"), configurations())
-def test_configurations_are_right(document, block, tmp_path):
+@pytest.mark.parametrize(("document", "block", "reason"), configurations())
+def test_configurations_are_right(document, block, reason, tmp_path):
     file = tmp_path / f"{document.stem}.toml"
     file.write_text(block, encoding="utf-8")
     assert load_plan(file, PluginRegistry()).listeners
 
 
-@pytest.mark.parametrize(("document", "block"), list(blocks("python")))
-def test_programs_compile(document, block):
+@pytest.mark.parametrize(("document", "block", "reason"), list(blocks("toml")))
+def test_toml_can_be_read(document, block, reason):
+    assert tomli.loads(block)
+
+
+@pytest.mark.parametrize(("document", "block", "reason"), list(blocks("json")))
+def test_json_can_be_read(document, block, reason):
+    assert json.loads(block)
+
+
+def programs():
+    """Python that no other test runs: neither a package's, nor tests of pytest, nor what needs a server of its own."""
+    for one in blocks("python"):
+        document, block, _reason = one.values
+        if not is_of_a_package(document) and "def test_" not in block and "127.0.0.1:9092" not in block:
+            yield one
+
+
+@pytest.mark.parametrize(("document", "block", "reason"), list(programs()))
+def test_programs_run(document, block, reason, tmp_path, monkeypatch, capsys):
     # A hook's signature stands alone.
-    body = "\n    ..." if block.rstrip().endswith(":") else ""
-    compile(block.rstrip() + body, str(document), "exec")
+    is_signature = block.rstrip().endswith(":")
+    compile(block.rstrip() + "\n    ..." * is_signature, str(document), "exec")
+    if not (reason or is_signature):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "program.py").write_text(block, encoding="utf-8")
+        runpy.run_path("program.py")
+
+
+@pytest.mark.parametrize(("document", "block", "reason"), list(blocks("sh")))
+def test_commands_of_klamm_exist(document, block, reason):
+    for line in block.replace("\\\n", " ").splitlines():
+        found = re.match(r"klamm (\w+)(.*?)(?:#|\||>|$)", line.strip())
+        if found is None or is_of_a_package(document):
+            continue
+        command, rest = found[1], found[2]
+        known = help_of(command, *re.findall(r"^ (\w+)", rest) if command in ("audit", "users", "plugins") else ())
+        for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", rest):
+            assert option in known, f"{line}: klamm {command} has no {option}"
+
+
+def help_of(command, *more):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+        main([command, *more, "--help"])
+    assert "usage" in said.getvalue(), f"there is no klamm {command}: {said.getvalue()}"
+    return said.getvalue()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
-    links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
+    text = document.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []

@@ -1,9 +1,50 @@
-"""The generated page of settings is what the code says."""
+"""The generated pages are what the code says, and every public name has a meaning there."""
 
-from scripts import generate_reference
+import importlib
+import pkgutil
+import re
+
+import pytest
+
+import klamm.wire
+from klamm.wire.api_keys import SPECS
+from scripts import generate_names, generate_reference
+from tests.contract.test_public_names import documented_names
 
 
 def test_the_page_of_settings_is_up_to_date():
     assert generate_reference.PAGE.read_text(encoding="utf-8") == generate_reference.page(), (
         "run python scripts/generate_reference.py"
     )
+
+
+def test_the_page_of_names_is_up_to_date():
+    assert generate_names.NAMES.read_text(encoding="utf-8") == generate_names.names_page(), (
+        "run python scripts/generate_names.py"
+    )
+
+
+def test_the_page_of_messages_is_up_to_date():
+    assert generate_names.MESSAGES.read_text(encoding="utf-8") == generate_names.messages_page(), (
+        "run python scripts/generate_names.py"
+    )
+
+
+def test_every_namespace_is_there():
+    assert list(documented_names()) == list(generate_names.NAMESPACES)
+    modules = {one.name for one in pkgutil.iter_modules(klamm.wire.__path__)} - {"messages"}
+    assert modules == set(generate_names.WIRE)
+
+
+@pytest.mark.parametrize("namespace", [*documented_names(), *(f"klamm.wire.{one}" for one in generate_names.WIRE)])
+def test_every_name_has_a_meaning(namespace):
+    section = re.search(rf"^## {re.escape(namespace)}$(.*?)(?=^## |\Z)", generate_names.names_page(), re.M | re.S)[1]
+    rows = dict(re.findall(r"^\| `(\w+)[^`]*` \| (.*) \|$", section, re.M))
+    assert [name for name, meaning in rows.items() if not meaning.strip()] == [], "write a docstring"
+    names = getattr(importlib.import_module(namespace), "__all__", rows)
+    assert sorted(names) == sorted(rows)
+
+
+def test_every_message_is_there():
+    titles = re.findall(r"^## (\d+) (\w+)$", generate_names.messages_page(), re.M)
+    assert titles == [(str(spec.api_key), spec.name) for spec in SPECS]

@@ -94,6 +94,20 @@ def topic_id(name: str) -> bytes:
     return name.encode().ljust(16, b"-")
 
 
+class Shares:
+    """What the coordinator reports of share groups: `(group_id, member_id)`, or the id of a deleted group."""
+
+    def __init__(self) -> None:
+        self.gone: list[tuple[str, str]] = []
+        self.deleted: list[str] = []
+
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        self.gone.append((group_id, member_id))
+
+    def group_deleted(self, group_id: str) -> None:
+        self.deleted.append(group_id)
+
+
 class Timeouts:
     """The same for all groups."""
 
@@ -143,6 +157,7 @@ class Playbook:
         self.clock = ManualClock()
         self.topics = Topics()
         self.timeouts = Timeouts()
+        self.shares = Shares()
         self._ids = itertools.count(1)
         self.lag_ms = 0
         """How far the server is behind with what clients have sent."""
@@ -158,7 +173,7 @@ class Playbook:
             self.store,
             self.settings,
             lambda size: next(self._ids).to_bytes(size, "big"),
-            GroupWorld(self.topics, self.timeouts, lambda work: work()),
+            GroupWorld(self.topics, self.timeouts, lambda work: work(), self.shares),
             lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
         )
         self.loaded = self.coordinator.load()

@@ -1,11 +1,14 @@
 """What one request may cost: where it runs, how many elements it has, how large its answer gets."""
 
+import gc
+
 import pytest
 
 from klamm import ErrorCode, KafkaError, RequestOutcome
 from klamm.api.pending import LATER
 from klamm.requests.limits import DEFAULT_MAX_BYTES, request_limits
 from klamm.requests.pending import CloseConnection, InvalidRequestError
+from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import describe_groups, fetch, find_coordinator, heartbeat, join_group, metadata
 from tests.unit.requests.requests_harness import Line, handler, ping, response_in
@@ -44,7 +47,7 @@ def test_a_frame_over_64_kib_does_not_run_on_the_network_thread(mode, inline):
         assert calls == [request]
 
 
-@pytest.mark.parametrize(("count", "inline"), [(1500, True), (1501, False)])
+@pytest.mark.parametrize(("count", "inline"), [(100, True), (101, False)])
 def test_a_request_of_many_elements_goes_to_the_handlers(count, inline):
     calls, handle = answering(metadata.MetadataResponse())
     line = Line(handler(metadata, handle))
@@ -58,6 +61,48 @@ def test_a_request_of_many_elements_goes_to_the_handlers(count, inline):
     line.pipeline.end((request,), RequestOutcome.ANSWERED)
     assert line.metric("RequestsPerSec") == {("Metadata", "12"): 1}
     assert line.events.outcomes == [RequestOutcome.ANSWERED]
+
+
+def test_a_large_request_runs_in_a_turn_of_its_own_and_lets_its_messages_go():
+    running = []
+
+    def handle(request, context):
+        running.append(SHARED_INTERPRETER.running)
+        return metadata.MetadataResponse()
+
+    for count, large in ((100, 0), (101, 1)):
+        line = Line(handler(metadata, handle, blocking=True), observed=False)
+        request, _ = line.submit(topics(count), 12)
+        run(line)
+        assert running.pop() == large
+        assert (request.message is None) is bool(large)
+    assert not SHARED_INTERPRETER.running
+
+
+def test_a_large_request_of_an_observed_listener_lets_its_messages_go_at_its_end():
+    line = Line(handler(metadata, lambda request, context: metadata.MetadataResponse()))
+    request, _ = line.submit(topics(101), 12)
+    run(line)
+    line.pipeline.end((request,), RequestOutcome.ANSWERED)
+    assert request.message is None
+    (event,) = line.events.ended
+    assert len(event.request.topics) == 101
+
+
+def test_an_error_does_not_hold_the_messages_of_its_request():
+    def handle(request, context):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    line = Line(handler(metadata, handle, blocking=True), observed=False)
+    line.submit(topics(101, "held"), 12)
+    gc.collect()
+    gc.disable()
+    try:
+        run(line)
+        found = [one.name for one in gc.get_objects() if isinstance(one, metadata.MetadataRequestTopic)]
+        assert "held0" not in found
+    finally:
+        gc.enable()
 
 
 def test_a_handler_may_leave_the_network_thread_once_it_knows_what_it_is_up_to():
@@ -87,8 +132,8 @@ def test_a_request_that_waits_after_all_ends_with_its_connection():
 
 def test_too_many_elements_are_answered_where_the_answer_has_a_place_for_an_error():
     calls, handle = answering(join_group.JoinGroupResponse())
-    line = Line(handler(join_group, handle), limits=request_limits(max_elements={"JoinGroup": 200}))
-    protocols = [join_group.JoinGroupRequestProtocol(f"p{n}", b"") for n in range(201)]
+    line = Line(handler(join_group, handle), limits=request_limits(max_elements={"JoinGroup": 60}))
+    protocols = [join_group.JoinGroupRequestProtocol(f"the-protocol-{n}", b"") for n in range(61)]
     request, result = line.submit(join_group.JoinGroupRequest("g", protocols=protocols), 9)
     answer = response_in(result, join_group.JoinGroupResponse, 9)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -111,8 +156,8 @@ def test_too_many_elements_are_answered_where_the_answer_has_a_place_for_an_erro
     ],
 )
 def test_elsewhere_too_many_elements_close_the_connection(module, version, message):
-    line = Line(handler(module, None), limits=request_limits(max_elements={"default": 1000}))
-    with pytest.raises(InvalidRequestError, match="more than 1000 elements .request_max_elements"):
+    line = Line(handler(module, None), limits=request_limits(max_elements={"default": 90}))
+    with pytest.raises(InvalidRequestError, match="more than 90 elements .request_max_elements"):
         line.submit(message, version)
     assert line.events.outcomes == [RequestOutcome.FAILED]
 

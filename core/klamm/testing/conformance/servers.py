@@ -132,6 +132,16 @@ def answers_can_be_encoded(case: _ApiSetCase) -> None:
                 answer.encode(exchange.version)
 
 
+def forgets_connections(case: _ApiSetCase) -> None:
+    """`connection_closed` is called once for each connection that has ended, and raises nothing."""
+    with case.serving() as (part, handlers):
+        for one, exchange in list(_requests(handlers))[:20]:
+            context = case.listener.request(exchange.request, exchange.version)
+            with contextlib.suppress(KafkaError, Disconnect, NotInlineError):
+                one.handle(exchange.request, context)
+            part.connection_closed(context.connection)
+
+
 def goes_on_where_it_stopped(case: _ApiSetCase) -> None:
     """A set that was closed can be opened again with the same directory."""
     case.data_dir = Path(tempfile.mkdtemp(dir=case._base))
@@ -149,6 +159,7 @@ API_SET_RULES: Final = (
     answers_every_version,
     does_not_block_unless_it_says_so,
     answers_can_be_encoded,
+    forgets_connections,
     goes_on_where_it_stopped,
 )
 

@@ -1,35 +1,34 @@
-"""The configs of groups: session timeout and heartbeat interval of consumer groups, over the broker's (KIP-848).
+"""The configs of groups, over the broker's: timeouts of consumer groups (KIP-848), and of share groups (KIP-932).
 
 A group has configs whether it exists or not. Follows Kafka's `GroupConfig` and `GroupConfigManager`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from klamm import ErrorCode, KafkaError
+from klamm_broker.configs.group_config_keys import (
+    CONSUMER_HEARTBEAT_INTERVAL,
+    CONSUMER_SESSION_TIMEOUT,
+    LESS_THAN,
+    READ_COMMITTED,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_DELIVERY_COUNT_LIMIT,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_ISOLATION_LEVEL,
+    SHARE_MAX_RECORD_LOCKS,
+    SHARE_RECORD_LOCK_DURATION,
+    SHARE_RENEW_ENABLE,
+    SHARE_SESSION_TIMEOUT,
+    group_config_keys,
+    invalid,
+)
 from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, Synonym
-from klamm_broker.configs.topic_config import INT32_MAX, ConfigType
 
 if TYPE_CHECKING:
     from klamm_broker.settings import BrokerSettings
     from klamm_broker.storage.store import Store
-
-SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
-HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
-
-
-class _Key(NamedTuple):
-    default: int
-    minimum: int
-    maximum: int
-    doc: str
-
-    @property
-    def text(self) -> str:
-        return str(self.default)
 
 
 class BrokerSynonyms(Protocol):
@@ -44,20 +43,9 @@ class GroupConfigs:
     def __init__(self, settings: BrokerSettings, store: Store) -> None:
         self._store = store
         self._own: dict[str, dict[str, str]] = {}
-        self._keys: dict[str, _Key] = {
-            SESSION_TIMEOUT: _Key(
-                settings.group_consumer_session_timeout_ms,
-                settings.group_consumer_min_session_timeout_ms,
-                settings.group_consumer_max_session_timeout_ms,
-                "How long a member of this group may be silent.",
-            ),
-            HEARTBEAT_INTERVAL: _Key(
-                settings.group_consumer_heartbeat_interval_ms,
-                settings.group_consumer_min_heartbeat_interval_ms,
-                settings.group_consumer_max_heartbeat_interval_ms,
-                "Time between two heartbeats of a member of this group.",
-            ),
-        }
+        self._keys = group_config_keys(settings)
+        self.max_share_sessions = settings.group_share_max_share_sessions
+        """Most share sessions of the broker."""
 
     def load(self) -> None:
         """Read the configs back. Raises StoreError."""
@@ -68,20 +56,54 @@ class GroupConfigs:
                 self._own.setdefault(group_id, {})[name] = value
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member may be silent."""
-        return self._value(group_id, SESSION_TIMEOUT)
+        """How long a member of a consumer group may be silent."""
+        return self._number(group_id, CONSUMER_SESSION_TIMEOUT)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Time between two heartbeats of a member."""
-        return self._value(group_id, HEARTBEAT_INTERVAL)
+        """Time between two heartbeats of a member of a consumer group."""
+        return self._number(group_id, CONSUMER_HEARTBEAT_INTERVAL)
 
-    def _value(self, group_id: str, name: str) -> int:
-        own = self._own.get(group_id)
+    def share_session_timeout_ms(self, group_id: str) -> int:
+        """How long a member of a share group may be silent."""
+        return self._number(group_id, SHARE_SESSION_TIMEOUT)
+
+    def share_heartbeat_interval_ms(self, group_id: str) -> int:
+        """Time between two heartbeats of a member of a share group."""
+        return self._number(group_id, SHARE_HEARTBEAT_INTERVAL)
+
+    def share_record_lock_duration_ms(self, group_id: str) -> int:
+        """How long a member of a share group holds an acquired record."""
+        return self._number(group_id, SHARE_RECORD_LOCK_DURATION)
+
+    def share_delivery_count_limit(self, group_id: str) -> int:
+        """How often a record is delivered before it is archived."""
+        return self._number(group_id, SHARE_DELIVERY_COUNT_LIMIT)
+
+    def share_partition_max_record_locks(self, group_id: str) -> int:
+        """Most records in flight in a partition of a share group."""
+        return self._number(group_id, SHARE_MAX_RECORD_LOCKS)
+
+    def share_auto_offset_reset(self, group_id: str) -> str:
+        """Where a share group begins: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration."""
+        return str(self._value(group_id, SHARE_AUTO_OFFSET_RESET))
+
+    def share_reads_committed(self, group_id: str) -> bool:
+        """Whether a share group gets records of committed transactions only."""
+        return self._value(group_id, SHARE_ISOLATION_LEVEL) == READ_COMMITTED
+
+    def share_may_renew(self, group_id: str) -> bool:
+        """Whether members of a share group may extend the locks of their records."""
+        return self._value(group_id, SHARE_RENEW_ENABLE) == "true"
+
+    def _number(self, group_id: str, name: str) -> int:
         key = self._keys[name]
-        if own is None or name not in own:
-            return key.default
         # The bounds may have changed in the settings.
-        return min(max(int(own[name]), key.minimum), key.maximum)
+        return min(max(int(self._value(group_id, name)), key.minimum), key.maximum)
+
+    def _value(self, group_id: str, name: str) -> int | str:
+        key = self._keys[name]
+        own = self._own.get(group_id)
+        return key.default if own is None or name not in own else key.parse(own[name].strip())
 
     def own(self, group_id: str) -> dict[str, str]:
         """What is set for this group."""
@@ -97,15 +119,11 @@ class GroupConfigs:
         for name, text in values.items():
             key = self._keys.get(name)
             if key is None:
-                raise _invalid(f"Unknown group config name: {name}")
-            effective[name] = value = _parsed(name, text)
-            bound = f"group.{name.replace('consumer.', 'consumer.{}.', 1)}"
-            if value < key.minimum:
-                raise _invalid(f"{name} must be greater than or equal to {bound.format('min')}")
-            if value > key.maximum:
-                raise _invalid(f"{name} must be less than or equal to {bound.format('max')}")
-        if effective[SESSION_TIMEOUT] <= effective[HEARTBEAT_INTERVAL]:
-            raise _invalid(f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
+                raise invalid(f"Unknown group config name: {name}")
+            effective[name] = key.parsed(text)
+        for smaller, larger in LESS_THAN:
+            if int(effective[larger]) <= int(effective[smaller]):
+                raise invalid(f"{larger} must be greater than {smaller}")
 
     def replace(self, group_id: str, values: Mapping[str, str]) -> None:
         """Set all configs of a group, durably. Raises StoreError."""
@@ -133,28 +151,16 @@ class GroupConfigs:
         """The configs of a group: of these names, or all if none."""
         own = self._own.get(group_id, {})
         return [
-            self._entry(name, own.get(name), tuple(synonyms(f"group.{name}")))
+            self._entry(name, own.get(name), tuple(synonyms(self._keys[name].broker_key)))
             for name in self._keys
             if not names or name in names
         ]
 
     def _entry(self, name: str, own: str | None, inherited: tuple[Synonym, ...]) -> ConfigEntry:
         key = self._keys[name]
+        inherited = inherited or (Synonym(name, str(key.default), ConfigSource.DEFAULT_CONFIG),)
         if own is None:
-            return ConfigEntry(name, key.text, ConfigType.INT, inherited[0].source, False, inherited, key.doc)
-        value = str(int(own))
+            return ConfigEntry(name, str(key.default), key.kind, inherited[0].source, False, inherited, key.doc)
+        value = str(key.parse(own.strip()))
         first = Synonym(name, value, ConfigSource.GROUP_CONFIG)
-        return ConfigEntry(name, value, ConfigType.INT, first.source, False, (first, *inherited), key.doc)
-
-
-def _parsed(name: str, text: str) -> int:
-    trimmed = text.strip()
-    if not re.fullmatch(r"[+-]?[0-9]+", trimmed) or not -INT32_MAX - 1 <= int(trimmed) <= INT32_MAX:
-        raise _invalid(f"Invalid value {text} for configuration {name}: Not a number of type INT")
-    if int(trimmed) < 1:
-        raise _invalid(f"Invalid value {text} for configuration {name}: Value must be at least 1")
-    return int(trimmed)
-
-
-def _invalid(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_CONFIG, message)
+        return ConfigEntry(name, value, key.kind, first.source, False, (first, *inherited), key.doc)

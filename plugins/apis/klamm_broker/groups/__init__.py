@@ -1,4 +1,4 @@
-"""Groups of consumers: the classic protocol, the consumer protocol of KIP-848, and committed offsets.
+"""Groups of consumers: the classic protocol, the consumer protocol of KIP-848, share groups, and committed offsets.
 
 `GroupCoordinator` is the entry point; `coordinator.offsets` is the part that commits and fetches. Below it:
 
@@ -11,6 +11,7 @@
     transactional_offsets  what open transactions would commit
     registry        group id → group
     consumer        groups of the consumer protocol; a folder
+    share           share groups; a folder
     assignors       which member reads which partition, where the server decides that
     group           what all kinds of groups share: id, lock, offsets
     classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
@@ -40,6 +41,11 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.share.requests import (
+    DescribedShareMember,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+)
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [
@@ -58,6 +64,9 @@ __all__ = [
     "LeavingMember",
     "OffsetManager",
     "PartitionCommit",
+    "DescribedShareMember",
+    "ShareHeartbeat",
+    "ShareHeartbeatResult",
     "SyncRequest",
     "SyncResult",
     "TransactionalOffsets",

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 class GroupAdministration:
     """Describes, lists and deletes the groups of this broker. From any thread; never waits for the disk."""
 
-    def __init__(self, store: Store, registry: GroupRegistry) -> None:
+    def __init__(self, store: Store, registry: GroupRegistry, deleted: Callable[[str], None]) -> None:
+        """`deleted(group_id)` is called when a group is about to be deleted."""
         self._store = store
         self._registry = registry
+        self._deleted = deleted
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         """The classic group, or None if there is none."""
@@ -83,6 +85,7 @@ class GroupAdministration:
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
         # These member ids were given for the group that is deleted now; ids given from here on stay valid.
         group.forget_expected()
+        self._deleted(group.group_id)
 
         def on_durable(error: StoreError | None) -> None:
             if error is not None:

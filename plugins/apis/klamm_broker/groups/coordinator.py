@@ -6,7 +6,7 @@ Follows Kafka's `GroupCoordinatorService`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
@@ -34,6 +34,8 @@ from klamm_broker.groups.requests import (
     SyncRequest,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.share.coordinator import ShareCoordinator, ShareTimeouts, ShareWorld
+from klamm_broker.groups.share.group import ShareGroup
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 if TYPE_CHECKING:
@@ -41,12 +43,27 @@ if TYPE_CHECKING:
     from klamm_broker.storage.store import Store
 
 
+class AllTimeouts(GroupTimeouts, ShareTimeouts, Protocol):
+    """Timeouts of groups, by group id."""
+
+
+class ShareListener(Protocol):
+    """What holds the delivery states of share groups. Neither method waits."""
+
+    def member_gone(self, group_id: str, member_id: str, /) -> None: ...
+    def group_deleted(self, group_id: str, /) -> None: ...
+
+
 class GroupWorld(NamedTuple):
-    """What consumer groups need of the broker: its topics, the timeouts of groups, and a thread for long work."""
+    """What groups need of the broker: its topics, the timeouts of groups, and a thread for long work.
+
+    `shares` is notified of members of share groups that leave, and of groups that are deleted.
+    """
 
     topics: Topics
-    timeouts: GroupTimeouts
+    timeouts: AllTimeouts
     run_later: Callable[[Callable[[], object]], None]
+    shares: ShareListener
 
 
 class GroupCoordinator:
@@ -83,9 +100,17 @@ class GroupCoordinator:
         self._run_later = world.run_later
         self._classic_members = ClassicMembers(settings, random_bytes, assignment, fencing, migration)
         self.consumers = ConsumerCoordinator(settings, random_bytes, self._registry, assignment, fencing, migration)
+        self.shares = ShareCoordinator(
+            clock,
+            timers,
+            store,
+            settings,
+            self._registry,
+            ShareWorld(world.topics, world.timeouts, world.shares.member_gone),
+        )
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
         self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
-        self.administration = GroupAdministration(store, self._registry)
+        self.administration = GroupAdministration(store, self._registry, world.shares.group_deleted)
 
     def load(self) -> int:
         """Read the groups back, start their members' sessions and the expiry of offsets; how many groups there are.
@@ -99,6 +124,8 @@ class GroupCoordinator:
                 self._classic.start(group)
             elif isinstance(group, ConsumerGroup):
                 self.consumers.start(group)
+            elif isinstance(group, ShareGroup):
+                self.shares.start(group)
         self._scheduler.every(self._settings.offsets_retention_check_interval_ms, self.offsets.expire)
         return len(groups)
 
@@ -109,6 +136,8 @@ class GroupCoordinator:
                 self._classic.stop(group)
             elif isinstance(group, ConsumerGroup):
                 self.consumers.stop(group)
+            elif isinstance(group, ShareGroup):
+                self.shares.stop(group)
 
     def coordinator_moved(self, is_moved: Callable[[str], bool]) -> None:
         """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay as they are."""

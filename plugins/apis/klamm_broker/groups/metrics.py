@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.consumer.state import ConsumerGroupState
+from klamm_broker.groups.share.group import ShareGroupState
 from klamm_broker.groups.state import GroupState
 
 if TYPE_CHECKING:
@@ -31,13 +32,18 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         totals: Counter[str] = Counter()
         for (group_type, _), count in counts().items():
             totals[group_type] += count
-        for protocol in ("classic", "consumer"):
+        for protocol in ("classic", "consumer", "share"):
             yield {"protocol": protocol}, totals[protocol]
 
     def by_state() -> Iterator[tuple[Mapping[str, str], float]]:
         found = counts()
         for state in ConsumerGroupState:
             yield {"state": state.value.lower()}, found["consumer", state.value]
+
+    def share_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
+        found = counts()
+        for state in ShareGroupState:
+            yield {"state": state.value.lower()}, found["share", state.value]
 
     registry.gauge(_MANAGER + "NumGroups", "Classic groups.", lambda: of_type("classic"))
     registry.gauge(_MANAGER + "NumOffsets", "Committed offsets.", groups.administration.offset_count)
@@ -53,4 +59,11 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         "counter",
         "Group epochs that consumer groups have started: one for each rebalance.",
         lambda: [({}, groups.consumers.rebalances)],
+    )
+    registry.register(_COORDINATOR + "share-group-count", "gauge", "Share groups, by state.", share_by_state)
+    registry.register(
+        _COORDINATOR + "share-group-rebalance-count",
+        "counter",
+        "Group epochs that share groups have started: one for each rebalance.",
+        lambda: [({}, groups.shares.rebalances)],
     )

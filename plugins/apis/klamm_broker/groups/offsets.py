@@ -181,6 +181,14 @@ class OffsetManager:
         else:
             reply(fetched())
 
+    def count(self, group_id: str) -> int:
+        """How many offsets a group has."""
+        group = self._registry.get(group_id)
+        if group is None:
+            return 0
+        with group:
+            return sum(map(len, group.offsets.values()))
+
     def _has_pending_writes(self, group_id: str) -> bool:
         group = self._registry.get(group_id)
         return group is not None and group.book.pending_writes > 0

@@ -14,6 +14,7 @@ from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer import persistence as consumer_persistence
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.member import Member
+from klamm_broker.groups.share import persistence as share_persistence
 from klamm_broker.groups.state import STABLE
 
 if TYPE_CHECKING:
@@ -107,7 +108,12 @@ def delete_classic(group_id: str) -> list[Statement]:
 def delete_group(group_id: str) -> list[Statement]:
     """Forget a group of any kind and its offsets."""
     offsets: list[Statement] = [(sql, (group_id,)) for sql in (_DELETE_OFFSETS, _DELETE_PENDING_OF_GROUP)]
-    return [*delete_classic(group_id), *consumer_persistence.delete(group_id), *offsets]
+    return [
+        *delete_classic(group_id),
+        *consumer_persistence.delete(group_id),
+        *share_persistence.delete(group_id),
+        *offsets,
+    ]
 
 
 def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Statement:
@@ -163,7 +169,8 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
     A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
     """
     classic = _load_classic(store, clock)
-    groups: dict[str, Group] = {**classic, **{group.group_id: group for group in consumer_persistence.load(store)}}
+    others = (*consumer_persistence.load(store), *share_persistence.load(store))
+    groups: dict[str, Group] = {**classic, **{group.group_id: group for group in others}}
     for group_id, topic, partition, *committed in store.read(
         "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
         " expire_timestamp_ms FROM offsets"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import Group
+from klamm_broker.groups.share.group import ShareGroup
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -47,10 +48,17 @@ class GroupRegistry:
 
     def get_or_create_consumer(self, group_id: str) -> Group:
         """The group, of whatever kind; a new one is a consumer group, EMPTY."""
+        return self._get_or_make(group_id, ConsumerGroup)
+
+    def get_or_create_share(self, group_id: str) -> Group:
+        """The group, of whatever kind; a new one is a share group, EMPTY."""
+        return self._get_or_make(group_id, ShareGroup)
+
+    def _get_or_make(self, group_id: str, make: Callable[[str], Group]) -> Group:
         with self._lock:
             group = self._groups.get(group_id)
             if group is None:
-                group = self._groups[group_id] = ConsumerGroup(group_id)
+                group = self._groups[group_id] = make(group_id)
             return group
 
     def replace(self, old: Group, new: Group) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
+_PARTITION_BYTES = 26
 
 
 def _generation(broker: BrokerServices) -> int:
@@ -57,6 +58,7 @@ def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: Re
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
         guarded = context.listener.authorizer is not None
+        context.expect_answer(broker.topics.partition_count, 0 if guarded else _PARTITION_BYTES)
         visible = [
             _topic(broker, request, context, topic)
             for topic in broker.topics.all()
@@ -69,9 +71,13 @@ def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: Re
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are served from version 12 on")
     ids = list(dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID))
     if ids:
+        known = [topic for topic_id in ids if (topic := broker.topics.by_id(topic_id)) is not None]
+        context.expect_answer(sum(len(topic.partitions) for topic in known))
         # As in Kafka, names in a request with topic ids are ignored.
         return _response(broker, request, context, [_by_id(broker, request, context, topic_id) for topic_id in ids])
     names = list(dict.fromkeys(each.name or "" for each in wanted))
+    found = [topic for name in names if (topic := broker.topics.get(name)) is not None]
+    context.expect_answer(sum(len(topic.partitions) for topic in found))
     denied = denied_topics(context, AclOperation.DESCRIBE, names)
     missing: list[str] = []
     if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 _NO_OFFSET = -1
+_OFFSET_BYTES = 16
 
 
 @handles(offset_fetch, versions=range(1, 11), blocking=False)
@@ -69,7 +70,11 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
             else:
                 denied.append(_denied_topic(each.name, each.partition_indexes))
 
-    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+    if asked is None:
+        context.expect_answer(broker.groups.offsets.count(request.group_id), _OFFSET_BYTES)
+
+    def response(fetched: Sequence[FetchedOffsets]) -> OffsetFetchResponse:
+        context.check_answer_bytes(sum(map(_metadata_bytes, fetched)))
         offsets = fetched[0]
         visible = asked if asked is not None else _visible(context, offsets)
         topics = denied + [
@@ -89,7 +94,10 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
             )
             for name, indexes in visible
         ]
-        context.respond(OffsetFetchResponse(topics=topics))
+        return OffsetFetchResponse(topics=topics)
+
+    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        context.answer(lambda: response(fetched))
 
     wanted = None if asked is None else _merged(asked)
     broker.groups.offsets.fetch([(request.group_id, wanted)], reply, require_stable=request.require_stable)
@@ -141,7 +149,11 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
         wanted.append((group.group_id, None if named is None else _merged(named)))
         unknown.append(not_found)
 
-    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+    every = (group_id for group_id, partitions in wanted if partitions is None)
+    context.expect_answer(sum(map(broker.groups.offsets.count, every)), _OFFSET_BYTES)
+
+    def response(fetched: Sequence[FetchedOffsets]) -> OffsetFetchResponse:
+        context.check_answer_bytes(sum(map(_metadata_bytes, fetched)))
         answered = []
         for (group_id, _), named, offsets, not_found in zip(wanted, asked, fetched, unknown, strict=True):
             topics = [
@@ -153,9 +165,22 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
         others = iter(answered)
         count = len(answered) + len(denied)
         groups = [denied.get(position) or next(others) for position in range(count)]
-        context.respond(OffsetFetchResponse(groups=groups))
+        return OffsetFetchResponse(groups=groups)
+
+    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        context.answer(lambda: response(fetched))
 
     broker.groups.offsets.fetch(wanted, reply, require_stable=request.require_stable)
+
+
+def _metadata_bytes(offsets: FetchedOffsets) -> int:
+    """What the metadata of these offsets takes in an answer."""
+    return sum(
+        len(committed.metadata)
+        for by_partition in offsets.values()
+        for committed in by_partition.values()
+        if committed is not None
+    )
 
 
 def _named_partitions(

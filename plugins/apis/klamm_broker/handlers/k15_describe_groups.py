@@ -32,6 +32,7 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe groups."""
     response = DescribeGroupsResponse()
+    answer_bytes = 0
     for group_id in request.groups:
         if not may_group(context, AclOperation.DESCRIBE, group_id):
             response.groups.append(DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id))
@@ -40,7 +41,14 @@ def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: Re
         if request.include_authorized_operations and not answered.error_code:
             answered.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         response.groups.append(answered)
+        answer_bytes += sum(_bytes_of(member) for member in answered.members)
+        context.check_answer_bytes(answer_bytes)
     return response
+
+
+def _bytes_of(member: DescribedGroupMember) -> int:
+    """The most of what it takes in an answer, and not more."""
+    return len(member.member_id) + len(member.member_metadata) + len(member.member_assignment)
 
 
 def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> DescribedGroup:

@@ -24,12 +24,14 @@ from klamm_broker.security.authorization import require_topic
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from klamm import RequestContext
     from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Topic
+
+_PRODUCER_BYTES = 36
 
 
 @handles(describe_producers, versions=range(0, 1))
@@ -37,23 +39,27 @@ def active_producers(
     broker: BrokerServices, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     """Describe the active producers, per partition."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(wanted.name, _describe_topic(broker, context, wanted.name, wanted.partition_indexes))
-            for wanted in request.topics
-        ]
-    )
+    topics = []
+    producers = 0
+    for wanted in request.topics:
+        partitions = []
+        for partition in _describe_topic(broker, context, wanted.name, wanted.partition_indexes):
+            producers += len(partition.active_producers)
+            context.check_answer_bytes(producers * _PRODUCER_BYTES)
+            partitions.append(partition)
+        topics.append(TopicResponse(wanted.name, partitions))
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe_topic(
     broker: BrokerServices, context: RequestContext, name: str, indexes: Sequence[int]
-) -> list[PartitionResponse]:
+) -> Iterable[PartitionResponse]:
     try:
         check_topic_name(name)
         require_topic(context, AclOperation.READ, name)
     except KafkaError as error:
         return [PartitionResponse(index, error.error_code, error.message) for index in indexes]
-    return [_describe(broker.cluster, broker.topics.get(name), index) for index in indexes]
+    return (_describe(broker.cluster, broker.topics.get(name), index) for index in indexes)
 
 
 def _describe(cluster: ClusterView, topic: Topic | None, index: int) -> PartitionResponse:

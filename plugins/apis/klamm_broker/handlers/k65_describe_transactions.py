@@ -33,9 +33,19 @@ def describe(
     broker: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Describe transactional ids, in the order of the request."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, context, each) for each in request.transactional_ids]
-    )
+    partitions = 0
+    for transactional_id in request.transactional_ids:
+        transaction = broker.transactions.registry.get(transactional_id)
+        partitions += len(transaction.record.partitions) if transaction is not None else 0
+        context.expect_answer(partitions)
+    states = []
+    answer_bytes = 0
+    for transactional_id in request.transactional_ids:
+        state = _describe(broker, context, transactional_id)
+        answer_bytes += sum(len(topic.topic) + 4 * len(topic.partitions) for topic in state.topics)
+        context.check_answer_bytes(answer_bytes)
+        states.append(state)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(broker: BrokerServices, context: RequestContext, transactional_id: str) -> TransactionState:

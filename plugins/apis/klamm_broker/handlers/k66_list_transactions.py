@@ -38,6 +38,7 @@ def list_matching(
 ) -> ListTransactionsResponse:
     """List the transactional ids that pass all filters. Raises KafkaError."""
     known = {state.value: state for state in State}
+    context.expect_answer(len(broker.transactions.registry.all()))
     passes = _filter(request, known, broker.clock.wall_ms())
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in known],

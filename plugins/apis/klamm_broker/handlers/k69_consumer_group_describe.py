@@ -44,6 +44,7 @@ def describe_consumers(
     require_protocol(broker)
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
     groups = [DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in denied]
+    answer_bytes = 0
     for group_id in request.group_ids:
         if group_id in denied:
             continue
@@ -55,7 +56,15 @@ def describe_consumers(
             if request.include_authorized_operations:
                 group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         groups.append(group)
+        answer_bytes += sum(_bytes_of(member) for member in group.members)
+        context.check_answer_bytes(answer_bytes)
     return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _bytes_of(member: Member) -> int:
+    """The most of what it takes in an answer, and not more."""
+    assigned = [each for one in (member.assignment, member.target_assignment) if one for each in one.topic_partitions]
+    return len(member.member_id) + sum(16 + len(each.topic_name) + 4 * len(each.partitions) for each in assigned)
 
 
 def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:

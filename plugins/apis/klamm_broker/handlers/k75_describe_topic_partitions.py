@@ -48,6 +48,7 @@ def topic_partitions(
             topics=[DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(named)]
         )
     if every:
+        context.expect_answer(broker.topics.partition_count)
         names = [
             topic.name
             for topic in broker.topics.all()
@@ -56,6 +57,8 @@ def topic_partitions(
         denied: frozenset[str] = frozenset()
     else:
         names = list(named)
+        found = [topic for name in names if (topic := broker.topics.get(name)) is not None]
+        context.expect_answer(sum(len(topic.partitions) for topic in found))
         denied = denied_topics(context, AclOperation.DESCRIBE, names)
     names = sorted(name for name in names if name not in denied)
     first = 0

@@ -153,10 +153,35 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (group_id, member_id)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE share_groups (
+        group_id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        assignment_epoch INTEGER NOT NULL,
+        metadata_hash TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE share_group_members (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        member TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE share_partitions (
+        group_id TEXT NOT NULL,
+        topic_id BLOB NOT NULL,
+        partition INTEGER NOT NULL,
+        start_offset INTEGER NOT NULL,
+        batches TEXT NOT NULL,
+        PRIMARY KEY (group_id, topic_id, partition)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
-A member and a target of a consumer group are JSON objects; partitions are lists of indexes by topic id, in hex.
+A member and a target of a group are JSON objects; partitions are lists of indexes by topic id, in hex.
+`share_partitions.batches` is a JSON list of first offset, last offset, state and delivery count.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic.

@@ -2,6 +2,7 @@
 
     spec     what an assignor gets and returns
     range    the same numbers of each topic, in order of the members
+    simple   partitions shared by several members, for share groups (KIP-932)
     uniform  as many partitions to each member, and as few moves as that allows
 
 Assignors are pure functions: the same members, subscriptions and assignments give the same result.

@@ -98,14 +98,19 @@ def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
     """Look up the topics that the group reads. Returns whether one appeared, went, or has another partition count."""
     generation = topics.generation
     group.subscribed_topics = frozenset().union(*(topics_of(group, member) for member in group.members.values()))
-    found = (topic for name in group.subscribed_topics if (topic := topics.get(name)) is not None)
-    digest = _hash((topic.name, topic.id, len(topic.partitions)) for topic in found)
+    digest = topics_hash(group.subscribed_topics, topics)
     group.metadata_generation = generation
     if digest == group.metadata_hash:
         return False
     group.metadata_hash = digest
     group.changes.group = True
     return True
+
+
+def topics_hash(names: Iterable[str], topics: Topics) -> str:
+    """A digest of ids and partition counts of those topics that exist."""
+    found = (topic for name in names if (topic := topics.get(name)) is not None)
+    return _hash((topic.name, topic.id, len(topic.partitions)) for topic in found)
 
 
 def _hash(topics: Iterable[tuple[str, bytes, int]]) -> str:

@@ -1,0 +1,132 @@
+"""`SharedInterpreter`: keeps requests with much work from holding the interpreter while network threads wait for it.
+
+CPython has one lock for all threads. A network thread that wakes up waits for it up to the switch interval, 5 ms by
+default, and again after each system call; and as long as a full garbage collection examines the objects of a large
+request, or one call frees them all, no thread gets it.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+from klamm.wire.struct_base import WireStruct
+
+Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
+SWITCH_INTERVAL_S: Final = 0.0001
+AT_ONCE: Final = {False: 1, True: 2}
+"""Large requests that run at the same time, of APIs that never wait and of those that may wait for a disk. More of them
+are no faster, as they share the interpreter."""
+_COLLECTS_AFTER_TURNS: Final = 64
+_COLLECTS_AFTER_ALL_AFTER_TURNS: Final = 512
+_CALM_AFTER_MS: Final = 1000.0
+_NO_FULL_COLLECTION: Final = 1 << 30
+_PIECE: Final = 200
+_LIST_FIELDS: Final[dict[type[WireStruct], tuple[str, ...]]] = {}
+
+
+class SharedInterpreter:
+    """For the whole process, as the settings of the interpreter are. From any thread.
+
+    While large requests run, and for a second after that, threads switch more often, and no full collection runs by
+    itself. After some of them the next one collects, if possible while no other one runs: what there is to examine is
+    small then.
+    """
+
+    def __init__(self) -> None:
+        # Protects what follows; notified when a turn ends.
+        self._changed = threading.Condition()
+        self._running = {False: 0, True: 0}
+        self._turns = 0
+        self._turns_before = 0
+        self._normal: tuple[float, tuple[int, int, int]] | None = None
+        self._schedule: Schedule | None = None
+
+    @property
+    def running(self) -> int:
+        """How many large requests run."""
+        return sum(self._running.values())
+
+    @contextmanager
+    def turn(self, schedule: Schedule, *, may_wait: bool) -> Iterator[None]:
+        """The block is a large request, of an API that may wait or of one that never does. Waits for its turn.
+
+        `schedule(delay_ms, call)` is used for the end of the second.
+        """
+        with self._changed:
+            while self._running[may_wait] >= AT_ONCE[may_wait]:
+                self._changed.wait()
+            self._collect_if_due()
+            self._running[may_wait] += 1
+            if self._normal is None:
+                self._normal = sys.getswitchinterval(), gc.get_threshold()
+                sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._normal[0]))
+                gc.set_threshold(*self._normal[1][:2], _NO_FULL_COLLECTION)
+            if self._schedule != schedule:
+                # The first turn, or the timer of a server that has stopped does not run.
+                self._schedule = schedule
+                schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running[may_wait] -= 1
+                self._changed.notify_all()
+
+    def _collect_if_due(self) -> None:
+        alone = not self.running
+        if self._turns >= (_COLLECTS_AFTER_TURNS if alone else _COLLECTS_AFTER_ALL_AFTER_TURNS):
+            self._turns = 0
+            gc.collect()
+        self._turns += 1
+
+    def _calm_down(self, schedule: Schedule) -> None:
+        with self._changed:
+            if self._schedule != schedule:
+                return
+            if self._turns != self._turns_before or self.running:
+                self._turns_before = self._turns
+                schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
+            elif self._normal is not None:
+                interval_s, thresholds = self._normal
+                self._normal = self._schedule = None
+                sys.setswitchinterval(interval_s)
+                gc.set_threshold(*thresholds)
+
+
+SHARED_INTERPRETER: Final = SharedInterpreter()
+
+
+def free_in_pieces(message: list[Any]) -> None:
+    """Free messages piece by piece, so that other threads run in between. Empties the list.
+
+    What others hold too stays as it is: lists are copied before their elements are let go.
+    """
+    open_lists: list[list[Any]] = [message]
+    while open_lists:
+        elements = open_lists[-1]
+        if not elements:
+            open_lists.pop()
+        elif not isinstance(elements[-1], WireStruct) or not (names := _list_fields(type(elements[-1]))):
+            del elements[-_PIECE:]
+        else:
+            struct = elements.pop()
+            for name in names:
+                inner = getattr(struct, name)
+                if isinstance(inner, list) and inner:
+                    open_lists.append(inner.copy())
+            del struct
+
+
+def _list_fields(kind: type[WireStruct]) -> tuple[str, ...]:
+    """The fields of a class of messages that may be lists."""
+    names = _LIST_FIELDS.get(kind)
+    if names is None:
+        annotations = getattr(vars(kind).get("__init__"), "__annotations__", {})
+        names = tuple(name for name in kind.__slots__ if "list[" in annotations.get(name, "list["))
+        _LIST_FIELDS[kind] = names
+    return names

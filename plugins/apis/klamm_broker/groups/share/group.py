@@ -1,0 +1,179 @@
+"""A share group: its members, epochs and state."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.group import CommittedOffset, Group
+
+if TYPE_CHECKING:
+    from klamm_broker.groups.expiration import ExpirationTimer
+
+JOIN_EPOCH: Final = 0
+"""The epoch of a member that joins."""
+LEAVE_EPOCH: Final = -1
+"""The epoch of a member that leaves."""
+PROTOCOL_TYPE: Final = "share"
+
+
+class ShareGroupState(enum.Enum):
+    """State of a share group; the value is the name that clients see."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_EMPTY, _STABLE, _DEAD = ShareGroupState
+
+NEXT_STATES: Final[Mapping[ShareGroupState, frozenset[ShareGroupState]]] = {
+    _EMPTY: frozenset({_EMPTY, _STABLE, _DEAD}),
+    _STABLE: frozenset({_STABLE, _EMPTY, _DEAD}),
+    _DEAD: frozenset({_DEAD}),
+}
+"""The states that may follow each state."""
+
+
+class IllegalShareGroupTransitionError(RuntimeError):
+    """A transition that the state of a group does not allow: a bug in the caller."""
+
+    def __init__(self, group_id: str, source: ShareGroupState, target: ShareGroupState) -> None:
+        super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareMember:
+    """What the coordinator knows of one member, as Kafka's `ShareGroupMember`.
+
+    `epoch` is that of the assignment it has; `previous_epoch` is accepted once more because the response may have been
+    lost. `assigned` is what it has, `target` what it gets with its next heartbeat.
+    """
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    assigned: Partitions = field(default_factory=dict)
+    target: Partitions = field(default_factory=dict)
+
+
+class ShareGroup(Group):
+    """State of one share group, as Kafka's `ShareGroup`.
+
+        EMPTY ◄──► STABLE     and from both to DEAD, which is final
+
+    `epoch`             rises with each change of members, subscriptions or their topics.
+    `assignment_epoch`  the group epoch that the members' targets are of.
+    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
+                        generation of all topics at which it was computed, -1 for never.
+    `timers`            end sessions, by member id; `deadlines` likewise, monotonic nanoseconds.
+    `changed`           member ids whose row has to be written, and `group_changed` whether the group's has.
+    """
+
+    group_type = "share"
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.state = ShareGroupState.EMPTY
+        self.members: dict[str, ShareMember] = {}
+        self.epoch = 1
+        self.assignment_epoch = 0
+        self.metadata_hash = ""
+        self.metadata_generation = -1
+        self.timers: dict[str, ExpirationTimer] = {}
+        self.deadlines: dict[str, int] = {}
+        self.changed: set[str] = set()
+        self.group_changed = False
+        self._is_deleted = False
+
+    def put(self, member: ShareMember) -> None:
+        """Add or replace a member."""
+        if self.members.get(member.member_id) != member:
+            self.members[member.member_id] = member
+            self.changed.add(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member."""
+        del self.members[member_id]
+        self.changed.add(member_id)
+
+    def member(self, member_id: str) -> ShareMember:
+        """The member. Raises KafkaError(UNKNOWN_MEMBER_ID)."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def bump_epoch(self) -> None:
+        """Start a new epoch: members, subscriptions or topics have changed."""
+        self.epoch += 1
+        self.group_changed = True
+
+    def refresh_state(self) -> None:
+        """Recompute the state. Raises IllegalShareGroupTransitionError for a dead group."""
+        self._transition_to(ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY)
+
+    def _transition_to(self, state: ShareGroupState) -> None:
+        if state not in NEXT_STATES[self.state]:
+            raise IllegalShareGroupTransitionError(self.group_id, self.state, state)
+        self.state = state
+
+    # Common to all types of groups
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def protocol_type(self) -> str | None:
+        return PROTOCOL_TYPE
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is ShareGroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is ShareGroupState.EMPTY
+
+    @property
+    def is_expected(self) -> bool:
+        # It has no committed offsets, whose expiry would remove it: it stays until it is deleted.
+        return not self._is_deleted
+
+    def forget_expected(self) -> None:
+        self._is_deleted = True
+
+    def die(self) -> None:
+        self._transition_to(ShareGroupState.DEAD)
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        raise self._no_offsets()
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        raise self._no_offsets()
+
+    def validate_offset_delete(self) -> None:
+        raise self._no_offsets()
+
+    def _no_offsets(self) -> KafkaError:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is a share group.")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in member.topics for member in self.members.values())
+
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        return None

@@ -1,0 +1,79 @@
+"""ShareGroupHeartbeat, version 1 (KIP-932).
+
+A member joins (epoch 0), stays in and leaves (-1) a share group, and gets the partitions that it shares with others.
+Answered once what has changed is durable. Follows `GroupMetadataManager.shareGroupHeartbeat`.
+
+- A field that does not fit the epoch: INVALID_REQUEST.
+- A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
+- With `share.version` 0: UNSUPPORTED_VERSION.
+- A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
+
+Authorization: READ on the group, DESCRIBE on each topic that is named: TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import share_group_heartbeat
+from klamm.wire.messages.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from klamm_broker.features import SHARE_VERSION
+from klamm_broker.groups import ShareHeartbeat, ShareHeartbeatResult
+from klamm_broker.security.authorization import denial, denied_topics, require_group
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(share_group_heartbeat, versions=range(1, 2))
+def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Pending:
+    """Serve a member's heartbeat. Raises KafkaError."""
+    require_share_groups(broker)
+    require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
+    if denied_topics(context, AclOperation.DESCRIBE, request.subscribed_topic_names or ()):
+        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def reply(result: ShareHeartbeatResult) -> None:
+        assignment = result.assignment
+        context.respond(
+            ShareGroupHeartbeatResponse(
+                error_code=result.error_code,
+                error_message=result.error_message,
+                member_id=result.member_id,
+                member_epoch=result.epoch,
+                heartbeat_interval_ms=result.heartbeat_interval_ms,
+                assignment=None
+                if assignment is None
+                else Assignment([TopicPartitions(topic, sorted(each)) for topic, each in assignment.items()]),
+            )
+        )
+
+    broker.groups.shares.heartbeat(
+        ShareHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            epoch=request.member_epoch,
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_address.host}",
+            rack_id=request.rack_id,
+            topics=request.subscribed_topic_names,
+        ),
+        reply,
+    )
+    return context.later()
+
+
+def require_share_groups(broker: BrokerServices) -> None:
+    """Raise KafkaError(UNSUPPORTED_VERSION) if share groups are switched off."""
+    if not broker.features.level(SHARE_VERSION):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

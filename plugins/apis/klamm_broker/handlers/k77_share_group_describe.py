@@ -1,0 +1,91 @@
+"""ShareGroupDescribe, version 1 (KIP-932): share groups, their members and assignments.
+
+Follows `KafkaApis.handleShareGroupDescribe`. A group that does not exist or is of another kind: GROUP_ID_NOT_FOUND; an
+empty id: INVALID_GROUP_ID. Deleted topics are left out. With `share.version` 0: UNSUPPORTED_VERSION.
+
+Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.messages import share_group_describe
+from klamm.wire.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
+from klamm_broker.security.authorization import authorized_operations, denied_topics, may_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.groups import DescribedShareMember
+    from klamm_broker.services import BrokerServices
+
+_TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
+
+
+@handles(share_group_describe, versions=range(1, 2))
+def describe_share_groups(
+    broker: BrokerServices, request: ShareGroupDescribeRequest, context: RequestContext
+) -> ShareGroupDescribeResponse:
+    """Describe share groups, each on its own. Raises KafkaError."""
+    require_share_groups(broker)
+    denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
+    groups = [DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in denied]
+    for group_id in request.group_ids:
+        if group_id in denied:
+            continue
+        try:
+            group = _describe_one(broker, context, group_id)
+        except KafkaError as error:
+            group = DescribedGroup(error.error_code, error.message, group_id)
+        else:
+            if request.include_authorized_operations:
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        groups.append(group)
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    broker.cluster.check_coordinates(group_id)
+    described = broker.groups.shares.describe(group_id)
+    ids = {topic_id for member in described.members for topic_id in member.assigned}
+    names = [topic.name for topic_id in ids if (topic := broker.topics.by_id(topic_id)) is not None]
+    if denied_topics(context, AclOperation.DESCRIBE, names):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _TOPICS_DENIED)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=described.state,
+        group_epoch=described.epoch,
+        assignment_epoch=described.assignment_epoch,
+        assignor_name=described.assignor,
+        members=[_member(broker, member) for member in described.members],
+    )
+
+
+def _member(broker: BrokerServices, member: DescribedShareMember) -> Member:
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        assignment=Assignment(
+            [
+                TopicPartitions(topic_id, topic.name, sorted(indexes))
+                for topic_id, indexes in member.assigned.items()
+                if (topic := broker.topics.by_id(topic_id)) is not None
+            ]
+        ),
+    )

@@ -1,0 +1,125 @@
+"""ShareFetch, versions 1 and 2 (KIP-932).
+
+Acquires records of the partitions of a share session for a member, and acknowledges those of earlier responses. Waits
+in the purgatory until a record can be acquired, at most `max_wait_ms`. Answered when the acknowledgements are durable.
+Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
+
+- Records are acquired in whole batches until there are `max_records`; with `share_acquire_mode` 1 (v2) never more.
+- Epoch 0 begins a session, -1 ends it and releases what is held, others continue it: SHARE_SESSION_NOT_FOUND,
+  INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED. Acknowledgements with epoch 0: INVALID_REQUEST.
+- `is_renew_ack` (v2) extends locks and fetches nothing: with other limits than 0, INVALID_REQUEST.
+- Acknowledgements that do not fit what the member holds: INVALID_RECORD_STATE or INVALID_REQUEST for the partition,
+  and none of it counts.
+- A group that does not exist, or is of another kind: GROUP_ID_NOT_FOUND for each partition.
+- With `share.version` 0: UNSUPPORTED_VERSION.
+
+Authorization: READ on the group and on each topic.
+
+Deviations: a request is answered as soon as there is a record, `min_bytes` is not waited for. A record that was
+delivered often is not delivered alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import share_fetch
+from klamm.wire.messages.share_fetch import (
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from klamm_broker.handlers.countdown import call_after
+from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
+from klamm_broker.security.authorization import require_group
+from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
+from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch, keys_of
+from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.share.live_partition import Outcome
+    from klamm_broker.share.sessions import ShareSession, TopicPartition
+
+
+@handles(share_fetch, versions=range(1, 3))
+def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: RequestContext) -> Pending:
+    """Acknowledge and acquire. Raises KafkaError for errors of the whole request."""
+    require_share_groups(broker)
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    require_group(context, AclOperation.READ, group_id)
+    acknowledged = [
+        AcknowledgedPartition(topic.topic_id, partition.partition_index, partition.acknowledgement_batches)
+        for topic in request.topics
+        for partition in topic.partitions
+        if partition.acknowledgement_batches
+    ]
+    session = _session(
+        broker, request, context, SessionKey(group_id, member_id, broker.cluster.node_id), bool(acknowledged)
+    )
+    outcomes: dict[TopicPartition, Outcome] = {}
+    fetched: dict[TopicPartition, PartitionData] = {}
+    is_final = request.share_session_epoch == FINAL_EPOCH
+
+    def answer() -> None:
+        if is_final:
+            broker.shares.sessions.end(session.key)
+        lock_ms = broker.group_configs.share_record_lock_duration_ms(group_id)
+        context.respond(ShareFetchResponse(acquisition_lock_timeout_ms=lock_ms, responses=_topics(fetched, outcomes)))
+
+    done = call_after(2, answer)
+
+    def acknowledged_all(found: dict[TopicPartition, Outcome]) -> None:
+        outcomes.update(found)
+        done()
+
+    def fetched_all(found: dict[TopicPartition, PartitionData]) -> None:
+        fetched.update(found)
+        done()
+
+    acknowledge(broker, context, session.key, acknowledged, acknowledged_all, may_renew=request.is_renew_ack)
+    if is_final or request.is_renew_ack:
+        fetched_all({})
+    else:
+        fetch = PendingShareFetch(broker, request, context, session)
+        delayed = DelayedShareFetch(fetch, max(0, request.max_wait_ms), fetched_all)
+        if fetch.refused or request.max_wait_ms <= 0:
+            delayed.force_complete()
+        else:
+            broker.fetch_purgatory.try_complete_else_watch(delayed, keys_of(fetch))
+    return context.later()
+
+
+def _session(
+    broker: BrokerServices, request: ShareFetchRequest, context: RequestContext, key: SessionKey, acknowledges: bool
+) -> ShareSession:
+    if not key.group_id or not key.member_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    wanted = [(topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions]
+    sessions = broker.shares.sessions
+    if request.share_session_epoch == FINAL_EPOCH:
+        return sessions.final(key)
+    if request.share_session_epoch == INITIAL_EPOCH:
+        if acknowledges:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return sessions.begin(key, context.connection.connection_id, wanted)
+    forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+    return sessions.resume(key, request.share_session_epoch, wanted, forgotten)
+
+
+def _topics(
+    fetched: dict[TopicPartition, PartitionData], outcomes: dict[TopicPartition, Outcome]
+) -> list[ShareFetchableTopicResponse]:
+    for place, outcome in outcomes.items():
+        data = fetched.setdefault(place, PartitionData(place[1]))
+        data.acknowledge_error_code, data.acknowledge_error_message = outcome.error_code, outcome.message
+    topics: dict[bytes, ShareFetchableTopicResponse] = {}
+    for (topic_id, _), data in fetched.items():
+        topics.setdefault(topic_id, ShareFetchableTopicResponse(topic_id)).partitions.append(data)
+    return list(topics.values())

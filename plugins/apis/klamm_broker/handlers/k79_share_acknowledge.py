@@ -1,0 +1,79 @@
+"""ShareAcknowledge, versions 1 and 2 (KIP-932).
+
+Acknowledges records that a member has acquired: accepts, releases or rejects them, or (v2, `is_renew_ack`) extends its
+locks. Answered when that is durable. Follows `KafkaApis.handleShareAcknowledgeRequest`.
+
+- Continues the share session of ShareFetch: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, also for epoch 0.
+  Epoch -1 ends it and releases what is still held.
+- Of a partition all acknowledgements count or none: INVALID_RECORD_STATE for records that the member does not hold,
+  INVALID_REQUEST for offsets and types that cannot be.
+- With `share.version` 0: UNSUPPORTED_VERSION.
+
+Authorization: READ on the group and on each topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import share_acknowledge
+from klamm.wire.messages.share_acknowledge import (
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
+from klamm_broker.security.authorization import require_group
+from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
+from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.share.live_partition import Outcome
+    from klamm_broker.share.sessions import TopicPartition
+
+
+@handles(share_acknowledge, versions=range(1, 3))
+def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest, context: RequestContext) -> Pending:
+    """Acknowledge. Raises KafkaError for errors of the whole request."""
+    require_share_groups(broker)
+    key = SessionKey(request.group_id or "", request.member_id or "", broker.cluster.node_id)
+    require_group(context, AclOperation.READ, key.group_id)
+    if not key.group_id or not key.member_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    epoch = request.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+    if epoch == FINAL_EPOCH:
+        broker.shares.sessions.final(key)
+    else:
+        broker.shares.sessions.resume(key, epoch)
+
+    def answer(outcomes: dict[TopicPartition, Outcome]) -> None:
+        if epoch == FINAL_EPOCH:
+            broker.shares.sessions.end(key)
+        topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+        for (topic_id, index), outcome in outcomes.items():
+            topics.setdefault(topic_id, ShareAcknowledgeTopicResponse(topic_id)).partitions.append(
+                PartitionData(index, outcome.error_code, outcome.message)
+            )
+        lock_ms = broker.group_configs.share_record_lock_duration_ms(key.group_id)
+        context.respond(ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=list(topics.values())))
+
+    acknowledge(
+        broker,
+        context,
+        key,
+        [
+            AcknowledgedPartition(topic.topic_id, partition.partition_index, partition.acknowledgement_batches)
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
+        answer,
+        may_renew=request.is_renew_ack,
+    )
+    return context.later()

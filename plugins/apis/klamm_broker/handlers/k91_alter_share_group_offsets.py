@@ -1,0 +1,70 @@
+"""AlterShareGroupOffsets, version 0 (KIP-932).
+
+Lets a share group begin at other offsets; what it has acknowledged behind them is forgotten. A group that does not
+exist is created. Answered once that is durable. Follows `GroupMetadataManager.alterShareGroupOffsets`.
+
+- A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
+- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
+- With `share.version` 0: UNSUPPORTED_VERSION.
+
+Authorization: READ on the group and on each topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import alter_share_group_offsets
+from klamm.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
+from klamm_broker.security.authorization import denied_topics, require_group
+from klamm_broker.share.administration import alter, require_empty
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.topic import Partition
+
+
+@handles(alter_share_group_offsets, versions=range(0, 1))
+def alter_share_offsets(
+    broker: BrokerServices, request: AlterShareGroupOffsetsRequest, context: RequestContext
+) -> AlterShareGroupOffsetsResponse:
+    """Alter offsets, partition by partition. Raises KafkaError for errors of the whole request."""
+    require_share_groups(broker)
+    require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
+    group = require_empty(broker, request.group_id, create=True)
+    denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
+    response = AlterShareGroupOffsetsResponse()
+    offsets: dict[Partition, int] = {}
+    for requested in request.topics:
+        is_denied = requested.topic_name in denied
+        topic = None if is_denied else broker.topics.get(requested.topic_name)
+        topic_id = topic.id if topic is not None else ZERO_UUID
+        answered = AlterShareGroupOffsetsResponseTopic(requested.topic_name, topic_id)
+        response.responses.append(answered)
+        for each in requested.partitions:
+            result = AlterShareGroupOffsetsResponsePartition(each.partition_index)
+            answered.partitions.append(result)
+            partition = topic.partition(each.partition_index) if topic is not None else None
+            if is_denied:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                result.error_message = "Topic authorization failed."
+            elif partition is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result.error_message = "This server does not host this topic-partition."
+            elif each.start_offset < 0:
+                result.error_code = ErrorCode.INVALID_REQUEST
+            else:
+                offsets[partition] = each.start_offset
+    alter(broker, group, offsets)
+    return response

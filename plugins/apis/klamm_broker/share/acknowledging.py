@@ -1,0 +1,123 @@
+"""Acknowledgements of a request: checks, and the wait until they are durable.
+
+Follows `KafkaApis.handleAcknowledgements` and its validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from klamm import ErrorCode
+from klamm.acl import AclOperation
+from klamm_broker.handlers.countdown import call_after
+from klamm_broker.security.authorization import may_topic
+from klamm_broker.share.live_partition import Outcome
+from klamm_broker.share.partition import Acknowledgement
+from klamm_broker.share.record_state import AcknowledgeType
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.share.sessions import SessionKey, TopicPartition
+    from klamm_broker.topics.topic import Partition
+
+
+class AcknowledgedPartition(NamedTuple):
+    """What a request acknowledges of one partition; `batches` are messages with offsets and types."""
+
+    topic_id: bytes
+    partition: int
+    batches: Sequence[Any]
+
+
+def find_partition(
+    broker: BrokerServices, context: RequestContext, topic_id: bytes, index: int
+) -> tuple[Partition | None, ErrorCode]:
+    """A partition that the client may read, or None and the reason."""
+    topic = broker.topics.by_id(topic_id)
+    if topic is None:
+        return None, ErrorCode.UNKNOWN_TOPIC_ID
+    if not may_topic(context, AclOperation.READ, topic.name):
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    partition = topic.partition(index)
+    if partition is not None and partition.leadership.leader_id != broker.cluster.node_id:
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return partition, ErrorCode.NONE if partition is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def acknowledge(
+    broker: BrokerServices,
+    context: RequestContext,
+    key: SessionKey,
+    wanted: Iterable[AcknowledgedPartition],
+    then: Callable[[dict[TopicPartition, Outcome]], None],
+    *,
+    may_renew: bool,
+) -> None:
+    """Acknowledge, partition by partition. `then` gets the outcomes once, when all are durable, on any thread."""
+    outcomes: dict[TopicPartition, Outcome] = {}
+    started: list[tuple[TopicPartition, Callable[[Callable[[Outcome], None]], None]]] = []
+    for each in wanted:
+        place = each.topic_id, each.partition
+        partition, error = find_partition(broker, context, *place)
+        if partition is None:
+            outcomes[place] = Outcome(error)
+            continue
+        if not each.batches:
+            continue
+        acknowledgements = _checked(each.batches, may_renew)
+        live = broker.shares.find(key.group_id, partition.topic, each.partition)
+        if acknowledgements is None:
+            outcomes[place] = Outcome(ErrorCode.INVALID_REQUEST)
+        elif live is None:
+            outcomes[place] = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif _renews(acknowledgements) and not broker.group_configs.share_may_renew(key.group_id):
+            outcomes[place] = Outcome(
+                ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
+            )
+        else:
+            broker.shares.count(acknowledgements)
+            started.append((place, _start_of(live.acknowledge, key.member_id, acknowledgements)))
+    done = call_after(len(started) + 1, lambda: then(outcomes))
+    for place, start in started:
+        start(_noting(outcomes, place, done))
+    done()
+
+
+def _start_of(
+    method: Callable[[str, Sequence[Acknowledgement], Callable[[Outcome], None]], None],
+    member_id: str,
+    acknowledgements: Sequence[Acknowledgement],
+) -> Callable[[Callable[[Outcome], None]], None]:
+    return lambda done: method(member_id, acknowledgements, done)
+
+
+def _noting(
+    outcomes: dict[TopicPartition, Outcome], place: TopicPartition, done: Callable[[], None]
+) -> Callable[[Outcome], None]:
+    def note(outcome: Outcome) -> None:
+        outcomes[place] = outcome
+        done()
+
+    return note
+
+
+def _renews(acknowledgements: Iterable[Acknowledgement]) -> bool:
+    return any(AcknowledgeType.RENEW in each.types for each in acknowledgements)
+
+
+def _checked(batches: Sequence[Any], may_renew: bool) -> list[Acknowledgement] | None:
+    """The acknowledgements, or None if they are not in order, overlap, or have types that do not fit."""
+    last_type = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+    end = -1
+    found = []
+    for batch in batches:
+        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        if first > last or first <= end or len(types) not in (1, last - first + 1):
+            return None
+        if not all(AcknowledgeType.GAP <= kind <= last_type for kind in types):
+            return None
+        end = last
+        found.append(Acknowledgement(first, last, tuple(types)))
+    return found

@@ -1,0 +1,72 @@
+"""What administrators do with the offsets of share groups: describe, alter and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups.share.group import ShareGroup
+from klamm_broker.share import persistence
+from klamm_broker.share.persistence import SharePartitionKey
+
+if TYPE_CHECKING:
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.topic import Partition, Topic
+
+NO_OFFSET = -1
+
+
+class DescribedOffset(NamedTuple):
+    """Where a group reads a partition: -1 for both if it has not read it. `lag` is in records."""
+
+    start_offset: int = NO_OFFSET
+    lag: int = NO_OFFSET
+
+
+def topics_of(broker: BrokerServices, group_id: str) -> dict[str, list[int]]:
+    """The partitions that a group reads, or that its members subscribe to."""
+    found: dict[str, set[int]] = {}
+    for live in broker.shares.of_group(group_id):
+        found.setdefault(live.partition.topic.name, set()).add(live.key.partition)
+    try:
+        group = broker.groups.shares.get(group_id)
+    except KafkaError:
+        return {}
+    with group:
+        names = {name for member in group.members.values() for name in member.topics}
+    for name in names:
+        topic = broker.topics.get(name)
+        if topic is not None:
+            found.setdefault(name, set()).update(range(len(topic.partitions)))
+    return {name: sorted(indexes) for name, indexes in sorted(found.items())}
+
+
+def describe(broker: BrokerServices, group_id: str, topic: Topic | None, index: int) -> DescribedOffset:
+    """Where a group reads a partition. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+    live = broker.shares.find(group_id, topic, index) if topic is not None else None
+    view = live.view() if live is not None else None
+    if live is None or view is None:
+        return DescribedOffset()
+    start_offset, _end_offset, completed = view
+    behind = max(0, live.partition.high_watermark - start_offset) - completed
+    return DescribedOffset(start_offset, max(0, behind))
+
+
+def require_empty(broker: BrokerServices, group_id: str, *, create: bool = False) -> ShareGroup:
+    """A share group without members. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    group = broker.groups.shares.get(group_id, create=create)
+    if not group.is_empty:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+    return group
+
+
+def alter(broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int]) -> None:
+    """Let a group without members begin at these offsets; durable on return. Raises StoreError."""
+    statements = [
+        persistence.put(SharePartitionKey(group.group_id, partition.topic.id, partition.index), offset, [])
+        for partition, offset in offsets.items()
+    ]
+    broker.groups.shares.write_and_wait(group, statements)
+    for partition, offset in offsets.items():
+        broker.shares.get_or_create(group.group_id, partition).set_start(offset)

@@ -1,0 +1,189 @@
+"""ShareFetch: reading and acquiring for a session, its limits, and the wait for records.
+
+Follows Kafka's `DelayedShareFetch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError
+from klamm.runtime import DelayedOperation
+from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData
+from klamm_broker.share.acknowledging import find_partition
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm.wire.messages.share_fetch import ShareFetchRequest
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.share.live_partition import Delivery, LiveSharePartition
+    from klamm_broker.share.partition import Acquired
+    from klamm_broker.share.sessions import ShareSession, TopicPartition
+
+_STRICT_MODE = 1
+"""`share_acquire_mode` of a client that never wants more than `max_records` (KIP-1206)."""
+
+
+class ShareReading:
+    """What one pass over the partitions of a session gave."""
+
+    __slots__ = ("data", "deliveries")
+
+    def __init__(self) -> None:
+        self.data: dict[TopicPartition, PartitionData] = {}
+        self.deliveries: list[tuple[LiveSharePartition, Delivery]] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all records."""
+        return sum(delivery.read.size_bytes for _, delivery in self.deliveries)
+
+    def give_back(self, member_id: str) -> None:
+        """Release what was acquired: it will not be sent."""
+        for live, delivery in self.deliveries:
+            delivery.read.close()
+            live.give_back(member_id, delivery.acquired)
+
+
+class PendingShareFetch:
+    """One ShareFetch request in progress, with its limits."""
+
+    def __init__(
+        self, broker: BrokerServices, request: ShareFetchRequest, context: RequestContext, session: ShareSession
+    ) -> None:
+        self.context = context
+        self._session = session
+        self._is_strict = request.share_acquire_mode == _STRICT_MODE
+        self._max_records = request.max_records
+        self._batch_size = request.batch_size
+        self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        if context.listener.throttles:
+            limit = context.max_record_bytes
+            if limit is not None:
+                self._max_bytes = min(self._max_bytes, limit)
+        self.refused: dict[TopicPartition, PartitionData] = {}
+        self.partitions: list[tuple[TopicPartition, LiveSharePartition]] = []
+        is_group = broker.groups.shares.exists(session.key.group_id)
+        for place in session.in_turn():
+            partition, error = find_partition(broker, context, *place)
+            if partition is None or not is_group:
+                self.refused[place] = PartitionData(place[1], error or ErrorCode.GROUP_ID_NOT_FOUND)
+            else:
+                self.partitions.append((place, broker.shares.get_or_create(session.key.group_id, partition)))
+
+    @property
+    def _is_alive(self) -> bool:
+        return self._session.is_alive
+
+    def has_records(self) -> bool:
+        """Whether a pass may find records, or an error."""
+        for _, live in self.partitions:
+            try:
+                if live.has_records() or live.partition.topic.deleted:
+                    return True
+            except KafkaError:
+                return True
+        return False
+
+    def read(self) -> ShareReading:
+        """Acquire records, partition by partition, as far as the limits allow."""
+        reading = ShareReading()
+        remaining_bytes, remaining_records = self._max_bytes, self._max_records
+        for place, live in self.partitions:
+            if remaining_records <= 0:
+                break
+            try:
+                delivery = live.fetch(
+                    self._session.key.member_id,
+                    remaining_bytes,
+                    max_records=remaining_records,
+                    is_strict=self._is_strict,
+                    min_one_batch=not reading.deliveries,
+                    is_alive=lambda: self._is_alive,
+                )
+            except KafkaError as error:
+                reading.data[place] = PartitionData(place[1], error.error_code)
+                continue
+            if not delivery.acquired:
+                continue
+            reading.deliveries.append((live, delivery))
+            remaining_bytes = max(0, remaining_bytes - delivery.read.size_bytes)
+            remaining_records -= sum(each.last - each.first + 1 for each in delivery.acquired)
+            reading.data[place] = PartitionData(
+                place[1],
+                records=delivery.read.records,
+                acquired_records=[AcquiredRecords(*each) for each in self._in_batches(delivery)],
+            )
+        return reading
+
+    def _in_batches(self, delivery: Delivery) -> Sequence[Acquired]:
+        """What was acquired, in parts of about `batch_size` records that end with a record batch."""
+        if self._batch_size <= 0:
+            return delivery.acquired
+        parts: list[Acquired] = []
+        for each in delivery.acquired:
+            first = each.first
+            for batch in delivery.read.batches:
+                if first <= batch.last < each.last and batch.last - first + 1 >= self._batch_size:
+                    parts.append(each._replace(first=first, last=batch.last))
+                    first = batch.last + 1
+            parts.append(each._replace(first=first))
+        return parts
+
+    def result(self, reading: ShareReading) -> dict[TopicPartition, PartitionData]:
+        """What is answered: nothing of what was read if a quota is exceeded."""
+        if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
+            reading.give_back(self._session.key.member_id)
+            return self.refused
+        # A partition is in the first response after it came into the session, with or without records.
+        found = {place: PartitionData(place[1]) for place in self._session.new if place in self._session.partitions}
+        for live, delivery in reading.deliveries:
+            live.partition.topic.traffic.bytes_out += delivery.read.size_bytes
+        return {**found, **self.refused, **reading.data}
+
+    def give_back(self, reading: ShareReading) -> None:
+        """Release what was acquired: it will not be sent."""
+        reading.give_back(self._session.key.member_id)
+
+
+class DelayedShareFetch(DelayedOperation):
+    """Waits until a record can be acquired, a partition fails or is deleted, or `max_wait_ms` have passed."""
+
+    __slots__ = ("_fetch", "_reading", "_then")
+
+    def __init__(
+        self,
+        fetch: PendingShareFetch,
+        max_wait_ms: int,
+        then: Callable[[dict[TopicPartition, PartitionData]], None],
+    ) -> None:
+        super().__init__(max_wait_ms, fetch.context)
+        self._fetch = fetch
+        self._then = then
+        self._reading: ShareReading | None = None
+
+    def try_complete(self) -> bool:
+        if not self._fetch.has_records():
+            return False
+        reading = self._fetch.read()
+        if not reading.data:
+            return False
+        self._reading = reading
+        if self.force_complete():
+            return True
+        self._fetch.give_back(reading)
+        return False
+
+    def on_complete(self) -> None:
+        reading = self._reading if self._reading is not None else self._fetch.read()
+        self._then(self._fetch.result(reading))
+
+    def on_expiration(self) -> None:
+        # Only the thread that completes it as satisfied may use that reading.
+        self._reading = None
+
+
+def keys_of(fetch: PendingShareFetch) -> list[object]:
+    """What a fetch waits for: appends to a partition, and what others release of it."""
+    return [key for _, live in fetch.partitions for key in (live.partition, live)]

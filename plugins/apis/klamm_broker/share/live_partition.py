@@ -1,0 +1,317 @@
+"""`LiveSharePartition`: a share partition with its lock, its timer, its reads of the log and its durable writes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.configs.group_config_keys import EARLIEST, LATEST, reset_duration_ms
+from klamm_broker.share import persistence
+from klamm_broker.share.log_batches import ReadBatches, read_batches
+from klamm_broker.share.partition import Acknowledgement, Acquired, Limits, SharePartition
+from klamm_broker.share.record_state import AcknowledgeType
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock, Scheduler, Timer
+    from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
+    from klamm_broker.storage.store import Store, StoreError
+    from klamm_broker.topics.topic import Partition
+
+log = logging.getLogger("klamm.broker.share")
+
+_NS_PER_MS: Final = 1_000_000
+_NO_EPOCH: Final = -1
+
+
+class Outcome(NamedTuple):
+    """What became of an acknowledgement."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+Done = Callable[[Outcome], None]
+"""Called once with the outcome of a change, when it is durable."""
+
+
+class ShareConfigs(Protocol):
+    """The configs of share groups, by group id."""
+
+    def share_record_lock_duration_ms(self, group_id: str, /) -> int: ...
+    def share_delivery_count_limit(self, group_id: str, /) -> int: ...
+    def share_partition_max_record_locks(self, group_id: str, /) -> int: ...
+    def share_auto_offset_reset(self, group_id: str, /) -> str: ...
+    def share_reads_committed(self, group_id: str, /) -> bool: ...
+
+
+class ShareParts(NamedTuple):
+    """What all share partitions of a broker use. `wake(key)` completes fetches that wait for that key."""
+
+    clock: Clock
+    scheduler: Scheduler
+    store: Store
+    configs: ShareConfigs
+    wake: Callable[[LiveSharePartition], object]
+
+
+class Delivery(NamedTuple):
+    """Records for a member. `acquired` is empty, and so are the records, if there is nothing to acquire."""
+
+    read: ReadBatches
+    acquired: Sequence[Acquired]
+
+
+class LiveSharePartition:
+    """One partition in one share group. Its methods may be called on any thread; none waits for the disk but reads.
+
+    It is also the key under which share fetches wait for what others release.
+    """
+
+    def __init__(self, key: SharePartitionKey, partition: Partition, parts: ShareParts) -> None:
+        self.key = key
+        self.partition = partition
+        self._parts = parts
+        # Protects the state, its waiting writes and the timer.
+        self._lock = threading.Lock()
+        self._state: SharePartition | None = None
+        self._is_closed = False
+        self._is_writing = False
+        self._waiting: dict[int, list[Done]] = {}
+        self._timer: Timer | None = None
+        self._timer_deadline_ns = 0
+        self.lock_timeouts = 0
+        """Records whose locks have timed out."""
+
+    # State
+
+    def restore(self, saved: SavedPartition) -> None:
+        """Take over what the store has."""
+        self._state = SharePartition(saved.start_offset, saved.batches)
+
+    def view(self) -> tuple[int, int, int] | None:
+        """Start offset, end offset and how many between them are done; None before the first read."""
+        with self._lock:
+            state = self._state
+            return None if state is None else (state.start_offset, state.end_offset, state.completed)
+
+    def counts(self) -> tuple[int, int]:
+        """Records and runs in flight."""
+        with self._lock:
+            return (0, 0) if self._state is None else (self._state.in_flight, len(self._state.runs))
+
+    def _limits(self) -> Limits:
+        configs, group_id = self._parts.configs, self.key.group_id
+        return Limits(configs.share_delivery_count_limit(group_id), configs.share_partition_max_record_locks(group_id))
+
+    def _loaded(self) -> SharePartition:
+        if self._state is None:
+            self._state = SharePartition(self._first_offset())
+            # What comes after the group began here is its own, also after a restart.
+            self._state.dirty = True
+        return self._state
+
+    def _first_offset(self) -> int:
+        reset = self._parts.configs.share_auto_offset_reset(self.key.group_id)
+        records = self.partition.log
+        if reset == EARLIEST:
+            return records.log_start_offset
+        if reset == LATEST:
+            return records.high_watermark
+        since_ms = self._parts.clock.wall_ms() - (reset_duration_ms(reset) or 0)
+        found = records.offset_for_timestamp(since_ms)
+        return records.high_watermark if found is None else found.offset
+
+    # Acquire
+
+    def has_records(self) -> bool:
+        """Whether a fetch may find something now. Raises KafkaError as `fetch`."""
+        with self._lock:
+            state = self._loaded()
+            self._write_if_dirty()
+            if self._is_closed or not state.may_acquire(self._limits()):
+                return False
+            return state.next_fetch_offset() < self._end()
+
+    def _end(self) -> int:
+        partition = self.partition
+        if self._parts.configs.share_reads_committed(self.key.group_id):
+            return partition.last_stable_offset
+        return partition.high_watermark
+
+    def fetch(
+        self,
+        member_id: str,
+        max_bytes: int,
+        *,
+        max_records: int,
+        is_strict: bool,
+        min_one_batch: bool,
+        is_alive: Callable[[], bool],
+    ) -> Delivery:
+        """Read and acquire records. `is_alive` says whether the member still has its session.
+
+        Raises KafkaError as `LogReader.read` but OFFSET_OUT_OF_RANGE: what the log has lost is skipped.
+        """
+        committed_only = self._parts.configs.share_reads_committed(self.key.group_id)
+        limits = self._limits()
+        if self.partition.topic.deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        with self._lock:
+            state = self._loaded()
+            state.move_start(self.partition.log.log_start_offset)
+            if self._is_closed or not is_alive() or not state.may_acquire(limits):
+                self._write_if_dirty()
+                return Delivery(ReadBatches(b"", []), ())
+            offset = state.next_fetch_offset()
+            found = self._read(state, offset, max_bytes, min_one_batch, committed_only)
+            acquired = state.acquire(
+                member_id,
+                offset,
+                found.batches,
+                max_records=max_records,
+                is_strict=is_strict,
+                deadline_ns=self._deadline_ns(),
+                limits=limits,
+            )
+            self._arm()
+            self._write_if_dirty()
+        if not acquired:
+            found.close()
+            return Delivery(ReadBatches(b"", []), ())
+        return Delivery(found.between(acquired[0].first, acquired[-1].last), acquired)
+
+    def _read(
+        self, state: SharePartition, offset: int, max_bytes: int, min_one_batch: bool, committed_only: bool
+    ) -> ReadBatches:
+        try:
+            got = self.partition.read(
+                offset, max_bytes, _NO_EPOCH, min_one_message=min_one_batch, committed_only=committed_only
+            )
+        except KafkaError as error:
+            if error.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            # The log ends before it: records were lost, and their offsets are given again.
+            end = self.partition.high_watermark
+            if offset > end:
+                log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
+                self._state = SharePartition(min(state.start_offset, end))
+                self._state.dirty = True
+            return ReadBatches(b"", [])
+        return read_batches(got)
+
+    def _deadline_ns(self) -> int:
+        duration_ms = self._parts.configs.share_record_lock_duration_ms(self.key.group_id)
+        return self._parts.clock.monotonic_ns() + duration_ms * _NS_PER_MS
+
+    # Acknowledge, release
+
+    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done) -> None:
+        """Acknowledge what the member holds. `done` is called at once with an error, else when it is durable."""
+        try:
+            with self._lock:
+                write = self._loaded().acknowledge(member_id, acknowledgements, self._deadline_ns(), self._limits())
+                if write:
+                    self._waiting.setdefault(write, []).append(done)
+                self._arm()
+                self._write_if_dirty()
+        except KafkaError as error:
+            done(Outcome(ErrorCode(error.error_code), error.message))
+            return
+        if not write:
+            done(Outcome())
+
+    def give_back(self, member_id: str, acquired: Sequence[Acquired]) -> None:
+        """Release what `fetch` has acquired: it will not be sent."""
+        released = [Acknowledgement(each.first, each.last, (AcknowledgeType.RELEASE,)) for each in acquired]
+        self.acknowledge(member_id, released, lambda _outcome: None)
+
+    def release(self, member_id: str) -> None:
+        """Release all that a member holds."""
+        with self._lock:
+            if self._state is not None and self._state.release(member_id, self._limits()):
+                self._write_if_dirty()
+
+    def set_start(self, start_offset: int) -> None:
+        """Begin anew at an offset; the caller writes it."""
+        with self._lock:
+            self._state = SharePartition(start_offset)
+            self._fail_waiting()
+        self._parts.wake(self)
+
+    def close(self) -> None:
+        """The group or the topic is deleted, or the broker stops: nothing is acquired or written any more."""
+        with self._lock:
+            self._is_closed = True
+            self._fail_waiting()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _fail_waiting(self) -> None:
+        waiting = [done for each in self._waiting.values() for done in each]
+        self._waiting.clear()
+        if waiting:
+            # They may call back: not under the lock.
+            self._parts.scheduler.schedule(0, lambda: _fail(waiting))
+
+    # Locks that time out
+
+    def _arm(self) -> None:
+        state = self._state
+        deadline_ns = state.next_deadline_ns() if state is not None else None
+        if deadline_ns is None or self._is_closed:
+            return
+        if self._timer is not None:
+            if self._timer_deadline_ns <= deadline_ns:
+                return
+            self._timer.cancel()
+        self._timer_deadline_ns = deadline_ns
+        left_ms = max(0, deadline_ns - self._parts.clock.monotonic_ns()) / _NS_PER_MS
+        self._timer = self._parts.scheduler.schedule(left_ms, self._expire)
+
+    def _expire(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._state is None or self._is_closed:
+                return
+            expired = self._state.expire(self._parts.clock.monotonic_ns(), self._limits())
+            self.lock_timeouts += expired
+            self._arm()
+            self._write_if_dirty()
+
+    # Writes
+
+    def _write_if_dirty(self) -> None:
+        """Write what has changed, one write at a time: changes meanwhile share the next one."""
+        state = self._state
+        if state is None or self._is_writing or self._is_closed or not state.dirty:
+            return
+        number, start_offset, batches = state.snapshot()
+        self._is_writing = True
+        self._parts.store.submit(
+            [persistence.put(self.key, start_offset, batches)], lambda error: self._written(state, number, error)
+        )
+
+    def _written(self, state: SharePartition, number: int, error: StoreError | None) -> None:
+        with self._lock:
+            self._is_writing = False
+            is_current = state is self._state
+            if is_current and error is None:
+                state.written(number)
+            elif is_current:
+                log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
+                state.failed(number)
+            waiting = self._waiting.pop(number, ()) if is_current else ()
+            self._arm()
+            if error is None:
+                self._write_if_dirty()
+        for done in waiting:
+            done(Outcome(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR))
+        self._parts.wake(self)
+
+
+def _fail(waiting: Sequence[Done]) -> None:
+    for done in waiting:
+        done(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -1,0 +1,385 @@
+"""`SharePartition`: the records of one partition that are in flight in one share group.
+
+A state machine without I/O, lock or clock. Follows Kafka's `SharePartition`, with another representation: all offsets
+from `start_offset` to `end_offset` are covered by runs of offsets in the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.share.record_state import (
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    FINAL_STATES,
+    NEXT_STATES,
+    STATE_AFTER,
+    AcknowledgeType,
+    IllegalRecordTransitionError,
+    RecordState,
+)
+from klamm_broker.share.runs import Run, Runs
+
+
+class Acquired(NamedTuple):
+    """Offsets that a member has acquired, and how often they have been delivered by now."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Acknowledgement(NamedTuple):
+    """Offsets, both ends included, and the types of all of them: one for all, or one for each."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+    def type_at(self, offset: int) -> int:
+        """The type of one offset."""
+        return self.types[0] if len(self.types) == 1 else self.types[offset - self.first]
+
+
+class FetchedBatch(NamedTuple):
+    """Offsets of a record batch that was read; an aborted one is archived."""
+
+    first: int
+    last: int
+    is_aborted: bool = False
+
+
+class StateBatch(NamedTuple):
+    """What is durable of a run."""
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int
+
+
+class Limits(NamedTuple):
+    """Of a group: deliveries of a record, and records in flight."""
+
+    delivery_count: int
+    record_locks: int
+
+
+class SharePartition:
+    """Delivery state of one partition in one group. The caller holds its lock.
+
+    `start_offset`: all before it are done. `end_offset`: the last one in flight; `start_offset - 1` if there is none.
+    """
+
+    def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
+        self.start_offset = start_offset
+        self._runs = Runs()
+        self._write = 1
+        self.dirty = False
+        """Whether there is a change that is not in a snapshot yet."""
+        position = start_offset
+        for batch in sorted(batches):
+            first = max(batch.first, position)
+            if batch.last < first:
+                continue
+            if first > position:
+                self._runs.append(Run(position, first - 1, AVAILABLE))
+            self._runs.append(Run(first, batch.last, batch.state, batch.delivery_count))
+            position = batch.last + 1
+        self._advance()
+
+    # Views
+
+    @property
+    def end_offset(self) -> int:
+        """The last offset in flight."""
+        end = self._runs.end
+        return self.start_offset - 1 if end is None else end
+
+    @property
+    def runs(self) -> Runs:
+        """In order of their offsets, without holes."""
+        return self._runs
+
+    @property
+    def in_flight(self) -> int:
+        """How many offsets are between start and end."""
+        return self.end_offset - self.start_offset + 1
+
+    @property
+    def acquired(self) -> int:
+        """How many offsets members hold."""
+        return sum(run.count for run in self._runs if run.state is ACQUIRED)
+
+    @property
+    def completed(self) -> int:
+        """How many of the offsets in flight are done."""
+        return sum(run.count for run in self._runs if run.state in FINAL_STATES)
+
+    def next_fetch_offset(self) -> int:
+        """The first offset that may be acquired; behind the end if none in flight may."""
+        for run in self._runs:
+            if run.state is AVAILABLE and run.is_settled:
+                return run.first
+        return self.end_offset + 1
+
+    def may_acquire(self, limits: Limits) -> bool:
+        """Whether there may be something to acquire: the limit of records in flight counts for new ones only."""
+        return self.in_flight < limits.record_locks or self.next_fetch_offset() <= self.end_offset
+
+    def next_deadline_ns(self) -> int | None:
+        """When the first lock ends, monotonic."""
+        return min((run.deadline_ns for run in self._runs if run.state is ACQUIRED), default=None)
+
+    # Acquire
+
+    def acquire(
+        self,
+        member_id: str,
+        offset: int,
+        batches: Sequence[FetchedBatch],
+        *,
+        max_records: int,
+        is_strict: bool,
+        deadline_ns: int,
+        limits: Limits,
+    ) -> list[Acquired]:
+        """Acquire records of batches that were read from `offset` on, which `next_fetch_offset` gave.
+
+        Whole batches until there are `max_records`; if `is_strict`, never more than that. Offsets between batches,
+        where compaction left none, belong to the batch before.
+        """
+        if not batches or max_records <= 0:
+            return []
+        # There are no records between the offset and the first batch.
+        self._archive_available(offset, batches[0].first - 1)
+        self._extend_over_gap(batches[0].first)
+        found: list[Acquired] = []
+        count = 0
+        for index, batch in enumerate(batches):
+            if count >= max_records:
+                break
+            last = batches[index + 1].first - 1 if index + 1 < len(batches) else batch.last
+            first = max(batch.first, self.start_offset)
+            if last < first:
+                continue
+            if last > self.end_offset:
+                room = limits.record_locks - self.in_flight
+                if room <= 0:
+                    last = self.end_offset
+                else:
+                    if is_strict:
+                        last = min(last, self.end_offset + min(room, max_records - count))
+                    self._runs.append(Run(self.end_offset + 1, last, AVAILABLE))
+            if batch.is_aborted:
+                self._archive_available(first, last)
+                continue
+            for acquired in self._acquire_between(
+                member_id, first, last, max_records - count if is_strict else None, deadline_ns
+            ):
+                count += acquired.last - acquired.first + 1
+                found.append(acquired)
+        self._advance()
+        return _joined(found)
+
+    def _acquire_between(
+        self, member_id: str, first: int, last: int, most: int | None, deadline_ns: int
+    ) -> list[Acquired]:
+        found: list[Acquired] = []
+        for run in self._runs.between(first, last):
+            if run.state is not AVAILABLE or not run.is_settled:
+                continue
+            if most is not None:
+                if most <= 0:
+                    break
+                run = self._runs.cut(run, run.first, min(run.last, run.first + most - 1))
+                most -= run.count
+            taken = replace(
+                run,
+                state=_next(run.state, ACQUIRED),
+                delivery_count=run.delivery_count + 1,
+                member_id=member_id,
+                deadline_ns=deadline_ns,
+            )
+            self._runs.put(taken)
+            found.append(Acquired(taken.first, taken.last, taken.delivery_count))
+        return found
+
+    def _extend_over_gap(self, first: int) -> None:
+        """Archive the offsets without records between the end and a batch."""
+        if first > self.end_offset + 1:
+            self._runs.append(Run(self.end_offset + 1, first - 1, ARCHIVED))
+            self.dirty = True
+            self._advance()
+
+    def _archive_available(self, first: int, last: int) -> None:
+        for run in self._runs.between(first, last):
+            if run.state is AVAILABLE and run.is_settled:
+                self._runs.put(replace(run, state=_next(run.state, ARCHIVED)))
+                self.dirty = True
+
+    # Acknowledge, release
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], deadline_ns: int, limits: Limits
+    ) -> int:
+        """Acknowledge what a member holds: all of it or, with an error, nothing. The number of the write it waits for.
+
+        0: there is nothing to wait for. Raises KafkaError: INVALID_RECORD_STATE, INVALID_REQUEST.
+        """
+        for each in acknowledgements:
+            self._check(member_id, each)
+        changed = False
+        for each in acknowledgements:
+            for run in self._runs.between(max(each.first, self.start_offset), each.last):
+                for part, kind in self._by_type(run, each):
+                    if kind == AcknowledgeType.RENEW:
+                        self._runs.put(replace(part, deadline_ns=deadline_ns))
+                    else:
+                        self._leave(part, STATE_AFTER[kind], limits)
+                        changed = True
+        return self._write if changed else 0
+
+    def _check(self, member_id: str, each: Acknowledgement) -> None:
+        if each.last < self.start_offset:
+            return
+        if not self._runs:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE,
+                "Batch record not found. The request batch offsets are not found in the cache.",
+            )
+        if each.first > self.end_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Batch record not found. The first offset in request is past acquired records.",
+            )
+        if each.last > self.end_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Batch record not found. The last offset in request is past acquired records.",
+            )
+        for run in self._runs.overlapping(max(each.first, self.start_offset), each.last):
+            if run.state is not ACQUIRED:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    "The batch cannot be acknowledged. The batch is not in the acquired state.",
+                )
+            if run.member_id != member_id:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
+
+    def _by_type(self, run: Run, each: Acknowledgement) -> Iterator[tuple[Run, int]]:
+        """Cut a run into parts of the same type."""
+        if len(each.types) == 1:
+            yield run, each.types[0]
+            return
+        first = run.first
+        while first <= run.last:
+            kind = each.type_at(first)
+            last = first
+            while last < run.last and each.type_at(last + 1) == kind:
+                last += 1
+            part = self._runs.cut(run, first, last)
+            yield part, kind
+            first = last + 1
+            if first <= run.last:
+                run = next(self._runs.overlapping(first, first))
+
+    def release(self, member_id: str, limits: Limits) -> bool:
+        """Release all that a member holds; whether there was anything."""
+        held = [run for run in self._runs if run.state is ACQUIRED and run.member_id == member_id]
+        self._leave_all(held, limits)
+        return bool(held)
+
+    def expire(self, now_ns: int, limits: Limits) -> int:
+        """Release what was held for too long; how many records that were."""
+        expired = [run for run in self._runs if run.deadline_ns <= now_ns and run.state is ACQUIRED]
+        self._leave_all(expired, limits)
+        return sum(run.count for run in expired)
+
+    def _leave_all(self, runs: Iterable[Run], limits: Limits) -> None:
+        for run in runs:
+            self._leave(run, AVAILABLE, limits)
+
+    def _leave(self, run: Run, target: RecordState, limits: Limits) -> None:
+        """End the hold of a member, in a transition that becomes durable with the next write."""
+        if target is AVAILABLE and run.delivery_count >= limits.delivery_count:
+            target = ARCHIVED
+        state = _next(run.state, target)
+        self._runs.put(replace(run, state=state, member_id="", deadline_ns=0, before=run, write=self._write))
+        self.dirty = True
+
+    def move_start(self, log_start_offset: int) -> bool:
+        """The log starts at this offset now: nothing before it is delivered. Whether the start offset has moved.
+
+        What members hold there leaves the books with that; their acknowledgements are accepted and ignored.
+        """
+        if log_start_offset <= self.start_offset:
+            return False
+        if log_start_offset > self.end_offset:
+            self._runs = Runs()
+        else:
+            self._runs.drop_before(log_start_offset)
+        self.start_offset = log_start_offset
+        self.dirty = True
+        self._advance()
+        return True
+
+    # Writes
+
+    def snapshot(self) -> tuple[int, int, list[StateBatch]]:
+        """The number of a write, the start offset and all that has to be durable.
+
+        What members hold is written as available: after a crash no member holds it.
+        """
+        number = self._write
+        self._write += 1
+        self.dirty = False
+        found: list[StateBatch] = []
+        for run in self._runs:
+            state, count = (
+                (AVAILABLE, run.delivery_count - 1) if run.state is ACQUIRED else (run.state, run.delivery_count)
+            )
+            if found and found[-1].state is state and found[-1].delivery_count == count:
+                found[-1] = found[-1]._replace(last=run.last)
+            else:
+                found.append(StateBatch(run.first, run.last, state, count))
+        return number, self.start_offset, found
+
+    def written(self, number: int) -> None:
+        """A write is durable."""
+        for run in [run for run in self._runs if run.before is not None and run.write == number]:
+            self._runs.put(replace(run, before=None, write=0))
+        self._advance()
+
+    def failed(self, number: int) -> None:
+        """A write failed: its transitions are undone. What was held is held again, until its deadline."""
+        for run in [run for run in self._runs if run.before is not None and run.write == number]:
+            assert run.before is not None
+            self._runs.put(replace(run.before, first=run.first, last=run.last))
+        self.dirty = True
+
+    def _advance(self) -> None:
+        """Move the start over what is done."""
+        done = self._runs.drop_done()
+        if done is not None:
+            self.start_offset = done + 1
+
+
+def _next(state: RecordState, target: RecordState) -> RecordState:
+    if target not in NEXT_STATES[state]:
+        raise IllegalRecordTransitionError(state, target)
+    return target
+
+
+def _joined(found: Sequence[Acquired]) -> list[Acquired]:
+    joined: list[Acquired] = []
+    for each in found:
+        if joined and joined[-1].last + 1 == each.first and joined[-1].delivery_count == each.delivery_count:
+            joined[-1] = joined[-1]._replace(last=each.last)
+        else:
+            joined.append(each)
+    return joined

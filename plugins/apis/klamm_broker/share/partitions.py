@@ -1,0 +1,150 @@
+"""`SharePartitions`: all share partitions of a broker, and the sessions that read them.
+
+Follows Kafka's `SharePartitionManager`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from klamm_broker.share import persistence
+from klamm_broker.share.live_partition import LiveSharePartition, ShareConfigs, ShareParts
+from klamm_broker.share.persistence import SharePartitionKey
+from klamm_broker.share.sessions import SessionKey, ShareSessionCache
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock, Purgatory, Scheduler
+    from klamm_broker.share.partition import Acknowledgement
+    from klamm_broker.share.persistence import SavedPartition
+    from klamm_broker.storage.store import Store
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic import Partition, Topic
+
+
+class SharePartitions:
+    """Finds and makes share partitions. From any thread.
+
+    Life cycle: `load()` → requests and timers → `close()`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        scheduler: Scheduler,
+        store: Store,
+        configs: ShareConfigs,
+        topics: TopicRegistry,
+        purgatory: Purgatory,
+        max_sessions: int,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._parts = ShareParts(clock, scheduler, store, configs, purgatory.check_and_complete)
+        self.purgatory = purgatory
+        self.sessions = ShareSessionCache(max_sessions, self._session_ended)
+        # Protects the map of partitions.
+        self._lock = threading.Lock()
+        self.acknowledged: Counter[int] = Counter()
+        """Records that were acknowledged, by type."""
+        self._partitions: dict[str, dict[SharePartitionKey, LiveSharePartition]] = {}
+
+    def count(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """Count records by what a member says of them. Concurrent calls may miss some."""
+        for each in acknowledgements:
+            if len(each.types) == 1:
+                self.acknowledged[each.types[0]] += each.last - each.first + 1
+            else:
+                self.acknowledged.update(each.types)
+
+    def load(self) -> None:
+        """Read the delivery states back, and forget those of deleted topics. Raises StoreError."""
+        gone: set[tuple[str, bytes]] = set()
+        for saved in persistence.load(self._store):
+            topic = self._topics.by_id(saved.key.topic_id)
+            partition = topic.partition(saved.key.partition) if topic is not None else None
+            if partition is None:
+                gone.add((saved.key.group_id, saved.key.topic_id))
+            else:
+                self._restore(saved, partition)
+        if gone:
+            self._store.submit([persistence.delete_topic(*each) for each in sorted(gone)])
+
+    def _restore(self, saved: SavedPartition, partition: Partition) -> None:
+        live = LiveSharePartition(saved.key, partition, self._parts)
+        live.restore(saved)
+        self._partitions.setdefault(saved.key.group_id, {})[saved.key] = live
+
+    def close(self) -> None:
+        """End the timers, and answer what waits for a write."""
+        for live in self.all():
+            live.close()
+
+    def all(self) -> list[LiveSharePartition]:
+        """At this moment."""
+        with self._lock:
+            return [live for by_key in self._partitions.values() for live in by_key.values()]
+
+    def of_group(self, group_id: str) -> list[LiveSharePartition]:
+        """Those of one group."""
+        with self._lock:
+            return list(self._partitions.get(group_id, {}).values())
+
+    def find(self, group_id: str, topic: Topic, index: int) -> LiveSharePartition | None:
+        """The one of a group, if it has read the partition."""
+        with self._lock:
+            return self._partitions.get(group_id, {}).get(SharePartitionKey(group_id, topic.id, index))
+
+    def get_or_create(self, group_id: str, partition: Partition) -> LiveSharePartition:
+        """The one of a group; a new one begins where the group's config says."""
+        key = SharePartitionKey(group_id, partition.topic.id, partition.index)
+        with self._lock:
+            by_key = self._partitions.setdefault(group_id, {})
+            live = by_key.get(key)
+            if live is None:
+                live = by_key[key] = LiveSharePartition(key, partition, self._parts)
+            return live
+
+    # What ends
+
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        """A member has left its group: its session ends, and what it holds is released."""
+        self.sessions.member_gone(group_id, member_id)
+        for live in self.of_group(group_id):
+            live.release(member_id)
+
+    def _session_ended(self, key: SessionKey) -> None:
+        for live in self.of_group(key.group_id):
+            if live.partition.leadership.leader_id == key.node_id:
+                live.release(key.member_id)
+
+    def group_deleted(self, group_id: str) -> None:
+        """A group is deleted; its rows are too."""
+        with self._lock:
+            dropped = self._partitions.pop(group_id, {})
+        _close(dropped.values())
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Forget what groups have read of a topic."""
+        self._forget(lambda key: key.topic_id == topic.id)
+
+    def _forget(self, matches: Callable[[SharePartitionKey], bool]) -> None:
+        with self._lock:
+            gone = [live for by_key in self._partitions.values() for key, live in by_key.items() if matches(key)]
+            for live in gone:
+                del self._partitions[live.key.group_id][live.key]
+        _close(gone)
+        owners = sorted({(live.key.group_id, live.key.topic_id) for live in gone})
+        if owners:
+            self._store.submit([persistence.delete_topic(*owner) for owner in owners])
+
+    def forget_topic_of(self, group_id: str, topic_id: bytes) -> None:
+        """Forget what one group has read of a topic."""
+        self._forget(lambda key: key.group_id == group_id and key.topic_id == topic_id)
+
+
+def _close(partitions: Iterable[LiveSharePartition]) -> None:
+    for live in partitions:
+        live.close()

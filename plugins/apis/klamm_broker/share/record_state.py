@@ -1,0 +1,66 @@
+"""The states of a record in a share group and their transitions, as Kafka's `RecordState`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+
+class RecordState(enum.IntEnum):
+    """State of a record of a share group; the number is Kafka's, which the store keeps too.
+
+        AVAILABLE ◄──► ACQUIRED ──► ACKNOWLEDGED
+            │              │
+            └──────────────┴──────► ARCHIVED
+
+    AVAILABLE may be acquired by a member, which holds it while it is ACQUIRED. ACKNOWLEDGED and ARCHIVED (rejected,
+    delivered too often, or no longer in the log) are final.
+    """
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+AVAILABLE: Final = RecordState.AVAILABLE
+ACQUIRED: Final = RecordState.ACQUIRED
+ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
+ARCHIVED: Final = RecordState.ARCHIVED
+
+NEXT_STATES: Final[Mapping[RecordState, frozenset[RecordState]]] = {
+    AVAILABLE: frozenset({ACQUIRED, ARCHIVED}),
+    ACQUIRED: frozenset({AVAILABLE, ACKNOWLEDGED, ARCHIVED}),
+    ACKNOWLEDGED: frozenset(),
+    ARCHIVED: frozenset(),
+}
+"""The states that may follow each state."""
+
+FINAL_STATES: Final = frozenset({ACKNOWLEDGED, ARCHIVED})
+
+
+class IllegalRecordTransitionError(RuntimeError):
+    """A transition that the state of a record does not allow: a bug in the caller."""
+
+    def __init__(self, source: RecordState, target: RecordState) -> None:
+        super().__init__(f"a record cannot go from {source.name} to {target.name}")
+
+
+class AcknowledgeType(enum.IntEnum):
+    """What a member says of a record that it has acquired, as Kafka's `AcknowledgeType`; GAP: there is none."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+STATE_AFTER: Final[Mapping[int, RecordState]] = {
+    AcknowledgeType.GAP: ARCHIVED,
+    AcknowledgeType.ACCEPT: ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: AVAILABLE,
+    AcknowledgeType.REJECT: ARCHIVED,
+}
+"""The state of a record after each acknowledgement but RENEW, which changes its deadline alone."""

@@ -1,0 +1,164 @@
+"""Share sessions: which partitions a member fetches, and the epoch of its next request.
+
+Follows Kafka's `ShareSessionCache` and `ShareSession`. A session ends with the epoch -1, with its connection, when its
+member leaves the group, or when another begins for the same member.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_MAX_INT32: Final = 2**31 - 1
+
+TopicPartition: TypeAlias = tuple[bytes, int]
+"""Topic id and partition index."""
+
+
+class SessionKey(NamedTuple):
+    """One member of one group, on one node."""
+
+    group_id: str
+    member_id: str
+    node_id: int
+
+
+class ShareSession:
+    """One session. Only the requests of one connection use it, which come one after the other."""
+
+    __slots__ = ("connection_id", "epoch", "is_alive", "key", "new", "partitions", "rotation")
+
+    def __init__(self, key: SessionKey, connection_id: str) -> None:
+        self.key = key
+        self.connection_id = connection_id
+        self.epoch = 1
+        self.is_alive = True
+        self.partitions: dict[TopicPartition, None] = {}
+        # Those of the latest request that were not in the session before.
+        self.new: list[TopicPartition] = []
+        self.rotation = 0
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take over the partitions of a request."""
+        self.new = [each for each in dict.fromkeys(partitions) if each not in self.partitions]
+        self.partitions.update(dict.fromkeys(self.new))
+
+    def in_turn(self) -> list[TopicPartition]:
+        """The partitions, another one first each time, so that none is always last."""
+        every = list(self.partitions)
+        if not every:
+            return every
+        start = self.rotation % len(every)
+        self.rotation += 1
+        return every[start:] + every[:start]
+
+
+class ShareSessionCache:
+    """All sessions. `ended(key)` is called, under no lock, after a session has ended."""
+
+    def __init__(self, max_sessions: int, ended: Callable[[SessionKey], object]) -> None:
+        self._max_sessions = max_sessions
+        self._ended = ended
+        # Protects the sessions, their epochs and those of each connection.
+        self._lock = threading.Lock()
+        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._by_connection: dict[str, set[SessionKey]] = {}
+        self.evictions = 0
+        """Sessions that have ended because another began for their member."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def partition_count(self) -> int:
+        """The partitions of all sessions."""
+        with self._lock:
+            return sum(len(session.partitions) for session in self._sessions.values())
+
+    def begin(self, key: SessionKey, connection_id: str, partitions: Iterable[TopicPartition]) -> ShareSession:
+        """A new session, in place of an older one of the member. Raises KafkaError(SHARE_SESSION_LIMIT_REACHED)."""
+        with self._lock:
+            old = self._drop(key)
+            full = len(self._sessions) >= self._max_sessions
+            if not full:
+                session = self._sessions[key] = ShareSession(key, connection_id)
+                session.add(partitions)
+                self._by_connection.setdefault(connection_id, set()).add(key)
+        if old is not None:
+            self.evictions += 1
+            self._ended(key)
+        if full:
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        return session
+
+    def resume(
+        self,
+        key: SessionKey,
+        epoch: int,
+        added: Iterable[TopicPartition] = (),
+        forgotten: Iterable[TopicPartition] = (),
+    ) -> ShareSession:
+        """The member's session, for its next request. Raises KafkaError.
+
+        SHARE_SESSION_NOT_FOUND; INVALID_SHARE_SESSION_EPOCH for another epoch than the one that is due.
+        """
+        with self._lock:
+            session = self._found(key)
+            if epoch != session.epoch:
+                raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+            session.epoch = 1 if epoch >= _MAX_INT32 else epoch + 1
+            session.add(added)
+            for partition in forgotten:
+                session.partitions.pop(partition, None)
+            return session
+
+    def final(self, key: SessionKey) -> ShareSession:
+        """The session that the member ends with this request. Raises KafkaError(SHARE_SESSION_NOT_FOUND)."""
+        with self._lock:
+            return self._found(key)
+
+    def end(self, key: SessionKey) -> None:
+        """End a session, if there is one."""
+        with self._lock:
+            dropped = self._drop(key)
+        if dropped is not None:
+            self._ended(key)
+
+    def member_gone(self, group_id: str, member_id: str) -> None:
+        """End the sessions of a member, on all nodes."""
+        with self._lock:
+            keys = [key for key in self._sessions if key[:2] == (group_id, member_id)]
+        for key in keys:
+            self.end(key)
+
+    def connection_closed(self, connection_id: str) -> None:
+        """End the sessions of a connection."""
+        if connection_id not in self._by_connection:
+            return
+        with self._lock:
+            keys = list(self._by_connection.get(connection_id, ()))
+            for key in keys:
+                self._drop(key)
+        for key in keys:
+            self._ended(key)
+
+    def _found(self, key: SessionKey) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    def _drop(self, key: SessionKey) -> ShareSession | None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            session.is_alive = False
+            keys = self._by_connection.get(session.connection_id)
+            if keys is not None:
+                keys.discard(key)
+                if not keys:
+                    del self._by_connection[session.connection_id]
+        return session

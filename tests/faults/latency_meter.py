@@ -1,0 +1,79 @@
+"""Measures how long a well-behaved client waits for its answers, alone and beside hostile ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from klamm.wire.api_keys import spec_of
+from klamm.wire.messages import api_versions, create_topics, offset_commit
+from klamm.wire.messages.metadata import MetadataRequest
+from tests.faults.costly_frames import GROUP, TOPIC
+from tests.faults.hostile_load import HostileClients
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
+
+FLOOR_MS = 2.0
+"""What a quiet p99 counts as at least: a fraction of it is the scheduler of the operating system, not the server."""
+EVERY_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The 99th percentile of a client's latency, alone and beside hostile clients."""
+
+    quiet_p99_ms: float
+    p99_ms: float
+
+    def ratio(self, floor_ms: float = FLOOR_MS) -> float:
+        """How many times longer it is. A quiet p99 counts as `floor_ms` at least."""
+        return self.p99_ms / max(floor_ms, self.quiet_p99_ms)
+
+
+class LatencyMeter:
+    """A client of a server that has `topics` topics of five partitions."""
+
+    def __init__(self, server: Server, hostile: HostileClients, topics: int) -> None:
+        self._client = WireClient(HOST, server.port)
+        self._hostile = hostile
+        self._create(topics)
+
+    def _create(self, topics: int) -> None:
+        names = [TOPIC, *(f"topic-{number}" for number in range(topics - 1))]
+        wanted = [create_topics.CreatableTopic(name, 5, 1) for name in names]
+        self._client.call(create_topics.CreateTopicsRequest(wanted, 60_000), 7)
+        offsets = [offset_commit.OffsetCommitRequestPartition(number, 1) for number in range(5)]
+        committed = [offset_commit.OffsetCommitRequestTopic(name, partitions=offsets) for name in names[:200]]
+        self._client.call(offset_commit.OffsetCommitRequest(GROUP, -1, "", topics=committed), 8)
+
+    def _p99_ms(self, seconds: float) -> float:
+        taken_ms = []
+        request = MetadataRequest([], allow_auto_topic_creation=False)
+        due = time.perf_counter()
+        end = due + seconds
+        while due < end:
+            started = time.perf_counter()
+            self._client.call(request, 12)
+            taken_ms.append((time.perf_counter() - started) * 1e3)
+            due = max(due + EVERY_S, started)
+            time.sleep(max(0.0, due - time.perf_counter()))
+        taken_ms.sort()
+        return taken_ms[int(len(taken_ms) * 0.99)]
+
+    def beside(self, frame: bytes, connections: int, seconds: float) -> Beside:
+        """Alone for half of the time, then while so many connections send a frame without a pause."""
+        quiet_p99_ms = self._p99_ms(seconds / 2)
+        with self._hostile.sending(frame, connections):
+            time.sleep(0.05)
+            return Beside(quiet_p99_ms, self._p99_ms(seconds))
+
+
+def served_by(server: Server) -> list[tuple[int, range]]:
+    """API keys and versions."""
+    with WireClient(HOST, server.port) as client:
+        answer = client.call(api_versions.ApiVersionsRequest("test", "1"), 3)
+    return [
+        (one.api_key, range(one.min_version, one.max_version + 1))
+        for one in answer.api_keys
+        if spec_of(one.api_key).name not in ("SaslHandshake", "SaslAuthenticate")
+    ]

@@ -1,0 +1,70 @@
+"""Other clients' p99 stays within three times of quiet, whatever frames a client sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from klamm.wire.api_keys import ApiKey, spec_of
+from tests.faults.hostile_load import HostileClients
+from tests.faults.latency_meter import FLOOR_MS, LatencyMeter, served_by
+from tests.faults.worst_frames import worst_frame
+from tests.peers.klamm_server import KlammServer
+
+MAX_RATIO = 3.0
+WINDOWS = 3
+"""Tried until one stays within the ratio: other processes of the machine disturb a window, a server that stalls all."""
+BUSY_MACHINE_FLOOR_MS = 5.0
+"""For the runs that share a machine with other tests: where a server stalls, the p99 is 30 to 400 ms."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KlammServer]:
+    with KlammServer(tmp_path_factory.mktemp("server"), {"listeners.default.gates": "[]"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def meter(server: KlammServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LatencyMeter]:
+    with HostileClients(server.port, tmp_path_factory.mktemp("hostile")) as hostile:
+        yield LatencyMeter(server, hostile, topics=40)
+
+
+def best_ratio(
+    meter: LatencyMeter, frame: bytes, connections: int, seconds: float, floor_ms: float = FLOOR_MS
+) -> float:
+    best = float("inf")
+    for _ in range(WINDOWS):
+        best = min(best, meter.beside(frame, connections, seconds).ratio(floor_ms))
+        if best <= MAX_RATIO:
+            break
+    return best
+
+
+@pytest.mark.parametrize(
+    ("api_key", "size", "connections"),
+    [
+        (ApiKey.FIND_COORDINATOR, "small", 8),
+        (ApiKey.METADATA, "medium", 8),
+        (ApiKey.FETCH, "large", 4),
+    ],
+    ids=["small", "medium", "large"],
+)
+def test_a_client_does_not_wait_for_hostile_ones(
+    meter: LatencyMeter, api_key: ApiKey, size: str, connections: int
+) -> None:
+    frame = worst_frame(api_key, spec_of(api_key).max_version, size)
+    assert best_ratio(meter, frame, connections, 0.4, BUSY_MACHINE_FLOOR_MS) <= MAX_RATIO
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_client_does_not_wait_for_the_costliest_frame_of_any_api(server: KlammServer, meter: LatencyMeter) -> None:
+    slow = []
+    for api_key, versions in served_by(server):
+        for size, connections in (("small", 8), ("medium", 8), ("large", 1), ("large", 8)):
+            ratio = best_ratio(meter, worst_frame(api_key, versions[-1], size), connections, 0.4)
+            if ratio > MAX_RATIO:
+                slow.append(f"{spec_of(api_key).name}, {size}, {connections} connections: {ratio:.1f}")
+    assert slow == []

@@ -1,0 +1,302 @@
+"""ShareFetch and ShareAcknowledge of a broker: sessions, waiting, locks, and what survives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from klamm.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from klamm.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.share_acknowledge import AcknowledgementBatch as Acknowledged
+from klamm.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
+from klamm.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
+from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from klamm.wire.records import decode_records
+from tests.unit.broker.broker_harness import BrokerHarness, Reply
+from tests.unit.broker.test_configs import GROUP, alter
+
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+
+
+class Shares:
+    """A broker with one topic and a share group that reads it from the start."""
+
+    def __init__(self, path: Path) -> None:
+        self.harness = BrokerHarness(path)
+        self.harness.open()
+        self.topic_id = self.harness.create_topic("t", 2)
+        assert alter(self.harness, GROUP, "g", ("share.auto.offset.reset", 0, "earliest")) == 0
+        assert self.join("a").error_code == 0
+
+    def settle(self) -> None:
+        """Let the store confirm what is written, and what follows from that."""
+        for _ in range(3):
+            self.harness.broker.store.write_and_wait([])
+
+    def ask(self, request: Any, version: int = 1) -> Any:
+        reply = self.harness.send(request, version)
+        self.settle()
+        return reply.response
+
+    def join(self, member: str, epoch: int = 0, group: str = "g") -> Any:
+        return self.ask(ShareGroupHeartbeatRequest(group, member, epoch, None, ["t"] if epoch == 0 else None))
+
+    def send_fetch(
+        self,
+        member: str,
+        epoch: int,
+        *acknowledged: tuple[int, int, list[int]],
+        wait_ms: int = 0,
+        **fields: Any,
+    ) -> Reply:
+        batches = [AcknowledgementBatch(*each) for each in acknowledged]
+        topics = [FetchTopic(self.topic_id, [FetchPartition(0, acknowledgement_batches=batches)])]
+        fields = {"max_records": 500, "topics": topics} | fields
+        return self.harness.send(ShareFetchRequest("g", member, epoch, wait_ms, 1, **fields), 2)
+
+    def fetch(self, member: str, epoch: int, *acknowledged: tuple[int, int, list[int]], **fields: Any) -> Any:
+        reply = self.send_fetch(member, epoch, *acknowledged, **fields)
+        self.settle()
+        return reply.response
+
+    def acquired(self, member: str, epoch: int, *acknowledged: Any, **fields: Any) -> list[tuple[int, int, int]]:
+        return acquired(self.fetch(member, epoch, *acknowledged, **fields))
+
+    def acknowledge(self, member: str, epoch: int, *batches: tuple[int, int, list[int]], renew: bool = False) -> Any:
+        partitions = [AcknowledgePartition(0, [Acknowledged(*each) for each in batches])]
+        topics = [AcknowledgeTopic(self.topic_id, partitions)]
+        return self.ask(ShareAcknowledgeRequest("g", member, epoch, is_renew_ack=renew, topics=topics), 2)
+
+    def offsets(self, group: str = "g") -> dict[int, tuple[int, int]]:
+        """Start offset and lag by partition."""
+        request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])
+        (described,) = self.ask(request, 1).groups
+        return {
+            each.partition_index: (each.start_offset, each.lag)
+            for topic in described.topics
+            for each in topic.partitions
+        }
+
+    def produce(self, *values: bytes) -> None:
+        assert self.harness.produce("t", *values).error_code == 0
+
+
+def acquired(response: Any) -> list[tuple[int, int, int]]:
+    assert response.error_code == 0
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count)
+        for topic in response.responses
+        for partition in topic.partitions
+        for each in partition.acquired_records
+    ]
+
+
+@pytest.fixture
+def shares(tmp_path: Path) -> Any:
+    made = Shares(tmp_path)
+    yield made
+    made.harness.broker.close()
+
+
+def test_a_member_gets_records_once_and_another_what_was_released(shares: Shares) -> None:
+    shares.produce(b"0", b"1")
+    shares.produce(b"2")
+    response = shares.fetch("a", 0)
+    assert acquired(response) == [(0, 2, 1)]
+    data = response.responses[0].partitions[0].records
+    assert [record.value for record in decode_records(memoryview(data))][:2] == [b"0", b"1"]
+    assert shares.acquired("b", 0) == []
+    assert shares.acquired("a", 1, (0, 0, [ACCEPT]), (1, 1, [RELEASE]), (2, 2, [REJECT])) in ([], [(1, 1, 2)])
+    assert shares.offsets()[0] == (1, 1)
+
+
+def test_a_fetch_waits_for_an_append_and_for_a_release(shares: Shares) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=10_000)
+    assert waiting.pending
+    shares.produce(b"0", b"1")
+    shares.settle()
+    assert acquired(waiting.response) == [(0, 1, 1)]
+    other = shares.send_fetch("b", 0, wait_ms=10_000)
+    assert other.pending
+    shares.acknowledge("a", 1, (1, 1, [RELEASE]))
+    assert acquired(other.response) == [(1, 1, 2)]
+    late = shares.send_fetch("b", 1, wait_ms=500)
+    shares.harness.advance_ms(499)
+    assert late.pending
+    shares.harness.advance_ms(1)
+    assert acquired(late.response) == []
+
+
+def test_locks_end_and_deliveries_are_counted_to_the_limit(shares: Shares) -> None:
+    shares.produce(b"0")
+    for epoch in range(5):
+        assert shares.acquired("a", epoch) == [(0, 0, epoch + 1)]
+        shares.harness.advance_ms(29_999)
+        assert shares.acquired("b", 0) == []
+        shares.harness.advance_ms(1)
+        shares.settle()
+        shares.join("a", 2)
+    assert shares.acquired("a", 5) == []
+    assert shares.offsets()[0] == (1, 0)
+
+
+def test_a_lock_can_be_extended(shares: Shares) -> None:
+    shares.produce(b"0", b"1")
+    assert shares.acquired("a", 0) == [(0, 1, 1)]
+    shares.harness.advance_ms(20_000)
+    assert shares.acknowledge("a", 1, (0, 0, [RENEW]), renew=True).responses[0].partitions[0].error_code == 0
+    shares.harness.advance_ms(10_000)
+    shares.settle()
+    assert shares.acquired("b", 0) == [(1, 1, 2)]
+    assert alter(shares.harness, GROUP, "g", ("share.renew.acknowledge.enable", 0, "false")) == 0
+    answer = shares.acknowledge("a", 2, (0, 0, [RENEW]), renew=True).responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_sessions_have_epochs(shares: Shares) -> None:
+    assert shares.fetch("a", 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert shares.fetch("a", -1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert shares.fetch("a", 0, (0, 0, [ACCEPT])).error_code == ErrorCode.INVALID_REQUEST
+    assert shares.fetch("a", 0).error_code == 0
+    assert shares.fetch("a", 2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert shares.acknowledge("a", 0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert shares.acknowledge("a", 1).error_code == 0
+    assert shares.fetch("a", 2).error_code == 0
+    assert shares.fetch("a", 3, is_renew_ack=True).error_code == ErrorCode.INVALID_REQUEST
+    assert shares.fetch("a", -1).error_code == 0
+    assert shares.fetch("a", 3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_there_are_no_more_sessions_than_the_limit(tmp_path: Path) -> None:
+    shares = Shares(tmp_path)
+    shares.harness.reopen(group_share_max_share_sessions=1)
+    assert shares.fetch("a", 0).error_code == 0
+    assert shares.fetch("b", 0).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert shares.fetch("a", 0).error_code == 0
+    shares.harness.broker.close()
+
+
+@pytest.mark.parametrize("way", ["session", "connection", "member", "fenced"])
+def test_what_a_member_holds_is_released_when_it_goes(shares: Shares, way: str) -> None:
+    shares.produce(b"0")
+    assert shares.acquired("a", 0) == [(0, 0, 1)]
+    if way == "session":
+        shares.fetch("a", -1)
+    elif way == "connection":
+        reply = shares.send_fetch("a", 1)
+        context = shares.harness.context(reply, 78, 2)
+        shares.harness.broker.connection_closed(context.connection)
+    elif way == "member":
+        assert shares.join("a", -1).error_code == 0
+    else:
+        assert alter(shares.harness, GROUP, "g", ("share.record.lock.duration.ms", 0, "60000")) == 0
+        shares.harness.advance_ms(45_000)
+    shares.settle()
+    assert shares.acquired("b", 0) == [(0, 0, 2)]
+
+
+def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:
+    shares.produce(b"0", b"1", b"2", b"3")
+    assert shares.acquired("a", 0) == [(0, 3, 1)]
+    shares.acknowledge("a", 1, (0, 0, [ACCEPT]), (2, 2, [REJECT]), (3, 3, [RELEASE]))
+    shares.harness.reopen()
+    assert shares.offsets()[0] == (1, 2)
+    assert shares.join("a", 2).error_code == 0
+    assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
+
+
+def test_where_a_group_began_survives_a_restart(shares: Shares) -> None:
+    assert alter(shares.harness, GROUP, "g", ("share.auto.offset.reset", 0, "latest")) == 0
+    shares.produce(b"0")
+    assert shares.acquired("a", 0) == []
+    shares.produce(b"1")
+    shares.harness.reopen()
+    assert shares.acquired("a", 0) == [(1, 1, 1)]
+
+
+def test_deleted_records_are_skipped(shares: Shares) -> None:
+    shares.produce(b"0", b"1")
+    shares.produce(b"2")
+    assert shares.acquired("a", 0, max_records=2) == [(0, 1, 1)]
+    deletion = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 2)])], 1000)
+    assert shares.ask(deletion, 2).topics[0].partitions[0].error_code == 0
+    assert shares.acquired("b", 0) == [(2, 2, 1)]
+    assert shares.acknowledge("a", 1, (0, 1, [ACCEPT])).responses[0].partitions[0].error_code == 0
+    assert shares.offsets()[0] == (2, 1)
+
+
+def test_administrators_move_and_delete_offsets_of_empty_groups(shares: Shares) -> None:
+    shares.produce(b"0", b"1", b"2")
+    assert shares.acquired("a", 0) == [(0, 2, 1)]
+    shares.acknowledge("a", 1, (0, 2, [ACCEPT]))
+    assert shares.offsets() == {0: (3, 0), 1: (-1, -1)}
+    partitions = [AlterShareGroupOffsetsRequestPartition(0, 1), AlterShareGroupOffsetsRequestPartition(7, 1)]
+    back = AlterShareGroupOffsetsRequest("g", [AlterShareGroupOffsetsRequestTopic("t", partitions)])
+    forget = DeleteShareGroupOffsetsRequest(
+        "g", [DeleteShareGroupOffsetsRequestTopic("t"), DeleteShareGroupOffsetsRequestTopic("none")]
+    )
+    for request in (back, forget):
+        assert shares.ask(request, 0).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert shares.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert shares.join("a", -1).error_code == 0
+    answered = shares.ask(back, 0).responses[0].partitions
+    assert [each.error_code for each in answered] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    shares.harness.reopen()
+    assert shares.offsets()[0] == (1, 2)
+    answered = shares.ask(forget, 0).responses
+    assert [each.error_code for each in answered] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert shares.offsets() == {}
+    assert shares.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
+    assert shares.ask(ShareGroupDescribeRequest(["g"])).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    shares.harness.reopen()
+    assert shares.ask(ListGroupsRequest([], ["share"]), 5).groups == []
+
+
+def test_members_share_partitions_and_groups_are_described(shares: Shares) -> None:
+    (group,) = shares.ask(ListGroupsRequest([], ["share"]), 5).groups
+    assert (group.group_id, group.protocol_type, group.group_state) == ("g", "share", "Stable")
+    for member in ("b", "c"):
+        assert shares.join(member).error_code == 0
+    (described,) = shares.ask(ShareGroupDescribeRequest(["g"])).groups
+    assert (described.group_state, described.assignor_name, len(described.members)) == ("Stable", "simple", 3)
+    for member in ("a", "b", "c"):
+        epoch = next(each.member_epoch for each in described.members if each.member_id == member)
+        assert shares.join(member, epoch).member_epoch == described.group_epoch
+    (described,) = shares.ask(ShareGroupDescribeRequest(["g"])).groups
+    given = [
+        index
+        for member in described.members
+        for topic in member.assignment.topic_partitions
+        for index in topic.partitions
+    ]
+    assert set(given) == {0, 1}
+    assert len(given) >= 3, "each member has one"
+    assert shares.join("a", 99).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert shares.join("x", 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert shares.join("a", 3, "other").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_share_groups_can_be_switched_off(shares: Shares) -> None:
+    off = UpdateFeaturesRequest(1000, [FeatureUpdateKey("share.version", 0, upgrade_type=2)])
+    assert shares.ask(off, 1).error_code == 0
+    assert shares.join("a").error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert shares.fetch("a", 0).error_code == ErrorCode.UNSUPPORTED_VERSION
