@@ -181,7 +181,9 @@ class Promises:
                 continue
             if each.offset not in there:
                 # Compaction also removes what was aborted.
-                is_aborted = each.transaction is not None and not any(end.value for end in each.transaction.ends)
+                is_aborted = each.transaction is not None and (
+                    not each.transaction.ends or any(not end.value for end in each.transaction.ends)
+                )
                 is_superseded = incarnation.is_compacted and (is_aborted or keys_from.get(each.key, -1) > each.offset)
                 assert is_superseded, f"{where}: {each.value!r} at {each.offset} is lost"
             self._note_record(incarnation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,12 +21,14 @@ def read_boot_id() -> str:
         return ""
 
 
-def is_same_boot(store: Store, boot_id: str) -> bool:
-    """Whether the machine runs since `keep_boot_id`; False if that is unknown. Raises StoreError."""
+def recover_from_restart(store: Store, boot_id: str, recover: Callable[[], None], *, is_clean: bool) -> None:
+    """Call `recover` if the machine may have restarted since the last call, unless the last stop was clean.
+
+    Raises StoreError, and what `recover` raises; then the next start calls it again.
+    """
     rows = store.read("SELECT value FROM cluster WHERE key = ?", (_KEY,))
-    return bool(boot_id) and rows == [(boot_id,)]
-
-
-def keep_boot_id(store: Store, boot_id: str) -> None:
-    """From here on nothing is left to do for a restart of the machine. Raises StoreError."""
+    if boot_id and rows == [(boot_id,)]:
+        return
+    if not is_clean:
+        recover()
     store.write_and_wait([("INSERT OR REPLACE INTO cluster (key, value) VALUES (?, ?)", (_KEY, boot_id))])
