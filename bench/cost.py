@@ -16,7 +16,7 @@ from klamm.wire.api_keys import spec_of
 from tests.faults.cost_meter import DEFAULT_LIMITS, Cost, CostMeter
 from tests.faults.costly_frames import CostlyFrame, costly_frames
 
-INLINE = (64 * 1024, 1495)
+INLINE = (64 * 1024, 95)
 LARGE_BYTES = 4 * 1024 * 1024
 
 

@@ -86,7 +86,12 @@ def parser() -> argparse.ArgumentParser:
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
     commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
-    report = commands.add_parser("report", parents=[common], help="report on the events of the lake, as text and HTML")
+    key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
+    key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
+    commands.add_parser("replay", parents=[common, spool], help="ship lines of the quarantine that are events by now")
+    report = commands.add_parser(
+        "report", parents=[common, spool], help="report on the events of a spool or a lake, as text and HTML"
+    )
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
@@ -128,6 +133,9 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
 def main(arguments: list[str]) -> int:
     """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError."""
     options = parser().parse_args(arguments)
+    if options.command == "key":
+        return _make_key(options.path)
+    _place_report(options)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)
     try:
@@ -135,6 +143,17 @@ def main(arguments: list[str]) -> int:
     except (LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
+
+
+def _make_key(path: Path) -> int:
+    from klamm_spark.signatures import write_key
+
+    try:
+        print(f"{path}: the key {write_key(path)}")
+    except OSError as error:
+        print(f"klamm audit key: {path}: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
 
 
 def shipping_arguments(options: argparse.Namespace) -> list[str]:
@@ -171,9 +190,14 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         # The other commands need the files themselves.
         settings = replace(settings, remote="")
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
-        raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
-    require_pyspark()
+        raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
+    spool = _spool_to_report(options, pipeline) if options.command == "report" else None
+    if spool is not None:
+        from klamm_spark import report
+
+        return report.run_on_spool(spool, since=options.since, html=options.html, print_line=say)
+    require_pyspark()
     spark = open_session(settings, f"klamm audit {options.command}")
     uris = [location for location in (settings.lake, pipeline.spool) if isinstance(location, str)]
     try:
@@ -183,12 +207,30 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         close_session(spark)
 
 
+def _place_report(options: argparse.Namespace) -> None:
+    """A folder in the place of the TOML file is the lake, if it has events, or else the spool."""
+    if options.command == "report" and options.file is not None and options.file.is_dir():
+        place = "lake" if (options.file / "events").is_dir() else "spool"
+        setattr(options, place, options.file.resolve())
+        options.file = None
+
+
+def _spool_to_report(options: argparse.Namespace, pipeline: Pipeline) -> Path | None:
+    """The spool to report on: one that is given, or the configured one while there is no lake."""
+    lake = pipeline.settings.lake
+    if options.lake is not None or pipeline.settings.remote or isinstance(lake, str):
+        return None
+    if options.spool is None and (lake / "events").is_dir():
+        return None
+    return pipeline.spool if isinstance(pipeline.spool, Path) else None
+
+
 def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     """Check what can be checked before Spark takes its seconds to start. Raises LakeError."""
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
-    if options.command in ("ship", "verify", "recover"):
+    if options.command in ("ship", "verify", "recover", "replay"):
         spool = spool_of(pipeline)
         if isinstance(spool, Path) and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
@@ -214,6 +256,10 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import recover
 
         return recover.run(spark, pipeline, say=say)
+    if options.command == "replay":
+        from klamm_spark import replay
+
+        return replay.run(spark, pipeline, say=say)
     from klamm_spark import verify
 
     return verify.run(spark, pipeline, say=print)

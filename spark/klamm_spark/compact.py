@@ -12,6 +12,7 @@ may be a file that is about to be committed: none is deleted within `MIN_KEEP_HO
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from klamm_spark.lake import (
     LakeError,
     committed_files,
     consumed_files,
+    last_batch,
     last_compact_log,
     orphan_files,
     read_log,
@@ -60,9 +62,7 @@ def run(
             require_one_writer(spark, lake)
         kept = max(keep_hours, DELTA_MIN_KEEP_HOURS)
         for table in tables:
-            spark.sql(f"OPTIMIZE delta.`{table}`")
-            spark.sql(f"VACUUM delta.`{table}` RETAIN {kept:g} HOURS")
-            say(f"{table}: optimized; replaced files are kept for {kept:g} hours")
+            compact_delta(spark, lake, table, kept, say)
         return 0
     for table in tables:
         if table == lake.events:
@@ -73,6 +73,52 @@ def run(
         deleted = delete_orphans(table, older_than_s=keep_hours * 3600, now_s=time.time())
         say(f"{table}: {merged:,} files merged into {written:,}; {deleted:,} orphans deleted")
     return 0
+
+
+def compact_delta(
+    spark: SparkSession, lake: Lake, table: AnyPath, kept_hours: float, say: Callable[[str], None]
+) -> None:
+    """Merge small files of a Delta table; delete what was replaced `kept_hours` ago, unless a query still needs it."""
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    behind = delta_readers_behind(lake, time.time() - kept_hours * 3600) if table == lake.events else []
+    if behind:
+        say(
+            f"{table}: optimized, and nothing was deleted: {', '.join(behind)} did not read what came more than "
+            f"{kept_hours:g} hours ago. Run klamm audit ship with aggregates, or delete these tables with checkpoints"
+        )
+        return
+    spark.sql(f"VACUUM delta.`{table}` RETAIN {kept_hours:g} HOURS")
+    say(f"{table}: optimized; replaced files are kept for {kept_hours:g} hours")
+
+
+def delta_readers_behind(lake: Lake, before_s: float) -> list[str]:
+    """The tables of aggregates that have not read all events that were committed before that time."""
+    behind = []
+    commits = {int(path.stem): path for path in (lake.events / "_delta_log").glob("*.json") if path.stem.isdigit()}
+    old = [version for version in sorted(commits) if commits[version].stat().st_mtime < before_s]
+    for spec in TABLES:
+        checkpoint = lake.table_checkpoint(spec.name)
+        if checkpoint.is_dir():
+            next_version = _next_delta_version(checkpoint)
+            if any(version >= next_version and _adds_rows(commits[version]) for version in old):
+                behind.append(spec.name)
+    return behind
+
+
+def _next_delta_version(checkpoint: AnyPath) -> int:
+    """The first version of a Delta table that a streaming query may not have read to its end."""
+    last = last_batch(checkpoint / "commits")
+    if last is None:
+        return 0
+    offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])
+    is_read = offset["index"] >= 0 and not offset["isStartingVersion"]
+    return int(offset["reservoirVersion"]) + is_read
+
+
+def _adds_rows(commit: AnyPath) -> bool:
+    """Whether a commit adds files with new rows, and not the merged rows of others."""
+    lines = commit.read_text(encoding="utf-8").splitlines()
+    return any(json.loads(line)["add"]["dataChange"] for line in lines if line.startswith('{"add"'))
 
 
 def require_one_writer(spark: SparkSession, lake: Lake) -> None:

@@ -8,6 +8,8 @@ LAKE/
         date=2026-01-01/hour=7/part-….parquet
         date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     tables/NAME/                 streaming aggregates, with commit logs of their own
+    keys/FOLDER/KEY_ID.pub       public keys of the servers, see `klamm_spark.lake_keys`
+    .ship.lock                   locked by the driver that ships
     checkpoints/ship/            what has been shipped; `ship` cannot continue `events` without it
     checkpoints/tables/NAME/
     checkpoints/compacted/NAME   names of compacted files with rows that the table has not read

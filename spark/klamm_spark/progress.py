@@ -17,32 +17,54 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Follows the shipping query; `update` prints a line for each batch with input. For one thread."""
+    """Follows the shipping query; `update` prints a line for each batch with input. For one thread.
 
-    def __init__(self, spool: AnyPath, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
-        self.batches = self.events = self.bad_lines = self.duplicates = 0
+    It is made before the query starts: what is committed from then on is new. `query` is set when it has started.
+    """
+
+    def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
+        self.batches = self.events = self.bad_lines = self.newer_lines = self.duplicates = 0
         self.busy_ms = 0
+        self.tables: list[StreamingQuery] = []
+        """The queries of tables, whose late rows the summary counts."""
         self._spool = spool
         self._lake = lake
-        self._query = query
+        self.query: StreamingQuery | None = None
         self._say = say
         self._next_batch = -1
+        self._late: dict[str, dict[int, int]] = {}
         self._seen: StreamingQueryProgress | None = None
         self._marks = ShippedMarks(spool, lake, say)
 
     def update(self) -> None:
         """Count and print the batches that have ended since the last call."""
-        latest = self._query.lastProgress
-        if latest is None or latest == self._seen:
+        query = self.query
+        latest = query.lastProgress if query is not None else None
+        if query is None or latest is None or latest == self._seen:
             return
         self._seen = latest
-        for progress in self._query.recentProgress:
+        for progress in query.recentProgress:
             if progress.batchId < self._next_batch or "addBatch" not in progress.durationMs:
                 continue
             self._next_batch = progress.batchId + 1
             if progress.numInputRows:
                 self._count(progress)
         self._marks.update()
+        for table in self.tables:
+            if (last := table.lastProgress) is not None:
+                self._count_late(table, last)
+
+    def late_rows(self) -> dict[str, int]:
+        """How many rows each table has left out because their window was written before they came."""
+        for query in self.tables:
+            for progress in query.recentProgress:
+                self._count_late(query, progress)
+        return {name: sum(batches.values()) for name, batches in self._late.items()}
+
+    def _count_late(self, table: StreamingQuery, progress: StreamingQueryProgress) -> None:
+        dropped = sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
+        if dropped and table.name is not None:
+            self._late.setdefault(table.name, {})[progress.batchId] = dropped
 
     def _count(self, progress: StreamingQueryProgress) -> None:
         observed = progress.observedMetrics["shipped"].asDict()
@@ -52,6 +74,7 @@ class Progress:
         self.batches += 1
         self.events += events
         self.bad_lines += bad_lines
+        self.newer_lines += observed["newer_lines"]
         self.duplicates += duplicates
         self.busy_ms += duration_ms
         line = f"batch {progress.batchId}: {events:,} events, {rate(rows, duration_ms)}"
@@ -84,6 +107,16 @@ class Progress:
             self._say(
                 f"{self.bad_lines:,} lines are not events: klamm audit report counts them, and they are in "
                 f"{self._lake.events} under date=__HIVE_DEFAULT_PARTITION__"
+            )
+        if self.newer_lines:
+            self._say(
+                f"{self.newer_lines:,} events are of a later klamm than this one: the lake has the fields that this "
+                "one knows, and each line whole in newer_line"
+            )
+        for name, count in self.late_rows().items():
+            self._say(
+                f"table {name}: {count:,} rows came later than lateness_s after the end of their window, e.g. from a "
+                "server that was away: events has them, this table does not"
             )
         if self.duplicates:
             self._say(f"{self.duplicates:,} events had been shipped before and were dropped")

@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from klamm_spark.filesystems import AnyPath, move_file, path_of, remove_tree
 from klamm_spark.lake import Lake, LakeError, last_batch, renumber_log, restore_log, write_log
 from klamm_spark.ship import events_of, read_segments
+from klamm_spark.ship_lock import only_writer
 from klamm_spark.spark_settings import Pipeline, SparkSettings
-from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable, spool_of
+from klamm_spark.spool_reader import SEGMENT_GLOB, require_spool, spool_of
 from klamm_spark.tables import TABLES
 
 if TYPE_CHECKING:
@@ -31,7 +32,14 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
     """Recover what has no checkpoint; the exit code. Raises LakeError. `ship` must not run."""
     settings = pipeline.settings
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
-    require_readable(spool)
+    require_spool(spool)
+    with only_writer(lake):
+        return _run(spark, spool, lake, settings, say=say)
+
+
+def _run(
+    spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, say: Callable[[str], None]
+) -> int:
     restore_log(lake.events)
     lake.require_events()
     if lake.checkpoint_problem() is None:

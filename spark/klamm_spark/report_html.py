@@ -10,16 +10,16 @@ from klamm_spark.report_model import Report, Table
 from klamm_spark.report_text import cell, period, size
 
 _SECTIONS: Final = (
-    ("Traffic", ("traffic", "listeners", "apis", "talkers", "errors")),
-    ("Latency", ("latency", "stages_mean", "stages_p99")),
-    ("Security", ("logins", "denials", "failures", "success_after_failures", "brute_force", "refused")),
-    ("Throttling", ("throttled",)),
-    ("Clients", ("census",)),
-    ("Operation", ("admin", "gaps")),
+    ("Attention", ("findings",)),
+    ("Changes and access", ("changes", "interrupted", "access", "denials")),
+    ("Logins and connections", ("logins", "failed_accounts", "failures", "new_clients", "refused")),
+    ("Traffic", ("traffic", "listeners", "apis", "talkers", "errors", "throttled")),
+    ("Latency", ("latency", "slowest", "stages_mean", "stages_p99")),
+    ("Clients and servers", ("census", "admin", "gaps")),
 )
 _CAPTIONS: Final = {
-    "traffic": ("Requests over time", "By outcome, UTC."),
-    "logins": ("Authentications over time", "UTC."),
+    "traffic": ("How many requests came when?", "By outcome, UTC."),
+    "logins": ("How many logins came when?", "UTC."),
 }
 _WARN: Final = frozenset({"denied", "error", "authentication failures", "connections refused", "lines in quarantine"})
 
@@ -45,13 +45,23 @@ h3 { margin: 0; font-size: 15px; }
 table { border-collapse: collapse; width: 100%; margin-top: 10px; font-size: 13px; }
 th { text-align: left; color: var(--dim); font-weight: 600; font-size: 12px; }
 th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--faint); vertical-align: top; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; min-width: 6em; }
+td.number, td.time { min-width: 0; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.time { white-space: nowrap; font-variant-numeric: tabular-nums; }
 tr:last-child td { border-bottom: 0; }
 tr.marked td:first-child { box-shadow: inset 3px 0 var(--warn); padding-left: 9px; }
 .none { color: var(--dim); }
 footer { color: var(--dim); font-size: 12px; margin-top: 26px; }
+.totals small { color: var(--dim); font-size: 12px; font-weight: 400; margin-left: 6px; }
+@media (max-width: 600px) {
+  main { padding: 16px 10px 40px; } section.card { padding: 12px; } .totals { grid-template-columns: 1fr 1fr; }
+  .wide table { min-width: 560px; }
+}
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #dfe6ec; --faint: #34414c; --dim: #9aa8b4; --paper: #1b242c; --warn: #ff8a8f; --ground: #11181e; }
+  .plot { background: #fff; border-radius: 6px; padding: 6px; }
+}
 @media print {
   @page { size: A4; margin: 14mm 12mm; }
   body { background: none; font-size: 10px; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
@@ -76,6 +86,7 @@ def render(report: Report) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>klamm audit, {escape(period(report))}</title>
 <style>{_STYLE}</style>
@@ -88,12 +99,16 @@ def render(report: Report) -> str:
 </header>
 <div class="totals">{_totals(report)}</div>
 {"".join(parts)}
-<footer>Counted from the lake by <code>klamm audit report</code>; an aggregated row counts as the requests that it
-represents.</footer>
+<footer>Counted by <code>klamm audit report</code>; an aggregated event counts as the requests that it
+represents.{_compared(report)}</footer>
 </main>
 </body>
 </html>
 """
+
+
+def _compared(report: Report) -> str:
+    return " Percentages compare with as long a period before." if report.earlier else ""
 
 
 def _totals(report: Report) -> str:
@@ -101,8 +116,19 @@ def _totals(report: Report) -> str:
     for name, count in report.totals.items():
         text = size(count) if name.endswith("bytes") else f"{count:,}"
         style = ' class="warn"' if count and name in _WARN else ""
-        tiles.append(f'<div{style}><b data-total="{escape(name)}">{text}</b><span>{escape(name)}</span></div>')
+        number = f'<b data-total="{escape(name)}">{text}</b>'
+        tiles.append(f"<div{style}>{number}<span>{escape(name)}{_change(report, name)}</span></div>")
     return "".join(tiles)
+
+
+def _change(report: Report, name: str) -> str:
+    """How much more or less than in the period before."""
+    before = report.earlier.get(name)
+    if before is None:
+        return ""
+    if not before:
+        return "<small>none before</small>" if report.totals[name] else ""
+    return f"<small>{(report.totals[name] - before) / before:+.0%}</small>"
 
 
 def _section(report: Report, charts: dict[str, str], keys: tuple[str, ...]) -> str:

@@ -31,13 +31,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise."""
+    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise.
+
+    `lake` is the place of the lake or of the spool. `earlier` are the totals of as long a period before `since`.
+    """
 
     lake: str
     since: datetime | None
     first: datetime
     last: datetime
     totals: dict[str, int]
+    earlier: dict[str, int]
     tables: dict[str, Table]
     bucket_s: int
     traffic: tuple[tuple[datetime, dict[str, int]], ...]

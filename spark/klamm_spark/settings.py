@@ -42,6 +42,7 @@ SINK_KEYS: Final = (
     "on_unrecordable_change",
     "sync_intents",
     "intent_sync_interval_ms",
+    "signing_key",
 )
 """Settings of the spool itself: all listeners that write to it must have the same values."""
 
@@ -205,6 +206,12 @@ class AuditSettings:
         maximum=1000,
         doc="The shortest time between two syncs of intents. State changes that come meanwhile share the next sync, so "
         "that no client, with rights or without, has the disk sync more often; 0 is no limit.",
+    )
+    signing_key: Path | None = setting(
+        None,
+        doc="File with the Ed25519 key that signs seals, as `klamm audit key FILE` writes it: PEM, mode 0600. Without "
+        "one, seals are not signed.",
+        private=True,
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
 

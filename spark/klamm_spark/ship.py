@@ -21,11 +21,13 @@ from pyspark.sql import functions as F
 
 from klamm_spark.filesystems import AnyPath, path_of
 from klamm_spark.lake import Lake, LakeError
+from klamm_spark.lake_keys import remember_keys
 from klamm_spark.progress import Progress
 from klamm_spark.session import jvm_may_have_ended
+from klamm_spark.ship_lock import only_writer
 from klamm_spark.spark_schema import parse_lines, with_time
 from klamm_spark.spark_settings import Pipeline, SparkSettings
-from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable, spool_of
+from klamm_spark.spool_reader import SEGMENT_GLOB, require_spool, spool_of
 from klamm_spark.tables import TABLES, start_table
 
 if TYPE_CHECKING:
@@ -53,26 +55,41 @@ def run(
 ) -> int:
     """Ship until `stop` is set or, with `once`, until all segments that are sealed now are shipped; the exit code.
 
-    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError if the spool or the lake cannot be used, or if a query
-    fails.
+    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError if the spool or the lake cannot be used, if another
+    process ships to the lake, or if a query fails.
     """
-    settings = pipeline.settings
-    spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
-    require_readable(spool)
+    spool, lake = path_of(spool_of(pipeline), spark), Lake.of(pipeline.settings, spark)
+    require_spool(spool)
+    with only_writer(lake):
+        return _run(spark, spool, lake, pipeline.settings, once=once, say=say, stop=stop)
+
+
+def _run(
+    spark: SparkSession,
+    spool: AnyPath,
+    lake: Lake,
+    settings: SparkSettings,
+    *,
+    once: bool,
+    say: Callable[[str], None],
+    stop: threading.Event | None,
+) -> int:
     # A lake that cannot be read must fail here, not in a query.
     lake.require_checkpoint()
+    remember_keys(spool, lake, say)
     for table in TABLES if settings.aggregates else ():
         lake.require_checkpoint(table.name)
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
-    query = start(spark, spool, lake, settings, once=once)
+    progress = Progress(spool, lake, say)
+    query = progress.query = start(spark, spool, lake, settings, once=once)
     started = [query]
-    progress = Progress(spool, lake, query, say)
     try:
         if settings.aggregates and not once:
             _watch([query], progress, stop, once=once, until=lake.has_events)
             started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
+            progress.tables.extend(started[1:])
             _watch(started, progress, stop, once=once)
         else:
             _watch([query], progress, stop, once=once)
@@ -81,6 +98,7 @@ def run(
             # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
                 started.append(start_table(spark, lake, settings, table, once=True))
+                progress.tables.append(started[-1])
                 _watch(started[-1:], progress, stop, once=once)
                 if stop.is_set():
                     break
@@ -121,6 +139,8 @@ def read_segments(
         .option("pathGlobFilter", pattern)
         .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
         .option("maxFileAge", _NO_AGE_LIMIT)
+        # A segment that was deleted after it was listed would end the query, again at every start: see ShippedMarks.
+        .option("ignoreMissingFiles", "true")
         .load(str(spool.resolve()))
         .select(
             "value",
@@ -138,8 +158,10 @@ def events_of(lines: DataFrame, settings: SparkSettings) -> DataFrame:
         keyed = rows.withColumn("key", F.coalesce("event_id", F.expr("uuid()")))
         remembered = keyed.withWatermark("shipped_time", f"{settings.deduplicate_hours} hours")
         rows = remembered.dropDuplicatesWithinWatermark(["key"]).drop("key")
-    bad = F.count("bad_line")
-    return rows.observe(OBSERVED, (F.count(F.lit(1)) - bad).alias("events"), bad.alias("bad_lines"))
+    bad, newer = F.count("bad_line"), F.count("newer_line")
+    return rows.observe(
+        OBSERVED, (F.count(F.lit(1)) - bad).alias("events"), bad.alias("bad_lines"), newer.alias("newer_lines")
+    )
 
 
 def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:

@@ -17,15 +17,27 @@ class ShippedMarks:
         self._spool = spool.resolve() if isinstance(spool, Path) else None
         self._lake = lake
         self._say = say
-        self._marked: set[AnyPath] = set()
+        # Of those that were shipped earlier, retention may have deleted some.
+        self._marked = (
+            {path for path in shipped_files(lake.ship_checkpoint) if not path.exists()} if self._spool else set()
+        )
         self._failed = False
 
     def update(self) -> None:
-        """Mark what has been committed since the last call. What cannot be marked is reported once."""
+        """Mark what has been committed since the last call. What cannot be marked is reported once.
+
+        A segment that was deleted before it got its mark may have been deleted before it was read: Spark skips it.
+        """
         if self._spool is None:
             return
         for path in shipped_files(self._lake.ship_checkpoint) - self._marked:
             self._marked.add(path)
+            if not path.exists():
+                self._say(
+                    f"{path} was deleted before it was shipped, or while it was: klamm audit verify shows which of its "
+                    "events are missing"
+                )
+                continue
             try:
                 self._mark(path)
             except OSError as error:
@@ -35,6 +47,6 @@ class ShippedMarks:
 
     def _mark(self, path: AnyPath) -> None:
         name = parse_name(path.name)
-        if name is None or not isinstance(path, Path) or self._spool not in path.parents or not path.exists():
+        if name is None or not isinstance(path, Path) or self._spool not in path.parents:
             return
         path.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)

@@ -50,6 +50,7 @@ LAKE_SCHEMA: Final = StructType(
     [
         *EVENT_SCHEMA.fields,
         StructField("bad_line", StringType()),
+        StructField("newer_line", StringType()),
         StructField("source_file", StringType()),
         StructField("shipped_time", TimestampType()),
         StructField("time", TimestampType()),
@@ -57,25 +58,30 @@ LAKE_SCHEMA: Final = StructType(
         StructField("hour", IntegerType()),
     ]
 )
-"""One row of the lake: an event, or a bad line with its file; `time` is `time_us` as a timestamp."""
+"""One row of the lake: an event, or a bad line with its file; `time` is `time_us` as a timestamp.
+
+`newer_line` is the whole line of an event that a later klamm has written.
+"""
 
 
 def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
-    """Replace the column `line` by the event's columns and `bad_line`: the line itself if it is not an event.
+    """Replace the column `line` by the event's columns, `bad_line` and `newer_line`.
 
-    A line is not an event if it is not a JSON object, a field has the wrong type, a required one is missing, or its
-    `schema_version` is newer than this klamm: such a line is kept whole. All event columns of a bad line are null.
+    A line is not an event if it is not a JSON object, a field has the wrong type, or a required one is missing: then
+    `bad_line` is the line, and all event columns are null. Of an event of a later klamm the known fields are columns,
+    as no version removes or renames one, and `newer_line` is the line.
     """
     with_corrupt = StructType([*EVENT_SCHEMA.fields, StructField(_CORRUPT, StringType())])
     parsed = lines.withColumn("event", F.from_json(line, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT}))
     required = [F.col(f"event.{field.name}").isNull() for field in FIELDS if field.required]
+    newer = F.col("event.schema_version") > SCHEMA_VERSION
     bad = reduce(
         lambda left, right: left | right,
         [
             F.col(f"event.{_CORRUPT}").isNotNull(),
             *required,
-            F.col("event.schema_version") > SCHEMA_VERSION,
-            ~F.col("event.kind").isin(*ACTIONS),
+            # A later version may have further kinds.
+            ~(F.col("event.kind").isin(*ACTIONS) | newer),
         ],
     )
     marked = parsed.withColumn("bad", F.coalesce(bad, F.lit(True)))
@@ -83,6 +89,7 @@ def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
     return marked.select(
         *(F.when(~F.col("bad"), F.col(f"event.{name}")).alias(name) for name in EVENT_SCHEMA.names),
         F.when(F.col("bad"), F.col(line)).alias("bad_line"),
+        F.when(~F.col("bad") & newer, F.col(line)).alias("newer_line"),
         *others,
     )
 

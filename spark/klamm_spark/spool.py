@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from klamm_spark.files import SpoolFiles
+from klamm_spark.signatures import SealSigner
 from klamm_spark.spool_folder import SpoolError, SpoolFolder
 from klamm_spark.spool_layout import OPEN_SUFFIX, SegmentName, parse_name
 from klamm_spark.spool_losses import Deleted, Recovered, Unsynced, join_losses
@@ -40,13 +41,15 @@ class Spool:
         files: SpoolFiles | None = None,
         node: str | None = None,
     ) -> None:
+        """Raises KeyFileError, a ValueError."""
         self.path = folder
         self.boot = ""
         self.unreadable_count = 0
         self._settings = settings
         self._clock = clock
         self._files = files or SpoolFiles()
-        self._folder = SpoolFolder(folder, node or folder.name, settings.compression, clock, self._files)
+        signer = None if settings.signing_key is None else SealSigner(settings.signing_key)
+        self._folder = SpoolFolder(folder, node or folder.name, settings.compression, clock, self._files, signer)
         self._lock: int | None = None
         self._segment: OpenSegment | None = None
         self._unsynced = False
@@ -79,6 +82,7 @@ class Spool:
         except BlockingIOError as error:
             raise SpoolError(f"the spool {self.path} is in use by another server") from error
         try:
+            self._folder.publish_key()
             recovery = Recovery(self._folder)
             recovered = recovery.run()
         except BaseException:

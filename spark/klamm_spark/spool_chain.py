@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from klamm_spark.compression import decompress
 from klamm_spark.event import AUDIT_GAP
 from klamm_spark.filesystems import AnyPath
+from klamm_spark.signatures import PublicKeys
 from klamm_spark.spool_layout import (
     NO_CHAIN,
     NODE_END,
@@ -36,7 +37,7 @@ class NodeFolder:
 
     `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
     sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `breaks` describes
-    each break of the chain in a sentence.
+    each break of the chain in a sentence. `signed` are the seals whose signatures were checked.
     """
 
     node: str
@@ -46,6 +47,7 @@ class NodeFolder:
     open: dict[str, int] = field(default_factory=dict)
     gaps: list[dict[str, object]] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)
+    signed: int = 0
 
 
 class Digest(NamedTuple):
@@ -99,8 +101,12 @@ def digest_of(data: bytes) -> Digest:
     return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"))
 
 
-def read_folder(folder: AnyPath, content: SpoolContent | None = None) -> NodeFolder:
-    """Read and check every segment of one node. From files, it takes about a second per gigabyte."""
+def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: PublicKeys | None = None) -> NodeFolder:
+    """Read and check every segment of one node. From files, it takes about a second per gigabyte.
+
+    With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
+    all must be.
+    """
     node, _, stream = folder.name.partition(NODE_END)
     found, content = NodeFolder(node, STREAMS.get(stream or REQUESTS, "")), content or FileContent()
     # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
@@ -113,6 +119,7 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None) -> NodeFol
     segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
     content.begin(list(segments.values()))
     previous: Seal | None = None
+    unsigned: list[str] = []
     for stem in sorted(stems | segments.keys()):
         segment = segments.get(stem)
         if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
@@ -132,7 +139,15 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None) -> NodeFol
         elif found.first is not None:
             found.breaks.append(f"{folder / stem} was removed: only its seal exists")
         found.breaks += (f"{folder / stem}: {flaw}" for flaw in _flaws(seal, stem, previous))
+        flaw = keys.problem(seal) if keys else None
+        if seal.signature:
+            # Those before it are older than the key, and this one's signature covers their chain.
+            unsigned.clear()
+        found.signed += keys is not None and bool(seal.signature)
+        if flaw is not None:
+            (found.breaks if found.signed else unsigned).append(f"{folder / stem}: {flaw}")
         previous = seal
+    found.breaks += unsigned
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm_spark.compression import compress, decompress
 from klamm_spark.event import SCHEMA_VERSION
+from klamm_spark.signatures import PUBLIC_SUFFIX
 from klamm_spark.spool_layout import (
     COMPRESSED_SUFFIXES,
     NO_CHAIN,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from klamm.runtime import Clock
     from klamm_spark.files import SpoolFiles
+    from klamm_spark.signatures import SealSigner
     from klamm_spark.spool_segment import OpenSegment
 
 log = logging.getLogger("klamm.audit")
@@ -47,8 +49,17 @@ class SpoolFolder:
     `newest` is the seal that the hash chain goes on from.
     """
 
-    def __init__(self, path: Path, node: str, compression: str, clock: Clock, files: SpoolFiles) -> None:
+    def __init__(
+        self,
+        path: Path,
+        node: str,
+        compression: str,
+        clock: Clock,
+        files: SpoolFiles,
+        signer: SealSigner | None = None,
+    ) -> None:
         self.path = path
+        self._signer = signer
         self._node = node
         self.files = files
         self.sealed: dict[Path, int] = {}
@@ -176,7 +187,7 @@ class SpoolFolder:
         """
         previous = self.newest
         seal = self._seal_of(segment, final=final, clean=clean, torn_bytes=torn_bytes)
-        self.files.write_whole(self.path / f"{seal.segment}{SEAL_SUFFIX}", seal.to_json())
+        self._write_seal(seal)
         target = self.path / f"{seal.segment}{self._suffix}"
         size_bytes = segment.size_bytes
         renamed = self._compression == "none" and copied is None
@@ -199,6 +210,17 @@ class SpoolFolder:
         self.sealed_count += 1
         if previous is not None and not self.has_segment(previous.segment):
             self.delete_later(self.path / f"{previous.segment}{SEAL_SUFFIX}")
+
+    def _write_seal(self, seal: Seal) -> None:
+        signed = seal if self._signer is None else self._signer.signed(seal)
+        self.files.write_whole(self.path / f"{seal.segment}{SEAL_SUFFIX}", signed.to_json())
+
+    def publish_key(self) -> None:
+        """Write the public key of the signatures beside the segments, once. Raises OSError."""
+        if self._signer is not None:
+            path = self.path / f"{self._signer.key_id}{PUBLIC_SUFFIX}"
+            if not path.exists():
+                self.files.write_whole(path, self._signer.public_pem)
 
     def _seal_of(self, segment: OpenSegment, *, final: bool, clean: bool, torn_bytes: int) -> Seal:
         sha256, previous = segment.sha256.hexdigest(), self.newest
@@ -236,7 +258,7 @@ class SpoolFolder:
     def mark_final(self, seal: Seal) -> None:
         """Say in a seal that its boot ended in order. Raises SpoolError."""
         try:
-            self.files.write_whole(self.path / f"{seal.segment}{SEAL_SUFFIX}", replace(seal, final=True).to_json())
+            self._write_seal(replace(seal, final=True))
             self.files.sync_directory(self.path)
         except OSError as error:
             raise self.error(error) from error

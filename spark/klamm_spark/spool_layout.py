@@ -8,6 +8,7 @@ SPOOL/NODE/                                        one folder per server
     0190f3c2a1b49f3e21aa-00000000000000091377.jsonl.zst    sealed, `compression = "zstd"`
     0190f3c2a1b49f3e21aa-00000000000000091377.seal.unreadable    a seal (or `.open` file) that could not be read
     0190f3c2a1b49f3e21aa-00000000000000048211.shipped    the segment is elsewhere too: retention may delete it
+    3f1c….pub                                      the public key of the seals' signatures
     .lock                                          locked by the server that writes
 SPOOL/NODE~security/                               authentications and denied requests
 SPOOL/NODE~administration/                         state changes and administrative events
@@ -46,7 +47,8 @@ UNREADABLE_SUFFIX: Final = ".unreadable"
 COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
 NO_CHAIN: Final = "0" * 64
 _SEQ_DIGITS: Final = 20
-_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain")
+_SIGNED: Final = ("key_id", "signature")
+_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain", *_SIGNED)
 _NUMBERS: Final = (
     "schema_version",
     "index",
@@ -115,7 +117,8 @@ class Seal:
     `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
     segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
     a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
-    `sealed_time_us` is wall-clock time.
+    `sealed_time_us` is wall-clock time. `signature` is that of the file's content without it, in base64, by the key
+    `key_id`; both are left out where nothing signs.
     """
 
     schema_version: int
@@ -134,10 +137,13 @@ class Seal:
     torn_bytes: int = 0
     clean: bool = True
     final: bool = False
+    key_id: str = ""
+    signature: str = ""
 
     def to_json(self) -> bytes:
         """The file's content."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
+        values = {name: value for name, value in asdict(self).items() if value or name not in _SIGNED}
+        return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
     def read(path: AnyPath) -> Seal:

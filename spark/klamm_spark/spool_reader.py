@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from klamm_spark.event import SCHEMA_VERSION
-from klamm_spark.filesystems import AnyPath, HadoopPath
+from klamm_spark.filesystems import AnyPath
 from klamm_spark.lake import LakeError
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name, sealed_segments
@@ -59,29 +56,7 @@ def read_seal(segment: AnyPath) -> Seal | None:
         return None
 
 
-def require_readable(spool: AnyPath) -> None:
-    """Raises LakeError if there is no spool, or if a server newer than this klamm writes it."""
+def require_spool(spool: AnyPath) -> None:
+    """Raises LakeError if there is no spool."""
     if not spool.is_dir():
         raise LakeError(f"there is no spool at {spool}")
-    for folder in node_folders(spool):
-        newest = max(sealed_segments(folder), default=None)
-        version = _schema_version(newest) if newest is not None else None
-        if version is not None and version > SCHEMA_VERSION:
-            raise LakeError(
-                f"{newest} has schema version {version}, and this klamm reads up to {SCHEMA_VERSION}: install the "
-                "klamm that wrote it, or a later one"
-            )
-
-
-def _schema_version(segment: AnyPath) -> int | None:
-    """The schema version of the segment's first event; None if it cannot be read."""
-    opener = gzip.open if segment.suffix == ".gz" else open
-    if segment.suffix == ".zst" or isinstance(segment, HadoopPath):
-        seal = read_seal(segment)
-        return seal.schema_version if seal else None
-    try:
-        with opener(segment, "rb") as file:
-            version = json.loads(file.readline())["schema_version"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return version if isinstance(version, int) else None

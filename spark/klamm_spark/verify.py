@@ -20,10 +20,11 @@ from pyspark.sql import functions as F
 from klamm_spark.event import AUDIT_GAP, REQUEST
 from klamm_spark.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
 from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files, orphan_files
+from klamm_spark.lake_keys import keys_of
 from klamm_spark.ranges import Ranges
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_chain import Digest, FileContent, NodeFolder, digest_of, read_folder
-from klamm_spark.spool_layout import BOOT_PATTERN, SEAL_SUFFIX, Seal, node_folders, parse_name, stream_mark
+from klamm_spark.spool_layout import BOOT_PATTERN, NODE_END, SEAL_SUFFIX, Seal, node_folders, parse_name, stream_mark
 from klamm_spark.spool_reader import SEGMENT_GLOB, segments, spool_of
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
     lake.require_events()
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
     content = SparkContent(spark) if isinstance(place, HadoopPath) else FileContent()
-    folders = [read_folder(folder, content) for folder in node_folders(place)]
+    folders = [read_folder(folder, content, keys_of(lake, folder)) for folder in node_folders(place)]
     lines = _spool_lines(spark, place)
     in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
     shipped = lake.read_events(spark)
@@ -107,6 +108,10 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
     breaks += [line for folder in folders for line in _beginning(folder, shipped, reported)]
     for line in breaks:
         say(f"broken chain: {line}")
+    for folder in folders:
+        if folder.signed:
+            stream = f"{folder.node}{NODE_END}{folder.mark}" if folder.mark else folder.node
+            say(f"{stream}: {folder.signed:,} signatures of seals were checked")
     for path in _orphans(spark, lake):
         say(f"orphan: {path} is not in the commit log: no query reads it")
     for line in _interrupted(shipped):

@@ -55,7 +55,7 @@ from tests.contract.broken_channels import block, changed, one_thread
 ALICE = KafkaPrincipal("alice")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(rules, "PATIENCE_S", 0.25)
 
@@ -346,6 +346,9 @@ def test_the_good_part_passes(suite):
     check(good, **options)
 
 
+# A broken part may raise on a thread of the suite.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("suite", "rule"), [(suite, rule) for suite, what in SUITES.items() for rule in what[2]])
 def test_a_rule_finds_what_breaks_it(monkeypatch, suite, rule):
     check, _good, broken, all_rules, options = SUITES[suite]

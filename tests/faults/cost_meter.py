@@ -28,7 +28,7 @@ from tests.faults.costly_frames import GROUP, TOPIC, VALUES, CostlyFrame, costly
 
 NETWORK_BUDGET_MS = 50.0
 """Processor time that one frame may take of a network thread."""
-MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
+MEMORY_BUDGET_BYTES = 192 * 1024 * 1024
 """What one frame may take beside its own bytes, as Python counts it."""
 DEFAULT_LIMITS = request_limits()
 LOOP_MS = 12.0

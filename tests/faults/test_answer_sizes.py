@@ -51,7 +51,7 @@ def long_metadata(count: int) -> offset_fetch.OffsetFetchRequest:
     ("message", "version"),
     [
         (metadata.MetadataRequest(None), 12),
-        (all_offsets(300), 8),
+        (all_offsets(150), 8),
         (long_metadata(10), 8),
     ],
     ids=["all topics", "all offsets, often", "long metadata"],

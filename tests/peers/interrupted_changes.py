@@ -18,6 +18,7 @@ from typing import Any
 from klamm import Provider, RequestObserver, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import create_topics, metadata
+from klamm_spark.signatures import write_key
 from tests.peers.klamm_server import ROOT
 
 _STUCK = "stuck"
@@ -49,6 +50,7 @@ def main(spool: str, data_dir: str, mode: str) -> None:
         "listeners.default.api_set=broker",
         f"listeners.default.audit.spool={spool}",
         "listeners.default.audit.node=node-1",
+        f"listeners.default.audit.signing_key={Path(spool).with_name('key')}",
         f"listeners.default.audit.flush_interval_ms={3_600_000 if stuck else 10}",
         f"listeners.default.observers={['audit', _STUCK] if stuck else ['audit']}",
     ]
@@ -77,8 +79,9 @@ def _creation(name: str) -> create_topics.CreateTopicsRequest:
 def leave_interrupted(folder: Path) -> set[str]:
     """Kill a server after it has created the topic `done` and before it creates `stuck`; then start and stop another.
 
-    Returns the topics that are there then; the spool is `folder / "spool"`.
+    Returns the topics that are there then; the spool is `folder / "spool"`, signed with `folder / "key"`.
     """
+    write_key(folder / "key")
     process, port = _child(folder, _STUCK)
     with RawClient(("127.0.0.1", port), client_id="eve") as client:
         assert client.call(_creation(DONE), 5).topics[0].error_code == 0

@@ -1,4 +1,4 @@
-"""A change that a kill has interrupted: `verify` and the report say that its outcome is unknown."""
+"""A change that a kill has interrupted: `verify` and the report say that its outcome is unknown. Seals are signed."""
 
 from klamm_spark.spark_settings import Pipeline
 from tests.peers.interrupted_changes import leave_interrupted
@@ -11,14 +11,18 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
 
     leave_interrupted(tmp_path)
     settings = settings_of(tmp_path / "lake", aggregates=False)
-    ship(tmp_path / "spool", settings)
+    (key,) = tmp_path.glob("spool/node-1/*.pub")
+    assert any(
+        f"seals of node-1 are signed with the key: {key.stem}" in line for line in ship(tmp_path / "spool", settings)
+    )
     said = []
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0
+    checked = [line for line in said if line.endswith("signatures of seals were checked")]
+    assert len(checked) == 2, "one for each stream that has events"
     unknown = [line for line in said if line.startswith("outcome unknown: ")]
     for line, topic in zip(unknown, ("done", "stuck"), strict=True):
         assert f"CreateTopics of TOPIC {topic} by User:ANONYMOUS from 127.0.0.1" in line
-    events = Lake(tmp_path / "lake", "parquet").read_events(spark)
-    table = report._interrupted(events)
-    assert [row[4] for row in table.rows] == ["TOPIC done", "TOPIC stuck"]
-    assert table.marked == {0, 1}
-    assert [row[5] for row in report._changes(events).rows] == ["unknown", "unknown"]
+    tables = report.build(spark, Lake(tmp_path / "lake", "parquet")).tables
+    assert [row[4] for row in tables["interrupted"].rows] == ["TOPIC done", "TOPIC stuck"]
+    assert tables["interrupted"].marked == {0, 1}
+    assert [row[5] for row in tables["changes"].rows] == ["unknown", "unknown"]

@@ -13,7 +13,7 @@ from klamm_spark.progress import Progress
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.views import event_of
 from tests.audit_samples import sample_events, write_sample_spool
-from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
+from tests.spark.conftest import BAD_LINES, EVENTS, reseal, settings_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
 
@@ -53,7 +53,7 @@ def test_progress_and_summary_count(shipped):
 
 def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
-    progress = Progress(tmp_path / "spool", Lake(tmp_path / "lake", "parquet"), None, [].append)
+    progress = Progress(tmp_path / "spool", Lake(tmp_path / "lake", "parquet"), [].append)
     assert progress.lag().startswith("2 segments (100 events, 0.1 MB) behind")
 
 
@@ -127,22 +127,24 @@ def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path)
     assert (row.event_id, row.gap_count, row.resources) == ("a/b/0", None, None)
 
 
-def test_a_spool_of_a_newer_klamm_is_refused(ship, tmp_path):
-    (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
-    path.write_text(path.read_text().replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":99'))
-    with pytest.raises(LakeError, match=f"schema version 99, and this klamm reads up to {SCHEMA_VERSION}"):
-        ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
-
-
-def test_newer_events_in_between_go_to_the_quarantine_whole(spark, ship, tmp_path):
+def test_of_newer_events_the_known_fields_are_columns_and_the_line_is_kept(spark, ship, tmp_path):
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
     this, later = (f'"schema_version":{version}' for version in (SCHEMA_VERSION, SCHEMA_VERSION + 1))
-    newer = path.read_text().splitlines()[0].replace(this, f'{later},"new":true')
-    with path.open("a") as file:
-        file.write(newer + "\n")
-    ship(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
-    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).where("bad_line is not null").collect()
-    assert [row.bad_line for row in rows] == [newer]
+    lines = [line.replace(this, f'{later},"new":[true]') for line in path.read_text().splitlines()]
+    lines[1] = lines[1].replace(f'"kind":"{json.loads(lines[1])["kind"]}"', '"kind":"dream"')
+    path.write_text("".join(line + "\n" for line in lines))
+    reseal([path])
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    said = "\n".join(ship(tmp_path / "spool", settings))
+    assert "3 events are of a later klamm than this one" in said
+    rows = Lake(tmp_path / "lake", "parquet").read_events(spark).orderBy("seq").collect()
+    assert [row.newer_line for row in rows] == lines
+    for row, line in zip(rows, lines, strict=True):
+        known = json.loads(line)
+        assert known.pop("new") == [True]
+        assert plain(row) == known
+    said: list[str] = []
+    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
 def test_a_missing_spool_is_reported(ship, tmp_path):

@@ -16,24 +16,24 @@ Change: TypeAlias = "Callable[[Any], Any]"
 
 
 class ForwardedRequest:
-    """`change` gets the response as a message, and returns what the client gets; without it, bytes are passed on."""
+    """`changes` get the response as a message, and return what the client gets; without any, bytes are passed on."""
 
-    __slots__ = ("_change", "_context", "api_key", "api_version", "correlation_id", "streams")
+    __slots__ = ("_changes", "_context", "api_key", "api_version", "correlation_id", "streams")
 
-    def __init__(self, context: RequestContext, change: Change | None) -> None:
+    def __init__(self, context: RequestContext, changes: tuple[Change, ...] = ()) -> None:
         self._context = context
-        self._change = change
+        self._changes = changes
         self.api_key = context.api_key
         self.api_version = context.api_version
         self.correlation_id = context.correlation_id
-        self.streams = change is None and not context.response_wanted and context.api_key in _CARRY_RECORDS
+        self.streams = not changes and not context.response_wanted and context.api_key in _CARRY_RECORDS
 
     def completed(self, body: bytes) -> None:
         """The node has answered."""
         context = self._context
         if self.api_key in _CARRY_RECORDS and context.listener.throttles:
             context.may_send_records(len(body))
-        if self._change is None and not context.response_wanted:
+        if not self._changes and not context.response_wanted:
             context.respond(OpaqueResponse(body))
             return
         try:
@@ -43,8 +43,13 @@ class ForwardedRequest:
         except WireError as error:
             context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
             return
-        if self._change is not None:
-            message = self._change(message)
+        try:
+            for change in self._changes:
+                message = change(message)
+        except Exception as error:
+            # Of this request alone: answered and logged as what a handler raises.
+            context.respond(error)
+            return
         if context.response_wanted:
             context.respond(message)
         else:

@@ -22,6 +22,7 @@ from klamm.wire.api_keys import ApiKey, ApiSpec, load
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header
 from klamm_gateway.acks import wants_no_response
+from klamm_gateway.authorization.checks import LocalAnswer
 from klamm_gateway.forwarded_apis import forwarded_apis
 from klamm_gateway.forwarded_request import Change, ForwardedRequest
 from klamm_gateway.layout import Cluster
@@ -88,9 +89,7 @@ class Gateway(ApiSet):
             log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
 
     def listener_opened(self, listener: ListenerContext) -> None:
-        """Remember what its clients are given for the nodes. Raises ValueError for a listener with an authorizer."""
-        if listener.authorizer is not None:
-            raise ValueError("the gateway does not ask an authorizer yet: let the cluster authorize, or name none")
+        """Remember what its clients are given for the nodes."""
         self._addresses[listener.name] = NodeAddresses(
             listener.advertised.host, self.settings.ports, self.cluster, self._report_unreachable
         )
@@ -145,14 +144,25 @@ class Gateway(ApiSet):
         return load(spec.api_key), partial(self._forward, first_version, rewrite)
 
     def _forward(self, first_version: int, rewrite: Rewrite | None, message: Any, context: RequestContext) -> Any:
+        changes: list[Change] = []
+        if context.listener.authorizer is not None:
+            # Imported here: listeners without an authorizer need none of it.
+            from klamm_gateway.authorization.rules import authorize
+
+            verdict = authorize(message, context, self.cluster)
+            if isinstance(verdict, LocalAnswer):
+                return verdict.response
+            message = verdict.message
+            if verdict.change is not None:
+                changes.append(verdict.change)
         frame = _frame_of(message, context)
         if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
             self._send(context, frame, None)
             return context.no_response()
-        change: Change | None = None
         if rewrite is not None and context.api_version >= first_version:
-            change = partial(_rewritten, rewrite, self._addresses[context.listener.name])
-        self._send(context, frame, ForwardedRequest(context, change))
+            # First: what it learns is not what the client may see.
+            changes.insert(0, partial(_rewritten, rewrite, self._addresses[context.listener.name]))
+        self._send(context, frame, ForwardedRequest(context, tuple(changes)))
         return context.later()
 
     def _send(self, context: RequestContext, frame: list[Buffer], request: ForwardedRequest | None) -> None:

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
-GIVE_UP_S = 6.0
+GIVE_UP_S = 9.0
 """How long a client that gets no answer goes on trying."""
 
 

@@ -186,7 +186,7 @@ def test_missing_packages_are_one_sentence(monkeypatch, missing):
 def test_missing_matplotlib_is_reported_before_anything_is_counted(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["report", "--html", "report.html"]) == 2
-    assert capsys.readouterr().err == "klamm audit report: --html needs matplotlib: pip install 'klamm[spark]'\n"
+    assert capsys.readouterr().err == "klamm audit report: --html needs matplotlib: pip install 'klamm[report]'\n"
 
 
 @pytest.mark.parametrize(

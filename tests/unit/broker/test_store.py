@@ -18,6 +18,7 @@ import pytest
 from klamm import ErrorCode
 from klamm_broker.storage.store import MIGRATIONS, Statement, Store, StoreError
 
+NORMAL, FULL = 1, 2
 Outcome = tuple[str, StoreError | None]
 
 
@@ -57,6 +58,24 @@ def test_nothing_is_written_before_the_commit_and_all_of_it_after(store: Store) 
     assert store.commit_pending() == 2
     assert all_pairs(store) == {"a": "3", "b": "2"}
     assert outcomes == [("first", None), ("second", None)]
+
+
+@pytest.mark.parametrize("sync_submitted", [False, True])
+@pytest.mark.parametrize("sync", [None, False, True])
+def test_a_write_is_synced_if_it_or_else_the_store_says_so(path: Path, sync_submitted: bool, sync: bool | None) -> None:
+    store = Store(path, sync_submitted=sync_submitted)
+    store.open()
+    in_force: list[int] = []
+    store.submit([put("a", "1")], lambda _error: in_force.extend(synchronous(store)), sync=sync)
+    store.commit_pending()
+    assert in_force == [FULL if (sync_submitted if sync is None else sync) else NORMAL]
+    store.close()
+
+
+def synchronous(store: Store) -> tuple[int, ...]:
+    """SQLite's setting of the latest commit."""
+    ((value,),) = store.read("PRAGMA synchronous")
+    return (value,)
 
 
 def test_statements_of_different_sql_keep_their_order(store: Store) -> None:

@@ -16,6 +16,7 @@ from klamm.wire.messages import (
     create_topics,
     delete_groups,
     describe_cluster,
+    describe_configs,
     describe_groups,
     describe_log_dirs,
     elect_leaders,
@@ -504,6 +505,16 @@ def test_assigned_replicas(server: EmbeddedServer) -> None:
     (result,) = ask(server, 1, create_topics.CreateTopicsRequest([topic], 1000), 5).topics
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 2)
     assert server.nodes.leaders("assigned") == {0: 2, 1: 3}
+
+
+def test_every_node_has_the_configs_of_the_process(server: EmbeddedServer) -> None:
+    def answers(name: str) -> Any:
+        resource = describe_configs.DescribeConfigsResource(4, name, ["num.partitions"])
+        (result,) = ask(server, 2, describe_configs.DescribeConfigsRequest([resource]), 4).results
+        return result.error_code, [(each.name, each.value) for each in result.configs or ()]
+
+    assert [answers(name) for name in ("1", "2", "3")] == [(0, [("num.partitions", "1")])] * 3
+    assert answers("4") == (ErrorCode.INVALID_REQUEST, [])
 
 
 def test_a_restart_keeps_leaders_and_epochs() -> None:

@@ -29,6 +29,26 @@ EXAMPLE_PLUGINS = ROOT / "examples" / "plugins"
 PACKAGES = {path for path in PLUGINS.glob("*.md") if path.name not in ("README.md", "testing.md")}
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+TESTS_AND_CLIENTS = {ROOT / "README.md", ROOT / "docs" / "testing.md"}
+"""Their tests are run by test_testing_page.py, their clients by tests/packaging/test_readme.py."""
+COMMANDS = {
+    "klamm": "test_commands_of_klamm_exist; tests/unit/cli runs them",
+    "scripts/": "CI runs them",
+    "kcat": "tests/packaging/test_readme.py runs the tour",
+    "printf": "the same",
+    "kafka-": "needs Kafka's tools: tests/interop/test_java_tools.py",
+    "pip": "tests/packaging installs wheels",
+    "python": "the tutorial's, which test_plugin_pages.py plays",
+    ". venv": "the same",
+    "mkdir": "the same",
+    "cd": "goes before other commands",
+    "pytest": "runs tests",
+    "spark=": "needs a cluster of Spark: tests/spark/test_cluster.py",
+    '"$spark': "the same",
+    "aws": "needs an account",
+}
+"""What runs the commands of the documents, or why nothing does, by their beginnings."""
+
 
 def blocks(language):
     """The fenced blocks of a language, with the names of their documents, and why they are not run."""
@@ -82,6 +102,23 @@ def test_programs_run(document, block, reason, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "program.py").write_text(block, encoding="utf-8")
         runpy.run_path("program.py")
+
+
+def test_every_program_is_run():
+    left = {one.values[0] for one in blocks("python")} - {one.values[0] for one in programs()} - TESTS_AND_CLIENTS
+    assert [str(document) for document in left if not is_of_a_package(document)] == []
+    for one in blocks("python"):
+        document, block, _reason = one.values
+        if "def test_" in block or "127.0.0.1:9092" in block:
+            assert document in TESTS_AND_CLIENTS or is_of_a_package(document), document
+
+
+@pytest.mark.parametrize(("document", "block", "reason"), list(blocks("sh")))
+def test_every_command_is_run_or_it_is_known_why_not(document, block, reason):
+    for line in block.replace("\\\n", " ").splitlines():
+        # A line that is indented goes on with the one before it.
+        if line and line[0] not in "# " and not is_of_a_package(document):
+            assert line.startswith(tuple(COMMANDS)), line
 
 
 @pytest.mark.parametrize(("document", "block", "reason"), list(blocks("sh")))

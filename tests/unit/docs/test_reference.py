@@ -1,5 +1,6 @@
 """The generated pages are what the code says, and every public name has a meaning there."""
 
+import functools
 import importlib
 import pkgutil
 import re
@@ -11,6 +12,9 @@ from klamm.wire.api_keys import SPECS
 from scripts import generate_names, generate_reference
 from tests.contract.test_public_names import documented_names
 
+names_page = functools.cache(generate_names.names_page)
+messages_page = functools.cache(generate_names.messages_page)
+
 
 def test_the_page_of_settings_is_up_to_date():
     assert generate_reference.PAGE.read_text(encoding="utf-8") == generate_reference.page(), (
@@ -19,13 +23,11 @@ def test_the_page_of_settings_is_up_to_date():
 
 
 def test_the_page_of_names_is_up_to_date():
-    assert generate_names.NAMES.read_text(encoding="utf-8") == generate_names.names_page(), (
-        "run python scripts/generate_names.py"
-    )
+    assert generate_names.NAMES.read_text(encoding="utf-8") == names_page(), "run python scripts/generate_names.py"
 
 
 def test_the_page_of_messages_is_up_to_date():
-    assert generate_names.MESSAGES.read_text(encoding="utf-8") == generate_names.messages_page(), (
+    assert generate_names.MESSAGES.read_text(encoding="utf-8") == messages_page(), (
         "run python scripts/generate_names.py"
     )
 
@@ -38,7 +40,7 @@ def test_every_namespace_is_there():
 
 @pytest.mark.parametrize("namespace", [*documented_names(), *(f"klamm.wire.{one}" for one in generate_names.WIRE)])
 def test_every_name_has_a_meaning(namespace):
-    section = re.search(rf"^## {re.escape(namespace)}$(.*?)(?=^## |\Z)", generate_names.names_page(), re.M | re.S)[1]
+    section = re.search(rf"^## {re.escape(namespace)}$(.*?)(?=^## |\Z)", names_page(), re.M | re.S)[1]
     rows = dict(re.findall(r"^\| `(\w+)[^`]*` \| (.*) \|$", section, re.M))
     assert [name for name, meaning in rows.items() if not meaning.strip()] == [], "write a docstring"
     names = getattr(importlib.import_module(namespace), "__all__", rows)
@@ -46,5 +48,5 @@ def test_every_name_has_a_meaning(namespace):
 
 
 def test_every_message_is_there():
-    titles = re.findall(r"^## (\d+) (\w+)$", generate_names.messages_page(), re.M)
+    titles = re.findall(r"^## (\d+) (\w+)$", messages_page(), re.M)
     assert titles == [(str(spec.api_key), spec.name) for spec in SPECS]

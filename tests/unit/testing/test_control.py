@@ -169,3 +169,52 @@ def test_a_server_for_tests_in_any_language(tmp_path):
     finally:
         process.kill()
         process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def three_nodes(tmp_path_factory):
+    """A server of three nodes, a client of its HTTP API, and a ready file as `klamm serve` writes it."""
+    with EmbeddedServer(['server.extensions=["control"]', "control.token=sesame"], nodes=3) as server:
+        (extension,) = server.server.extensions
+        ready_file = tmp_path_factory.mktemp("nodes") / "ready.json"
+        ready_file.write_text(json.dumps({"control": extension.url, "token": "sesame"}))
+        yield server, Control(extension.url, "sesame"), ready_file
+
+
+def test_nodes_over_http(three_nodes):
+    server, control, _ = three_nodes
+    server.create_topic("orders", 3)
+    assert control("POST", "/topics/orders/records", {"values": ["v"], "partition": 1}) == (200, {"offset": 0})
+    status, found = control("POST", "/nodes/2", {"running": False})
+    assert (status, [node["running"] for node in found]) == (200, [True, False, True])
+    assert control("GET", "/leaders/orders") == (200, {"0": 1, "1": -1, "2": 3})
+    assert control("POST", "/nodes/2", {"running": True}) == control("GET", "/nodes")
+    assert control("POST", "/leaders/orders", {"partition": 0, "node": 3})[1]["0"] == 3
+    assert control("POST", "/leaders/orders", {"partition": 0, "node": None})[1]["0"] == -1
+    assert control("POST", "/coordinators/group", {"node": 2}) == (200, {"node": 2})
+    assert control("GET", "/coordinators/group") == (200, {"node": 2})
+    assert control("GET", "/leaders/none")[0] == 404
+    assert control("POST", "/nodes/7", {"running": False})[0] == 404
+
+
+def test_nodes_from_the_command_line(three_nodes, capsys):
+    server, _, ready_file = three_nodes
+    server.create_topic("lines")
+
+    def lines(*arguments):
+        code = main(["nodes", str(ready_file), *arguments])
+        out, err = capsys.readouterr()
+        return code, (out if code == 0 else err).splitlines()
+
+    code, listed = lines()
+    assert (code, [line.split("  ")[:2] for line in listed]) == (0, [[f"node {n}", "running"] for n in (1, 2, 3)])
+    assert lines("stop", "3")[1][2].startswith("node 3  stopped  leads 0  default 127.0.0.1:")
+    assert lines("start", "3")[0] == 0
+    assert lines("leader", "lines", "0", "2") == (0, ["lines-0  node 2"])
+    assert lines("leader", "lines", "0", "none") == (0, ["lines-0  no leader"])
+    assert lines("coordinator", "group", "3") == (0, ["group  node 3"])
+    assert lines("leader", "none", "0", "1") == (1, ["klamm nodes: there is no partition none-0"])
+    ready_file.with_name("other").write_text("{}")
+    assert main(["nodes", str(ready_file.with_name("other"))]) == 1
+    assert "has no extension `control`" in capsys.readouterr().err
+    assert main(["nodes", str(ready_file.with_name("missing"))]) == 1

@@ -149,6 +149,7 @@ class ConfigRegistry:
         self._on_change = on_change
         self._live = live
         self._node_name = str(live.current.node_id)
+        self._other_nodes = {str(live.current.node_id + node) for node in range(1, live.current.nodes)}
         self._dynamic: dict[str, dict[str, str]] = {self._node_name: {}, DEFAULT_BROKERS: {}}
         self._keys = {key.name: key for key in broker_keys(live.current)}
         self._inherited = self._inherited_with(self._dynamic)
@@ -279,8 +280,10 @@ class ConfigRegistry:
     def describe_broker(self, resource_name: str, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """The configs of this broker, or those set as dynamic defaults (an empty name): of these names, or all if none.
 
-        Raises KafkaError(INVALID_REQUEST) for another broker.
+        Raises KafkaError(INVALID_REQUEST) for another broker. All nodes of this process have the same.
         """
+        if resource_name in self._other_nodes:
+            resource_name = self._node_name
         self.check_broker_name(resource_name)
         asked = set(names) if names else None
         keys = [key for key in self._keys.values() if asked is None or key.name in asked]

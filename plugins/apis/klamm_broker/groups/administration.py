@@ -22,7 +22,7 @@ class GroupAdministration:
     """Describes, lists and deletes the groups of this broker. From any thread; never waits for the disk."""
 
     def __init__(self, store: Store, registry: GroupRegistry, deleted: Callable[[str], None]) -> None:
-        """`deleted(group_id)` is called when a group is about to be deleted."""
+        """`deleted(group_id)` is called when a group was deleted."""
         self._store = store
         self._registry = registry
         self._deleted = deleted
@@ -85,7 +85,6 @@ class GroupAdministration:
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
         # These member ids were given for the group that is deleted now; ids given from here on stay valid.
         group.forget_expected()
-        self._deleted(group.group_id)
 
         def on_durable(error: StoreError | None) -> None:
             if error is not None:
@@ -94,5 +93,6 @@ class GroupAdministration:
             with group:
                 group.book.clear()
                 self._registry.remove_if_unused(group)
+            self._deleted(group.group_id)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)

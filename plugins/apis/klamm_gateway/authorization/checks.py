@@ -1,0 +1,170 @@
+"""The checks that rules are made of, and what becomes of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError, RequestContext
+from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
+from klamm.wire.error_responses import error_response
+from klamm_gateway.forwarded_request import Change
+from klamm_gateway.layout import Cluster
+
+NOT_REQUESTED: Final = -(2**31)
+
+_CODES: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_TEXTS: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+    ErrorCode.UNKNOWN_TOPIC_ID: None,
+}
+_OPERATIONS: Final = {
+    ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.GROUP: "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+}
+"""What can be done to a resource; Kafka's `AclEntry.supportedOperations`."""
+
+
+class Forwarded(NamedTuple):
+    """The request goes to the node as `message`; `change` adds to its response what was denied."""
+
+    message: Any
+    change: Change | None = None
+
+
+class LocalAnswer(NamedTuple):
+    """The request does not reach the node."""
+
+    response: Any
+
+
+Verdict: TypeAlias = "Forwarded | LocalAnswer"
+Rule: TypeAlias = "Callable[[Any, RequestContext, Cluster], Verdict]"
+"""Raises KafkaError to deny the request as a whole."""
+
+
+def denial(resource_type: ResourceType) -> KafkaError:
+    """The error of a denied resource."""
+    code = _CODES[resource_type]
+    return KafkaError(code, _TEXTS[code])
+
+
+def require(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+    """Raises KafkaError."""
+    if not context.authorize(operation, resource_type, name):
+        raise denial(resource_type)
+
+
+def require_cluster(context: RequestContext, operation: AclOperation) -> None:
+    """Raises KafkaError CLUSTER_AUTHORIZATION_FAILED."""
+    require(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def may(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+    """Of what the client did not name, e.g. in a list: no decision that is recorded."""
+    return context.authorize(operation, resource_type, name, log_if_denied=False)
+
+
+def operations(context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """The bit field of what the client may do (KIP-430), in place of what the gateway's account may."""
+    names = _OPERATIONS[resource_type].split()
+    return sum(1 << AclOperation[each] for each in names if may(context, AclOperation[each], resource_type, name))
+
+
+def topic_of(element: Any, cluster: Cluster) -> str | None:
+    """The topic that an element of a request names, by its name or its id; None for an id that is not known."""
+    if isinstance(element, str):
+        return element
+    name: str | None = getattr(element, "name", None) or getattr(element, "topic", None)
+    if name:
+        return name
+    topic_id: bytes = getattr(element, "topic_id", b"")
+    return cluster.topic_name(topic_id) if any(topic_id) else name or ""
+
+
+def require_topics(context: RequestContext, cluster: Cluster, operation: AclOperation, elements: Any) -> None:
+    """Raises KafkaError if one of the topics is denied or not known."""
+    for element in elements or ():
+        name = topic_of(element, cluster)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        require(context, operation, ResourceType.TOPIC, name)
+
+
+def named(element: Any, _cluster: Cluster) -> str | None:
+    """The group, key or transactional id that an element is."""
+    name: str = element
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class EachOf:
+    """A rule for the elements of a list: denied ones are answered here, the others by the node, as one response.
+
+    `shape_version` gives the version whose error responses name the elements, where that is not the request's.
+    """
+
+    request_field: str
+    response_field: str
+    operation: AclOperation
+    resource_type: ResourceType = ResourceType.TOPIC
+    name_of: Callable[[Any, Cluster], str | None] = topic_of
+    shape_version: int | None = None
+
+    def __call__(self, message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+        allowed: list[Any] = []
+        denied: dict[ErrorCode, list[Any]] = {}
+        for element in getattr(message, self.request_field) or ():
+            name = self.name_of(element, cluster)
+            if name is None:
+                denied.setdefault(ErrorCode.UNKNOWN_TOPIC_ID, []).append(element)
+            elif context.authorize(self.operation, self.resource_type, name):
+                allowed.append(element)
+            else:
+                denied.setdefault(_CODES[self.resource_type], []).append(element)
+        if not denied:
+            return Forwarded(message)
+        refused = self._refused(message, context.api_version, denied)
+        if not allowed:
+            return LocalAnswer(refused)
+
+        def add(response: Any) -> Any:
+            getattr(response, self.response_field).extend(getattr(refused, self.response_field))
+            return response
+
+        return Forwarded(with_field(message, self.request_field, allowed), add)
+
+    def _refused(self, message: Any, api_version: int, denied: dict[ErrorCode, list[Any]]) -> Any:
+        """The response for the denied elements. Raises KafkaError if the client waits for none."""
+        refused: Any = None
+        for code, elements in denied.items():
+            part = with_field(message, self.request_field, elements)
+            version = api_version if self.shape_version is None else min(api_version, self.shape_version)
+            answer = error_response(part, version, code, _TEXTS[code])
+            if answer is None:
+                raise KafkaError(code, _TEXTS[code])
+            if refused is None:
+                refused = answer
+            else:
+                getattr(refused, self.response_field).extend(getattr(answer, self.response_field))
+        if hasattr(refused, "error_code"):
+            refused.error_code = 0
+        return refused
+
+
+def with_field(message: Any, field: str, value: Any) -> Any:
+    """A copy of the message with another value of one field; observers keep the message as it came."""
+    changed = copy(message)
+    setattr(changed, field, value)
+    return changed

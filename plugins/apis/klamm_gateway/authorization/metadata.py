@@ -1,0 +1,57 @@
+"""Metadata: topics that the client may describe. What it may not create is not created for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klamm import ErrorCode, RequestContext
+from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
+from klamm.wire.messages.metadata import MetadataResponseTopic
+from klamm_gateway.authorization.checks import NOT_REQUESTED, Forwarded, Verdict, may, operations, with_field
+from klamm_gateway.layout import Cluster
+
+
+def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    """Denied names are not asked for; of all topics, and of ids, the response is filtered."""
+    wanted, denied = message.topics, []
+    if wanted:
+        denied = [
+            each.name
+            for each in wanted
+            if each.name and not context.authorize(AclOperation.DESCRIBE, ResourceType.TOPIC, each.name)
+        ]
+        wanted = [each for each in wanted if each.name not in denied]
+        message = with_field(message, "topics", wanted)
+        if message.allow_auto_topic_creation and not _may_create(context, wanted):
+            message = with_field(message, "allow_auto_topic_creation", False)
+
+    def change(response: Any) -> Any:
+        response.topics = [topic for topic in response.topics if _visible(topic, wanted, context)]
+        response.topics += [
+            MetadataResponseTopic(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), name) for name in dict.fromkeys(denied)
+        ]
+        if response.cluster_authorized_operations != NOT_REQUESTED:
+            response.cluster_authorized_operations = operations(context, ResourceType.CLUSTER)
+        for topic in response.topics:
+            if topic.topic_authorized_operations != NOT_REQUESTED:
+                topic.topic_authorized_operations = operations(context, ResourceType.TOPIC, topic.name)
+        return response
+
+    return Forwarded(message, change)
+
+
+def _may_create(context: RequestContext, wanted: list[Any]) -> bool:
+    if may(context, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return True
+    return all(may(context, AclOperation.CREATE, ResourceType.TOPIC, each.name) for each in wanted if each.name)
+
+
+def _visible(topic: Any, wanted: list[Any] | None, context: RequestContext) -> bool:
+    if not topic.name or may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        return True
+    if wanted and any(any(each.topic_id) and each.topic_id == topic.topic_id for each in wanted):
+        # Asked for by id: the client does not learn the name.
+        topic.error_code, topic.name, topic.partitions = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, []
+        topic.topic_authorized_operations = NOT_REQUESTED
+        return True
+    return False

@@ -1,0 +1,274 @@
+"""`RULES`: what each API needs. An API without a rule needs ALTER on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError, RequestContext
+from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from klamm_gateway.authorization.checks import (
+    NOT_REQUESTED,
+    EachOf,
+    Forwarded,
+    LocalAnswer,
+    Rule,
+    Verdict,
+    denial,
+    may,
+    named,
+    operations,
+    require,
+    require_cluster,
+    require_topics,
+    with_field,
+)
+from klamm_gateway.authorization.metadata import authorize_metadata
+from klamm_gateway.authorization.offset_fetch import authorize_offset_fetch
+from klamm_gateway.layout import Cluster
+
+_OP = AclOperation
+_TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
+_TXN, _CLUSTER = ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
+_TOPIC_RESOURCE: Final = 2
+_GROUP_RESOURCE: Final = 32
+_NO_SESSION: Final = -1
+_FETCH_WITH_NAMES: Final = 12
+
+
+def authorize(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    """Apply the rule of the request's API. Raises KafkaError for one that is denied as a whole."""
+    return RULES.get(context.api_key, _alter_cluster)(message, context, cluster)
+
+
+def _alter_cluster(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    require_cluster(context, _OP.ALTER)
+    return Forwarded(message)
+
+
+def _free(message: Any, _context: RequestContext, _cluster: Cluster) -> Verdict:
+    return Forwarded(message)
+
+
+def _group(operation: AclOperation, message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    require(context, operation, _GROUP, message.group_id)
+    return Forwarded(message)
+
+
+def _after(check: Callable[[Any, RequestContext], None], rule: Rule) -> Rule:
+    """A check of the request as a whole, and then a rule."""
+
+    def both(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+        check(message, context)
+        return rule(message, context, cluster)
+
+    return both
+
+
+def _may_use_transaction(message: Any, context: RequestContext) -> None:
+    if message.transactional_id is not None:
+        require(context, _OP.WRITE, _TXN, message.transactional_id)
+
+
+def _may_read_group(message: Any, context: RequestContext) -> None:
+    require(context, _OP.READ, _GROUP, message.group_id)
+
+
+def _may_commit_in_transaction(message: Any, context: RequestContext) -> None:
+    require(context, _OP.WRITE, _TXN, message.transactional_id)
+    require(context, _OP.READ, _GROUP, message.group_id)
+
+
+def _fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    # Without a session at the node: each request names all its partitions, and each is checked each time.
+    whole = with_field(with_field(message, "session_epoch", _NO_SESSION), "session_id", 0)
+    rule = EachOf("topics", "responses", _OP.READ, shape_version=_FETCH_WITH_NAMES)
+    return rule(with_field(whole, "forgotten_topics_data", []), context, cluster)
+
+
+def _find_coordinator(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    kinds = {0: _GROUP, 1: _TXN}
+    kind = kinds.get(message.key_type)
+    if kind is None:
+        require_cluster(context, _OP.CLUSTER_ACTION)
+        return Forwarded(message)
+    if context.api_version < 4:
+        require(context, _OP.DESCRIBE, kind, message.key)
+        return Forwarded(message)
+    return EachOf("coordinator_keys", "coordinators", _OP.DESCRIBE, kind, named)(message, context, cluster)
+
+
+def _described_groups(field: str, message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    verdict = EachOf(field, "groups", _OP.DESCRIBE, _GROUP, named)(message, context, cluster)
+    if isinstance(verdict, LocalAnswer) or not message.include_authorized_operations:
+        return verdict
+    before = verdict.change
+
+    def change(response: Any) -> Any:
+        for group in response.groups:
+            if group.authorized_operations != NOT_REQUESTED:
+                group.authorized_operations = operations(context, _GROUP, group.group_id)
+        return response if before is None else before(response)
+
+    return Forwarded(verdict.message, change)
+
+
+def _filtered(
+    whole: AclOperation | None, field: str, id_field: str, kind: ResourceType
+) -> Callable[[Any, RequestContext, Cluster], Verdict]:
+    """A list of everything: what the client may describe of it, unless it may do `whole` to the cluster."""
+
+    def rule(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+        if whole is not None and may(context, whole, _CLUSTER, CLUSTER_NAME):
+            return Forwarded(message)
+
+        def change(response: Any) -> Any:
+            entries = getattr(response, field)
+            visible = [each for each in entries if may(context, _OP.DESCRIBE, kind, getattr(each, id_field))]
+            setattr(response, field, visible)
+            return response
+
+        return Forwarded(message, change)
+
+    return rule
+
+
+def _create_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    if may(context, _OP.CREATE, _CLUSTER, CLUSTER_NAME):
+        return Forwarded(message)
+    return EachOf("topics", "topics", _OP.CREATE)(message, context, cluster)
+
+
+def _delete_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    field = "topics" if context.api_version >= 6 else "topic_names"
+    return EachOf(field, "responses", _OP.DELETE)(message, context, cluster)
+
+
+def _init_producer_id(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    if message.transactional_id is not None:
+        require(context, _OP.WRITE, _TXN, message.transactional_id)
+    elif not may(context, _OP.IDEMPOTENT_WRITE, _CLUSTER, CLUSTER_NAME) and not context.authorize_by_resource_type(
+        _OP.WRITE, _TOPIC
+    ):
+        raise denial(_CLUSTER)
+    return Forwarded(message)
+
+
+def _add_partitions_to_txn(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    if context.api_version >= 4:
+        require_cluster(context, _OP.CLUSTER_ACTION)
+        return Forwarded(message)
+    require(context, _OP.WRITE, _TXN, message.v3_and_below_transactional_id)
+    topics = message.v3_and_below_topics
+    denied = {topic.name for topic in topics if not context.authorize(_OP.WRITE, _TOPIC, topic.name)}
+    if not denied:
+        return Forwarded(message)
+    # All or none: the others are not attempted.
+    results = []
+    for topic in topics:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in denied else ErrorCode.OPERATION_NOT_ATTEMPTED
+        partitions = [AddPartitionsToTxnPartitionResult(each, int(code)) for each in topic.partitions]
+        results.append(AddPartitionsToTxnTopicResult(topic.name, partitions))
+    return LocalAnswer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+
+
+def _transaction(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    require(context, _OP.WRITE, _TXN, message.transactional_id)
+    return Forwarded(message)
+
+
+def _add_offsets_to_txn(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    _may_commit_in_transaction(message, context)
+    return Forwarded(message)
+
+
+def _configs(operation: AclOperation, message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    for resource in message.resources:
+        kind = {_TOPIC_RESOURCE: _TOPIC, _GROUP_RESOURCE: _GROUP}.get(resource.resource_type, _CLUSTER)
+        require(context, operation, kind, CLUSTER_NAME if kind is _CLUSTER else resource.resource_name)
+    return Forwarded(message)
+
+
+def _describe_cluster(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    def change(response: Any) -> Any:
+        if response.cluster_authorized_operations != NOT_REQUESTED:
+            response.cluster_authorized_operations = operations(context, _CLUSTER)
+        return response
+
+    return Forwarded(message, change)
+
+
+def _group_heartbeat(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    require(context, _OP.READ, _GROUP, message.group_id)
+    require_topics(context, cluster, _OP.DESCRIBE, message.subscribed_topic_names)
+    if getattr(message, "subscribed_topic_regex", None):
+        # The node would match topics that the client may not describe.
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a regular expression is not authorized by the gateway")
+    return Forwarded(message)
+
+
+def _group_and_topics(operation: AclOperation, message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    require(context, operation, _GROUP, message.group_id)
+    require_topics(context, cluster, _OP.READ, message.topics)
+    return Forwarded(message)
+
+
+def _describe_topic_partitions(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    if message.topics:
+        return EachOf("topics", "topics", _OP.DESCRIBE)(message, context, cluster)
+    return _filtered(None, "topics", "name", _TOPIC)(message, context, cluster)
+
+
+_each = EachOf
+RULES: Final[dict[int, Rule]] = {
+    ApiKey.PRODUCE: _after(_may_use_transaction, _each("topic_data", "responses", _OP.WRITE)),
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _each("topics", "topics", _OP.DESCRIBE),
+    ApiKey.METADATA: authorize_metadata,
+    ApiKey.OFFSET_COMMIT: _after(_may_read_group, _each("topics", "topics", _OP.READ)),
+    ApiKey.OFFSET_FETCH: authorize_offset_fetch,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    **{
+        key: partial(_group, _OP.READ)
+        for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
+    },
+    ApiKey.DESCRIBE_GROUPS: partial(_described_groups, "groups"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: partial(_described_groups, "group_ids"),
+    ApiKey.SHARE_GROUP_DESCRIBE: partial(_described_groups, "group_ids"),
+    ApiKey.LIST_GROUPS: _filtered(_OP.DESCRIBE, "groups", "group_id", _GROUP),
+    ApiKey.DELETE_GROUPS: _each("groups_names", "results", _OP.DELETE, _GROUP, named),
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _each("topics", "results", _OP.ALTER),
+    ApiKey.DELETE_RECORDS: _each("topics", "topics", _OP.DELETE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _each("topics", "topics", _OP.DESCRIBE),
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
+    ApiKey.END_TXN: _transaction,
+    ApiKey.TXN_OFFSET_COMMIT: _after(_may_commit_in_transaction, _each("topics", "topics", _OP.READ)),
+    ApiKey.DESCRIBE_TRANSACTIONS: _each("transactional_ids", "transaction_states", _OP.DESCRIBE, _TXN, named),
+    ApiKey.LIST_TRANSACTIONS: _filtered(None, "transaction_states", "transactional_id", _TXN),
+    ApiKey.DESCRIBE_PRODUCERS: _each("topics", "topics", _OP.READ),
+    ApiKey.DESCRIBE_CONFIGS: partial(_configs, _OP.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: partial(_configs, _OP.ALTER_CONFIGS),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(_configs, _OP.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _group_heartbeat,
+    ApiKey.SHARE_GROUP_HEARTBEAT: _group_heartbeat,
+    ApiKey.SHARE_FETCH: partial(_group_and_topics, _OP.READ),
+    ApiKey.SHARE_ACKNOWLEDGE: partial(_group_and_topics, _OP.READ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: partial(_group_and_topics, _OP.READ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: partial(_group_and_topics, _OP.DELETE),
+    ApiKey.OFFSET_DELETE: partial(_group_and_topics, _OP.DELETE),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _free,
+    ApiKey.PUSH_TELEMETRY: _free,
+}

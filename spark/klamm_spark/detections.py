@@ -1,0 +1,67 @@
+"""Detections: one SQL file each in `detections/`, run over the views of `klamm_spark.event_views`.
+
+The head of a file has its title, its severity and what a finding means. Its query returns the columns of `Finding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klamm_spark.event_views import EventViews
+from klamm_spark.sql_files import read_sql
+
+SEVERITIES: Final = ("critical", "high", "medium", "low")
+"""The gravest first."""
+_FOLDER: Final = Path(__file__).with_name("detections")
+
+
+class Finding(NamedTuple):
+    """What a detection found: who, from where, at what; times in microseconds; the ids of its first and last event."""
+
+    principal: str
+    address: str
+    object: str
+    events: int
+    first_us: int
+    last_us: int
+    first_event: str
+    last_event: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A rule."""
+
+    name: str
+    title: str
+    severity: str
+    doc: str
+    sql: str
+
+    def run(self, views: EventViews) -> list[Finding]:
+        """The findings, the latest first. Raises ValueError if the query has other columns than a finding."""
+        result = views.query(self.sql)
+        if result.names != Finding._fields:
+            raise ValueError(f"detection {self.name}: has columns {result.names}, not {Finding._fields}")
+        found = [Finding(*row)._replace(events=int(row[3])) for row in result.rows]
+        return sorted(found, key=lambda finding: (-finding.last_us, finding.principal, finding.address))
+
+
+def read_detection(path: Path) -> Detection:
+    """Read a file. Raises OSError, ValueError."""
+    file = read_sql(path, "title", "severity", "doc")
+    if file.head["severity"] not in SEVERITIES:
+        raise ValueError(f"{path}: severity is one of {', '.join(SEVERITIES)}, not {file.head['severity']}")
+    return Detection(file.name, file.head["title"], file.head["severity"], file.head["doc"], file.sql)
+
+
+@cache
+def own_detections() -> Sequence[Detection]:
+    """klamm's own, the gravest first."""
+    found = [read_detection(path) for path in _FOLDER.glob("*.sql")]
+    return tuple(sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.name)))

@@ -1,0 +1,10 @@
+-- title: Probing for access
+-- severity: medium
+-- doc: One account was denied at least 5 different resources.
+SELECT e.principal, min(e.client_address) AS address, concat(min(r.name), ' and others') AS object,
+  sum(e.requests) AS events, min(e.time_us) AS first_us, max(e.time_us) AS last_us,
+  min_by(e.event_id, e.time_us) AS first_event, max_by(e.event_id, e.time_us) AS last_event,
+  concat(cast(count(DISTINCT concat(r.type, ' ', r.name)) AS VARCHAR(20)), ' resources were denied') AS detail
+FROM events e JOIN resources r ON r.event_id = e.event_id
+WHERE e.outcome = 'denied' AND r.granted = false
+GROUP BY e.principal HAVING count(DISTINCT concat(r.type, ' ', r.name)) >= 5

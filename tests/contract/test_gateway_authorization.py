@@ -1,0 +1,245 @@
+"""The gateway asks the listener's authorizer: what is denied does not reach a node, whatever API it comes through."""
+
+import inspect
+
+import pytest
+
+from klamm import KafkaError
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.api_keys import ApiKey, load
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from klamm.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.primitives import WireError
+from klamm.wire.records import Record, encode_batch
+from klamm_gateway.authorization.checks import LocalAnswer
+from klamm_gateway.authorization.rules import RULES, authorize
+from klamm_gateway.forwarded_apis import forwarded_apis
+from klamm_gateway.layout import Cluster
+from tests.contract.gateway_nodes import gateway
+
+SECRET = "secret-name"
+SECRET_ID = b"secret-topic-id!"
+DENIED = 29
+OPEN = [
+    "listeners.default.authorizer=static",
+    'listeners.default.static.rules=["allow User:ANONYMOUS READ,WRITE,DESCRIBE TOPIC:open*",'
+    '"allow User:ANONYMOUS READ,DESCRIBE GROUP:g"]',
+]
+BATCH = bytes(encode_batch([Record(0, 1000, None, b"value", ())]))
+
+# What names nothing of a tenant's, or has its response filtered.
+PASSED_ON = {
+    ApiKey.METADATA,
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+}
+
+
+def filled(kind):
+    """A message whose names, ids and lists are all there."""
+    module = inspect.getmodule(kind)
+    made = kind()
+    for name, parameter in inspect.signature(kind.__init__).parameters.items():
+        if name == "self":
+            continue
+        annotation = parameter.annotation.removesuffix(" | None")
+        value = getattr(made, name)
+        if annotation == "str":
+            value = SECRET
+        elif annotation == "bytes" and "topic_id" in name:
+            value = SECRET_ID
+        elif annotation == "list[str]":
+            value = [SECRET]
+        elif annotation == "list[int]":
+            value = [0]
+        elif annotation.startswith("list["):
+            inner = getattr(module, annotation[5:-1], None)
+            value = [filled(inner)] if inner is not None else value
+        elif name == "resource_type":
+            value = 2
+        elif name == "acks":
+            value = 1
+        setattr(made, name, value)
+    return made
+
+
+def encoded(message, version):
+    """The bytes of a version; fields that it does not have are left at their defaults."""
+    for name in message.__slots__:
+        alone = type(message)()
+        default = getattr(alone, name)
+        setattr(alone, name, getattr(message, name))
+        try:
+            alone.encode(version)
+        except WireError:
+            setattr(message, name, default)
+    return message.encode(version)
+
+
+def every_version():
+    for spec, versions in forwarded_apis():
+        for version in {versions.start, versions.stop - 1}:
+            yield pytest.param(spec, version, id=f"{spec.name}-v{version}")
+
+
+class Powerless:
+    """The context of a request whose client may do nothing."""
+
+    def __init__(self, api_key, api_version):
+        self.api_key, self.api_version = api_key, api_version
+
+    def authorize(self, *_, **__):
+        return False
+
+    authorize_by_resource_type = authorize
+
+
+@pytest.mark.parametrize(("spec", "version"), list(every_version()))
+def test_without_rules_no_api_lets_a_name_through(spec, version):
+    """Every API that is forwarded is denied, or what goes to the node names nothing."""
+    kind = vars(load(spec.api_key))[f"{spec.name}Request"]
+    message = filled(kind)
+    for filter_field in ("states_filter", "types_filter", "state_filters", "transactional_id_pattern"):
+        if hasattr(message, filter_field):
+            # No names: what a list is to be filtered by.
+            setattr(message, filter_field, getattr(kind(), filter_field))
+    # As it comes to the gateway: with what this version has.
+    message = kind.decode(version, encoded(message, version), 0)
+    try:
+        verdict = authorize(message, Powerless(spec.api_key, version), Cluster())
+    except KafkaError:
+        return
+    if isinstance(verdict, LocalAnswer):
+        assert verdict.response.encode(version)
+        return
+    assert spec.api_key in PASSED_ON
+    assert SECRET.encode() not in verdict.message.encode(version)
+
+
+def test_every_rule_is_of_an_api_that_is_forwarded():
+    assert set(RULES) <= {spec.api_key for spec, _versions in forwarded_apis()}
+
+
+# ---- what is allowed in part
+
+
+@pytest.fixture(scope="module")
+def front():
+    """A gateway that lets its clients use topics that begin with `open`, and the group `g`."""
+    with EmbeddedServer() as broker:
+        for name in ("open", "closed"):
+            broker.create_topic(name)
+            broker.produce(name, b"from before")
+        with gateway(broker.bootstrap, OPEN) as server:
+            yield server
+
+
+@pytest.fixture
+def client(front):
+    with RawClient(front.address()) as connected:
+        yield connected
+
+
+def errors(topics, partitions="partitions"):
+    return {topic.name: [each.error_code for each in getattr(topic, partitions)] for topic in topics}
+
+
+def test_metadata_shows_what_may_be_described(client):
+    everything = client.call(MetadataRequest(None), 12)
+    assert [topic.name for topic in everything.topics] == ["open"]
+    named = client.call(MetadataRequest([MetadataRequestTopic(name=name) for name in ("open", "closed", "new")]), 9)
+    assert {topic.name: topic.error_code for topic in named.topics} == {"open": 0, "closed": DENIED, "new": DENIED}
+    only_denied = client.call(MetadataRequest([MetadataRequestTopic(name="closed")]), 9)
+    assert [(topic.name, topic.error_code) for topic in only_denied.topics] == [("closed", DENIED)]
+    assert len(only_denied.brokers) == 1
+
+
+def test_a_topic_that_may_not_be_created_is_not_created(client):
+    wanted = MetadataRequest([MetadataRequestTopic(name="open-not-there")], allow_auto_topic_creation=True)
+    (topic,) = client.call(wanted, 9).topics
+    assert topic.error_code == 3
+    assert client.call(wanted, 9).topics[0].error_code == 3
+
+
+def test_metadata_by_id_hides_the_name(front, client):
+    cluster = front.api_set().cluster
+    client.call(MetadataRequest(None), 12)
+    (closed,) = [key for key, name in cluster._names.items() if name == "closed"]
+    (topic,) = client.call(MetadataRequest([MetadataRequestTopic(topic_id=closed, name=None)]), 12).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (DENIED, None, closed)
+
+
+@pytest.mark.parametrize("names", [("open", "closed"), ("closed",), ("open",)])
+def test_produce_goes_to_the_allowed_topics(client, names):
+    data = [TopicProduceData(name, partition_data=[PartitionProduceData(0, BATCH)]) for name in names]
+    response = client.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data), 9)
+    found = errors(response.responses, "partition_responses")
+    assert found == {name: [DENIED if name == "closed" else 0] for name in names}
+
+
+def test_produce_without_response_that_is_denied_closes_the_connection(client):
+    data = [TopicProduceData("closed", partition_data=[PartitionProduceData(0, BATCH)])]
+    client.send(ProduceRequest(acks=0, timeout_ms=5000, topic_data=data), 9)
+    assert client.at_end()
+
+
+@pytest.mark.parametrize("names", [("open", "closed"), ("closed",)])
+def test_fetch_reads_the_allowed_topics(client, names):
+    topics = [FetchTopic(name, partitions=[FetchPartition(0, partition_max_bytes=10_000)]) for name in names]
+    response = client.call(FetchRequest(max_wait_ms=100, max_bytes=10_000, session_epoch=0, topics=topics), 11)
+    found = {one.topic: (one.partitions[0].error_code, bool(one.partitions[0].records)) for one in response.responses}
+    assert found == {name: (DENIED, False) if name == "closed" else (0, True) for name in names}
+    assert response.session_id == 0, "each Fetch is checked"
+
+
+def test_fetch_by_id_needs_a_known_id(front, client):
+    client.call(MetadataRequest(None), 12)
+    ids = {name: topic_id for topic_id, name in front.api_set().cluster._names.items()}
+    wanted = {ids["open"]: 0, ids["closed"]: DENIED, b"x" * 16: 100}
+    topics = [FetchTopic(topic_id=each, partitions=[FetchPartition(0, partition_max_bytes=100)]) for each in wanted]
+    response = client.call(FetchRequest(max_wait_ms=100, max_bytes=10_000, topics=topics), 13)
+    assert {one.topic_id: one.partitions[0].error_code for one in response.responses} == wanted
+
+
+def test_offsets_of_the_allowed_topics(client):
+    topics = [ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)]) for name in ("open", "closed")]
+    assert errors(client.call(ListOffsetsRequest(-1, 0, topics), 7).topics) == {"open": [0], "closed": [DENIED]}
+    commit = [
+        OffsetCommitRequestTopic(name, partitions=[OffsetCommitRequestPartition(0, 1)]) for name in ("open", "closed")
+    ]
+    response = client.call(OffsetCommitRequest("g", topics=commit), 8)
+    assert errors(response.topics) == {"open": [0], "closed": [DENIED]}
+    wanted = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in ("open", "closed")]
+    groups = [OffsetFetchRequestGroup("g", topics=wanted), OffsetFetchRequestGroup("h", topics=wanted)]
+    found = {one.group_id: one for one in client.call(OffsetFetchRequest(groups=groups), 8).groups}
+    assert errors(found["g"].topics) == {"open": [0], "closed": [DENIED]}
+    assert (found["h"].error_code, found["h"].topics) == (30, [])
+
+
+def test_groups_and_the_cluster(client):
+    response = client.call(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
+    assert {one.key: one.error_code for one in response.coordinators} == {"g": 0, "h": 30}
+    assert client.call(FindCoordinatorRequest("h"), 2).error_code == 30
+    (topic,) = client.call(CreateTopicsRequest([CreatableTopic("open-new", 1, 1)]), 5).topics
+    assert topic.error_code == DENIED
+    cluster = client.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
+    assert cluster.cluster_authorized_operations == 0, "of the client, not of the gateway's account"

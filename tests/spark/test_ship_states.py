@@ -1,0 +1,209 @@
+"""`ship` starts from every state that a killed driver leaves, and from those that others have made."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from klamm_spark import compact, replay, verify
+from klamm_spark.lake import Lake, LakeError, committed_files
+from klamm_spark.ship_lock import only_writer
+from klamm_spark.spark_settings import Pipeline
+from klamm_spark.tables import TABLES
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import reseal, settings_of
+from tests.spark.counting import expected, found
+from tests.spark.test_cluster import environment
+
+
+def seqs_of(spark, lake):
+    return sorted(row.seq for row in lake.read_events(spark).select("seq").collect())
+
+
+STEPS = ("before the checkpoint's commit", "before the sink's commit", "before the data", "before the offsets")
+
+
+def last_batch_with_rows(checkpoint):
+    """Behind it, there may be batches that only advance the watermark."""
+    offsets = {
+        int(path.name): json.loads(path.read_text().splitlines()[-1])["logOffset"]
+        for path in (checkpoint / "offsets").glob("[0-9]*")
+    }
+    return min(batch for batch, offset in offsets.items() if offset == offsets[max(offsets)])
+
+
+def forget(log, first):
+    """Remove the batches of a log from this one on."""
+    for path in list(log.glob("[0-9]*")):
+        if int(path.stem) >= first:
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def kill_at(step, table, checkpoint):
+    """Make the state that a driver leaves which is killed at a step of a query's last batch with rows."""
+    batch, steps = last_batch_with_rows(checkpoint), STEPS.index(step)
+    forget(checkpoint / "commits", batch)
+    forget(checkpoint / "offsets", batch + (steps < 3))
+    forget(table / "_spark_metadata", batch + (steps < 1))
+    if steps < 2:
+        return
+    named = {path.name for path in committed_files(table)}
+    for path in list(table.rglob("part-*.parquet")):
+        if path.name not in named:
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def test_two_at_a_time_are_refused(ship, tmp_path):
+    lake = Lake(tmp_path / "lake", "parquet")
+    write_sample_spool(tmp_path / "spool", sample_events(10))
+    code = (
+        "import pathlib, sys\nfrom klamm_spark.lake import Lake\nfrom klamm_spark.ship_lock import only_writer\n"
+        f"with only_writer(Lake(pathlib.Path({str(lake.root)!r}), 'parquet')):\n    print('locked', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as other:
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(LakeError, match=f"process {other.pid} ships to {lake.root} already"):
+            ship(tmp_path / "spool", settings_of(lake.root, aggregates=False))
+        other.kill()
+    with only_writer(lake):
+        pass
+
+
+def test_a_segment_that_was_deleted_before_it_was_read_is_named_and_stops_no_other(spark, ship, tmp_path):
+    settings, lake = settings_of(tmp_path / "lake", aggregates=False), Lake(tmp_path / "lake", "parquet")
+    write_sample_spool(tmp_path / "spool", sample_events(10))
+    ship(tmp_path / "spool", settings)
+    (gone,) = write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=10))
+    ship(tmp_path / "spool", settings)
+    # The driver is killed when it has listed the segment, and retention deletes it.
+    kill_at(STEPS[2], lake.events, lake.ship_checkpoint)
+    gone.unlink()
+    write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=20))
+    said = ship(tmp_path / "spool", settings)
+    assert [line for line in said if line.startswith(f"{gone} was deleted before it was shipped")]
+    assert seqs_of(spark, lake) == [*range(10), *range(20, 30)]
+    said = []
+    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 1
+    assert "  lost, and no audit_gap reports it: 10-19" in said
+
+
+def test_rows_that_come_too_late_for_a_table_are_counted(spark, ship, tmp_path, monkeypatch):
+    traffic = [table for table in TABLES if table.name == "traffic_per_minute"]
+    monkeypatch.setattr("klamm_spark.ship.TABLES", traffic)
+    settings = settings_of(tmp_path / "lake", lateness_s=60)
+    hour_us = 3_600_000_000
+    for node, start_us in (("here", 2_000 * hour_us), ("away", 1_000 * hour_us)):
+        write_sample_spool(tmp_path / "spool", sample_events(40, node=node, start_us=start_us))
+        said = ship(tmp_path / "spool", settings)
+        late = [line for line in said if line.startswith("table traffic_per_minute: ") and "came later" in line]
+        assert bool(late) == (node == "away"), said
+
+
+@pytest.mark.slow
+def test_lines_of_the_quarantine_that_are_events_by_now_are_replayed_once(spark, ship, tmp_path):
+    settings, lake = settings_of(tmp_path / "lake", aggregates=False), Lake(tmp_path / "lake", "parquet")
+    pipeline = Pipeline(tmp_path / "spool", settings)
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(6))
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    # An earlier klamm did not take these two for events, nor the third, which is none.
+    path.write_text(
+        "".join([*lines[:3], *(line.replace('"kind"', '"kind_"') for line in lines[3:5]), "none\n", lines[5]])
+    )
+    reseal([path])
+    ship(tmp_path / "spool", settings)
+    rows = lake.read(spark).where("bad_line is not null")
+    assert rows.count() == 3
+    _quarantined_by_an_earlier_klamm(lake, spark)
+    said = []
+    for _ in range(2):
+        assert replay.run(spark, pipeline, say=said.append) == 0
+    assert said[0].startswith("2 lines of the quarantine are events: klamm audit ship takes them from ")
+    assert said[1] == "1 lines of the quarantine are no events, or are in the lake already"
+    ship(tmp_path / "spool", settings)
+    assert seqs_of(spark, lake) == list(range(6))
+    path.write_text(whole)
+    reseal([path])
+    assert replay.run(spark, pipeline, say=said.append) == 0
+    assert said[-1] == "3 lines of the quarantine are no events, or are in the lake already"
+
+
+def _quarantined_by_an_earlier_klamm(lake, spark):
+    """The quarantine's lines as this klamm can read them."""
+    for file in (lake.events / "date=__HIVE_DEFAULT_PARTITION__").rglob("part-*.parquet"):
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(file, partitioning=None)
+        place = table.column_names.index("bad_line")
+        lines = [line and line.replace('"kind_"', '"kind"') for line in table.column(place).to_pylist()]
+        changed = table.set_column(place, "bad_line", [lines])
+        pq.write_table(changed.cast(table.schema), file)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.slow
+def test_delta_deletes_nothing_that_a_table_did_not_read(spark, ship, tmp_path, monkeypatch):
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    denials = [table for table in TABLES if table.name == "denials"]
+    monkeypatch.setattr("klamm_spark.ship.TABLES", denials)
+    settings = settings_of(tmp_path / "lake", sink="delta", max_files_per_trigger=1)
+    lake, events = Lake(tmp_path / "lake", "delta"), list(sample_events(300))
+
+    def say(line):
+        said.append(line)
+
+    write_sample_spool(tmp_path / "spool", events[:100])
+    ship(tmp_path / "spool", settings)
+    # The table's query is stopped, events go on.
+    write_sample_spool(tmp_path / "spool", events[100:], events_per_segment=100)
+    ship(tmp_path / "spool", settings_of(tmp_path / "lake", sink="delta", max_files_per_trigger=1, aggregates=False))
+    said: list[str] = []
+    compact.compact_delta(spark, lake, lake.events, 0, say)
+    assert "nothing was deleted: denials did not read what came more than 0 hours ago" in said[-1]
+    ship(tmp_path / "spool", settings)
+    denied = {event["event_id"] for event in events if event["kind"] == "request" and event["outcome"] == "denied"}
+    rows = lake.read(spark, lake.table("denials")).select("event_id").collect()
+    assert {row.event_id for row in rows} == denied
+    compact.compact_delta(spark, lake, lake.events, 0, say)
+    assert "replaced files are kept for 0 hours" in said[-1]
+    spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"),
+    [
+        pytest.param(("traffic_per_minute",), STEPS[:1], id="one table"),
+        pytest.param(tuple(table.name for table in TABLES), STEPS, id="all", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.timeout(3600)
+def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, monkeypatch, names, steps):
+    monkeypatch.setattr("klamm_spark.ship.TABLES", [table for table in TABLES if table.name in names])
+    settings = settings_of(tmp_path / "lake", hot_client_requests_per_minute=30, failures_threshold=2)
+    lake, events, first = Lake(tmp_path / "lake", "parquet"), list(sample_events(1_200, step_us=500_000)), 0
+
+    def ship_more(*, aggregates):
+        nonlocal first
+        write_sample_spool(tmp_path / "spool", events[first : first + 100])
+        first += 100
+        ship(tmp_path / "spool", replace(settings, aggregates=aggregates))
+
+    for step in steps:
+        # Tables have read the rows of a batch only after its commit: they are one batch behind.
+        ship_more(aggregates=True)
+        ship_more(aggregates=False)
+        kill_at(step, lake.events, lake.ship_checkpoint)
+        for name in names:
+            kill_at(step, lake.table(name), lake.table_checkpoint(name))
+        ship(tmp_path / "spool", settings)
+        assert seqs_of(spark, lake) == list(range(first)), step
+    wanted = expected(events[:first], settings)
+    for name in names:
+        assert found(name, lake.read(spark, lake.table(name)).collect()) == wanted[name], name

@@ -1,0 +1,258 @@
+"""Each detection fires on what it is for, and not on what looks alike; over a spool, without Spark."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from klamm_spark.detections import SEVERITIES, own_detections, read_detection
+from klamm_spark.event_views import DuckDbViews, Period
+from klamm_spark.spool_layout import OPEN_SUFFIX, SegmentName
+
+BOOT = "019b8ff8d000c0ffee00"
+MINUTE = 60
+HOUR = 3600
+DAY = 86_400
+START_S = 1_767_225_600
+"""2026-01-01 00:00 UTC."""
+DETECTIONS = {detection.name: detection for detection in own_detections()}
+
+
+def event(at_s, kind, action, outcome="ok", **fields):
+    return {
+        "schema_version": 2,
+        "node": "n",
+        "boot": BOOT,
+        "time_us": round((START_S + at_s) * 1e6),
+        "kind": kind,
+        "action": action,
+        "outcome": outcome,
+        **fields,
+    }
+
+
+def login(at_s, address="10.0.0.1", principal="User:a", *, failed=False):
+    claimed = {"attempted_principal": principal, "principal": "User:ANONYMOUS"} if failed else {"principal": principal}
+    action, outcome = ("failure", "denied") if failed else ("success", "ok")
+    return event(at_s, "authentication", action, outcome, listener="front", client_address=address, **claimed)
+
+
+def request(at_s, api, number, *resources, principal="User:a", outcome="ok", action="completed", **fields):
+    known = {"api_name": api, "api_key": number, "principal": principal, "client_address": "10.0.0.1", "error_code": 0}
+    return event(at_s, "request", action, outcome, **known, resources=list(resources), **fields)
+
+
+def topic(name, **fields):
+    return {"type": "TOPIC", "name": name, **fields}
+
+
+def grant(at_s, name="secret", grantee="User:b", operation="READ", permission="ALLOW"):
+    binding = {"principal": grantee, "operation": operation, "permission": permission}
+    attributes = [{"name": key, "value": value} for key, value in binding.items()]
+    return request(at_s, "CreateAcls", 30, topic(name, attributes=attributes))
+
+
+def fetch(at_s, name="secret", principal="User:b", size=2 << 20, **fields):
+    return request(at_s, "Fetch", 1, topic(name, granted=True, bytes=size), principal=principal, **fields)
+
+
+def failures(count, every_s=10, address="10.0.0.1", names=("a",), start_s=0):
+    """Failed logins, one after another, of the names in turn."""
+    names = itertools.cycle(names)
+    return [login(start_s + n * every_s, address, f"User:{next(names)}", failed=True) for n in range(count)]
+
+
+def hours(days, hour):
+    return [request(day * DAY + hour * HOUR, "Produce", 0, topic("t")) for day in range(days)]
+
+
+SOME = [fetch(n, size=10, principal="User:c") for n in range(150)]
+CASES = {
+    "brute_force": (
+        [failures(5), failures(5, every_s=75), [*SOME, *failures(9)]],
+        [failures(4), failures(20, every_s=80), [failures(1, address=f"10.0.0.{n}")[0] for n in range(9)]],
+    ),
+    "password_spraying": (
+        [failures(5, names="abcde"), failures(5, every_s=120, names="abcde")],
+        [failures(30, names="abcd"), failures(5, every_s=160, names="abcde")],
+    ),
+    "success_after_failures": (
+        [[*failures(5), login(60)], [*failures(5, names="abcde"), login(10 * MINUTE)]],
+        [
+            [*failures(4), login(60)],
+            [*failures(5), login(60, "10.0.0.2")],
+            [*failures(5), login(HOUR)],
+            [login(0), *failures(5, start_s=1)],
+        ],
+    ),
+    "grant_then_read": (
+        [
+            [grant(0), fetch(60)],
+            [grant(0, "*"), fetch(HOUR - 1)],
+            [grant(0, "sec", operation="ALL"), fetch(9)],
+            [grant(0), *(fetch(n, size=0) for n in range(1000))],
+            [grant(0, grantee="User:*"), fetch(60)],
+        ],
+        [
+            [grant(0), fetch(60, size=100)],
+            [grant(0), fetch(60, principal="User:c")],
+            [grant(0), fetch(2 * HOUR)],
+            [grant(0, "other"), fetch(60)],
+            [grant(0, operation="WRITE"), fetch(60)],
+            [grant(0, permission="DENY"), fetch(60)],
+            [fetch(0), grant(1), fetch(60)],
+            [grant(0), fetch(60, outcome="denied")],
+        ],
+    ),
+    "mass_delete": (
+        [
+            [request(n, "DeleteTopics", 20, topic(f"t{n}")) for n in range(5)],
+            [request(0, "DeleteTopics", 20, *(topic(f"t{n}") for n in range(5)))],
+            [request(n, "DeleteRecords", 21, topic("t")) for n in range(5)],
+        ],
+        [
+            [request(n * 80, "DeleteTopics", 20, topic(f"t{n}")) for n in range(20)],
+            [request(n, "DeleteTopics", 20, topic(f"t{n}", error_code=29), outcome="denied") for n in range(5)],
+            [request(n, "DeleteTopics", 20, topic("t"), principal=f"User:{n}") for n in range(5)],
+        ],
+    ),
+    "denied_probing": (
+        [[request(n, "Fetch", 1, topic(f"t{n}", granted=False), outcome="denied") for n in range(5)]],
+        [
+            [request(n, "Fetch", 1, topic("t", granted=False), outcome="denied") for n in range(50)],
+            [request(n, "Fetch", 1, topic(f"t{n}", granted=True)) for n in range(5)],
+        ],
+    ),
+    "first_admin_use": (
+        [[*SOME, request(200, "CreateTopics", 19, topic("t"), principal="User:c")]],
+        [
+            [*SOME, request(200, "CreateTopics", 19, topic("t"), principal="User:d")],
+            [
+                request(0, "CreateTopics", 19, topic("t"), principal="User:c"),
+                *SOME,
+                request(200, "CreateTopics", 19, topic("t"), principal="User:c"),
+            ],
+        ],
+    ),
+    "unusual_hours": (
+        [[*hours(4, 9), request(3 * DAY + 22 * HOUR, "Produce", 0, topic("t"))]],
+        [
+            [*hours(4, 9), request(3 * DAY + 11 * HOUR, "Produce", 0, topic("t"))],
+            [*hours(2, 9), request(DAY + 22 * HOUR, "Produce", 0, topic("t"))],
+            [*hours(4, 23), request(4 * DAY + HOUR, "Produce", 0, topic("t"))],
+        ],
+    ),
+    "quota_abuse": (
+        [[request(0, "Produce", 0, repeat_count=100, throttle_time_ms=50.0, outcome="throttled")]],
+        [
+            [request(0, "Produce", 0, repeat_count=99, throttle_time_ms=50.0)],
+            [
+                request(0, "Produce", 0, repeat_count=100, throttle_time_ms=50.0),
+                request(0, "Produce", 0, repeat_count=101),
+            ],
+        ],
+    ),
+    "deprecated_client": (
+        [
+            [request(0, "Produce", 0, client_software_name="librdkafka", client_software_version=version)]
+            for version in ("1.8.1", "0.11", "v1.6.1-5", "1")
+        ],
+        [
+            [request(0, "Produce", 0, client_software_name=name, client_software_version=version)]
+            for name, version in (
+                ("librdkafka", "1.8.2"),
+                ("librdkafka", "2.0"),
+                ("librdkafka", "unknown"),
+                ("apache-kafka-java", "2.1"),
+                ("other", "0.1"),
+            )
+        ],
+    ),
+    "missing_events": (
+        [[event(0, "audit_gap", "dropped", "error", gap_count=7)]],
+        [[event(0, "admin", "server_started")]],
+    ),
+    "interrupted_change": (
+        [[request(0, "CreateTopics", 19, topic("t"), action="interrupted", outcome="unknown", intent_id="i")]],
+        [
+            [
+                request(0, "CreateTopics", 19, topic("t"), intent_id="i"),
+                request(1, "CreateTopics", 19, topic("t"), action="interrupted", outcome="unknown", intent_id="i"),
+            ]
+        ],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory):
+    made = DuckDbViews(tmp_path_factory.mktemp("empty"), Period())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def findings(views, tmp_path):
+    """Writes events as a segment, as a server does, and runs a detection."""
+
+    def find(name, events):
+        lines = [{**one, "seq": seq, "event_id": f"n/{BOOT}/{seq}"} for seq, one in enumerate(events)]
+        path = tmp_path / (SegmentName(BOOT, 0).stem + OPEN_SUFFIX)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
+        views.load([str(path)])
+        return DETECTIONS[name].run(views)
+
+    return find
+
+
+def cases(which):
+    return [
+        pytest.param(name, events, id=f"{name}-{n}") for name in CASES for n, events in enumerate(CASES[name][which])
+    ]
+
+
+@pytest.mark.parametrize(("name", "events"), cases(0))
+def test_it_fires(findings, name, events):
+    found = findings(name, events)
+    assert len(found) == 1
+    finding = found[0]
+    assert finding.events >= 1
+    assert finding.first_us <= finding.last_us
+    assert {finding.first_event, finding.last_event} <= {f"n/{BOOT}/{seq}" for seq in range(len(events))}
+    assert finding.detail
+    assert all(value is not None for value in finding)
+
+
+@pytest.mark.parametrize(("name", "events"), cases(1))
+def test_it_does_not_fire(findings, name, events):
+    assert findings(name, events) == []
+
+
+def test_each_detection_has_cases_and_a_severity():
+    assert CASES.keys() == DETECTIONS.keys()
+    assert {detection.severity for detection in DETECTIONS.values()} <= set(SEVERITIES)
+
+
+def test_a_finding_names_account_address_and_topic(findings):
+    (finding,) = findings("grant_then_read", [grant(0), fetch(60)])
+    assert finding[:4] == ("User:b", "10.0.0.1", "secret", 1)
+    assert finding.detail == f"granted by User:a, then read {2 << 20} bytes"
+    assert (finding.first_event, finding.last_event) == (f"n/{BOOT}/0", f"n/{BOOT}/1")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("SELECT 1", "needs a line `-- title"), ("-- title: a\n-- doc: b\n-- severity: bad\n", "severity is one of")],
+)
+def test_a_wrong_file_is_refused(tmp_path, text, problem):
+    path = tmp_path / "x.sql"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=problem):
+        read_detection(path)
+
+
+def test_the_page_lists_them():
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    rows = [f"| `{one.name}` | {one.severity} | {one.doc} |" for one in own_detections()]
+    assert "\n".join(rows) in page

@@ -1,0 +1,125 @@
+"""`klamm audit report` on a spool: no Spark, no lake."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from klamm_spark.cli import main
+from klamm_spark.event_views import DuckDbViews, Period
+from klamm_spark.lake import LakeError
+from klamm_spark.report import answer
+from klamm_spark.report_queries import ORDER, questions
+from tests.audit_samples import sample_events, write_sample_spool
+
+EVENTS = list(sample_events(3000))
+
+
+@pytest.fixture(scope="module")
+def spool(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spool")
+    write_sample_spool(path, EVENTS, events_per_segment=900)
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(spool):
+    views = DuckDbViews(spool, Period())
+    yield answer(views, str(spool))
+    views.close()
+
+
+def test_every_question_has_its_table(report):
+    assert list(report.tables) == ["findings", *ORDER]
+    assert all(question.title.endswith("?") for question in questions())
+    files = {question.key for question in questions()}
+    assert files == set(ORDER)
+
+
+def test_the_counts_are_those_of_the_events(report):
+    requests = sum(event.get("repeat_count", 1) for event in EVENTS if event["kind"] == "request")
+    assert report.totals["requests"] == requests
+    assert report.totals["events"] == len(EVENTS)
+    assert sum(row[2] for row in report.tables["apis"].rows) == requests
+    denied = sum(event["outcome"] == "denied" and event["kind"] == "request" for event in EVENTS)
+    assert sum(row[7] for row in report.tables["denials"].rows) <= denied == report.totals["denied"]
+
+
+def test_access_names_who_read_and_who_tried(report):
+    table = report.tables["access"]
+    names = [column.title for column in table.columns]
+    expected = {}
+    for event in EVENTS:
+        for one in event.get("resources", ()):
+            if event["api_name"] == "Produce":
+                key = one["name"], event["principal"]
+                allowed, refused = expected.get(key, (0, 0))
+                count = event.get("repeat_count", 1)
+                denied = one.get("granted") is False
+                expected[key] = (allowed + (0 if denied else count), refused + (count if denied else 0))
+    found = {(row[0], row[1]): (row[3], row[4]) for row in table.rows if row[2] == "Produce"}
+    assert names[3:5] == ["allowed", "denied"]
+    assert found == expected
+    assert table.marked == {index for index, row in enumerate(table.rows) if row[4]}
+
+
+def test_a_period_is_compared_with_the_one_before(spool):
+    middle, last = EVENTS[2000]["time_us"], EVENTS[-1]["time_us"] + 1
+    views = DuckDbViews(spool, Period(middle, before_us=EVENTS[1000]["time_us"]))
+    since = datetime.fromtimestamp(middle / 1e6, UTC)
+    report = answer(views, "x", since)
+    views.close()
+    assert report.totals["events"] == 1000
+    assert report.earlier["events"] == 1000
+    assert Period.since(middle, last) == Period(middle, before_us=middle - (last - middle))
+    assert report.tables["new_clients"].rows == ()
+
+
+def test_new_clients(tmp_path):
+    new = [{**event, "client_software_version": "9.9"} for event in EVENTS[2000:] if "client_software_version" in event]
+    for seq, event in enumerate(new, 2000):
+        event.update(seq=seq, event_id=f"e/{seq}")
+    write_sample_spool(tmp_path, [*EVENTS[:2000], *new])
+    views = DuckDbViews(tmp_path, Period(EVENTS[2000]["time_us"]))
+    rows = answer(views, "x", datetime.now(UTC)).tables["new_clients"].rows
+    views.close()
+    assert {row[0] for row in rows} == {"software"}
+    assert {row[1].split()[1] for row in rows} == {"9.9"}
+
+
+def test_the_command_needs_no_java(spool, tmp_path):
+    html = tmp_path / "report.html"
+    environment = {"PATH": "/nowhere", "PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-m", "klamm_spark", "report", str(spool), "--html", str(html)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "What needs attention?" in done.stdout
+    assert html.stat().st_size > 50_000
+
+
+def test_an_empty_spool_has_no_report(tmp_path, capsys):
+    (tmp_path / "spool").mkdir()
+    assert main(["report", "--spool", str(tmp_path / "spool")]) == 2
+    assert "there are no events" in capsys.readouterr().err
+    assert main(["report", "--spool", str(tmp_path / "none")]) == 2
+    assert "there is no spool" in capsys.readouterr().err
+    with pytest.raises(LakeError, match="there is no spool"):
+        DuckDbViews(tmp_path / "none", Period())
+
+
+def test_a_lake_is_preferred_if_there_is_one(tmp_path, spool, monkeypatch):
+    asked = []
+    monkeypatch.setattr("klamm_spark.report.run_on_spool", lambda path, **_: asked.append(path) or 0)
+    monkeypatch.setattr("klamm_spark.cli.open_session", lambda *_: pytest.fail("Spark"))
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[audit]\nspool = {json.dumps(str(spool))}\n[audit.spark]\nlake = "lake"\n')
+    assert main(["report", str(file)]) == 0
+    (tmp_path / "lake" / "events").mkdir(parents=True)
+    assert main(["report", str(file), "--spool", str(spool)]) == 0
+    with pytest.raises(pytest.fail.Exception, match="Spark"):
+        main(["report", str(file)])
+    with pytest.raises(pytest.fail.Exception, match="Spark"):
+        main(["report", str(tmp_path / "lake")])
+    assert asked == [spool, spool]
