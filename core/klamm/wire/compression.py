@@ -55,8 +55,13 @@ def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
     return bytes(module.compress(data) if level is None else module.compress(data, level=level))
 
 
-def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> ReadBuffer:
+def decompress(
+    codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES, scratch: bytearray | None = None
+) -> ReadBuffer:
     """The uncompressed data.
+
+    `scratch` is memory of the caller's thread to unpack into, if the data fit: fresh memory costs more than most
+    batches take to unpack.
 
     Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data: a
     small batch must not expand until it takes all memory.
@@ -68,12 +73,20 @@ def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED
     try:
         if codec is Codec.SNAPPY:
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
-        return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes)
+        return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes, scratch)
     except (cramjam.DecompressionError, struct_error, ValueError) as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {codec.name.lower()}: {error}") from None
 
 
-def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int) -> bytes:
+def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int, scratch: bytearray | None) -> bytes:
+    import cramjam
+
+    if scratch is not None and 2 * len(data) <= len(scratch) <= max_bytes:
+        # The library does not report whether the data are garbage or too large.
+        try:
+            return bytes(memoryview(scratch)[: module.decompress_into(data, scratch)])
+        except cramjam.DecompressionError:
+            pass
     # A page of an anonymous mapping takes no memory until something is written to it.
     with mmap(-1, max_bytes, flags=MAP_PRIVATE) as space:
         size_bytes = module.decompress_into(data, space)

@@ -32,6 +32,7 @@ from klamm_broker.settings import BrokerSettings
 from klamm_broker.share.opening import open_shares
 from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage import meta_properties
+from klamm_broker.storage.boot_id import read_boot_id, recover_from_restart
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
@@ -70,12 +71,14 @@ class Broker(ApiSet):
         *,
         operations: FileOperations | None = None,
         make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
+        boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
         """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
         self._may_skip_syncs = operations is None
         self._make_store = make_store
+        self._boot_id = boot_id
         self.node_id = self.settings.node_id
         self.cluster: Cluster
         self._views: dict[int, BrokerServices] = {}
@@ -146,9 +149,7 @@ class Broker(ApiSet):
 
     def _open_state(self, server: ServerContext) -> None:
         settings = self.settings
-        properties = meta_properties.load_or_create(
-            server.data_dir, self.node_id, server.random_bytes, self._operations
-        )
+        properties = meta_properties.load_or_create(self.data_dir, self.node_id, server.random_bytes, self._operations)
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
@@ -214,6 +215,7 @@ class Broker(ApiSet):
             lambda: self.registered_features.level(TRANSACTION_VERSION),
         )
         self.transactions.load()
+        recover_from_restart(self.store, self._boot_id(), self.transactions.abort_open, is_clean=self.logs.is_clean)
 
     def _open_groups(self, server: ServerContext) -> None:
         self.group_configs = GroupConfigs(self.settings, self.store)
@@ -267,9 +269,8 @@ class Broker(ApiSet):
 
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
         self._cleaner_timer.cancel()
-        self._cleaner_timer = self.maintenance.every(
-            settings.log_cleaner_backoff_ms, lambda: self._compaction.run(self.clock.wall_ms())
-        )
+        backoff_ms = settings.log_cleaner_backoff_ms
+        self._cleaner_timer = self.maintenance.every(backoff_ms, lambda: self._compaction.run(self.clock.wall_ms()))
 
     def _expire_producers(self, now_ms: int) -> None:
         # Logs that are not open yet forget them when they are.
@@ -294,11 +295,11 @@ class Broker(ApiSet):
 
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
-        topics, partitions = len(self.topics.all()), self.topics.partition_count
-        return (
-            f"{self.cluster.describe()}, {topics} topic{'s' if topics != 1 else ''},"
-            f" {partitions} partition{'s' if partitions != 1 else ''}, recovered in {self._recovered_in_ms:.0f} ms"
+        topics, partitions = (
+            _counted(len(self.topics.all()), "topic"),
+            _counted(self.topics.partition_count, "partition"),
         )
+        return f"{self.cluster.describe()}, {topics}, {partitions}, recovered in {self._recovered_in_ms:.0f} ms"
 
     def features(self) -> Features:
         """The levels in force."""
@@ -353,3 +354,7 @@ class Broker(ApiSet):
             partition.wake_fetches()
         self.groups.offsets.topics_deleted([topic.name])
         self.shares.topic_deleted(topic)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"

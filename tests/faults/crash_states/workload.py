@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from klamm.wire.messages import (
     offset_commit,
     produce,
 )
+from klamm.wire.messages.produce import PartitionProduceData
 from klamm.wire.records import Record, encode_batch
 from klamm_broker.broker import Broker
 from klamm_broker.log import FileOperations
@@ -30,11 +31,13 @@ from tests.faults.crash_states.recorded_disk import RecordedDisk, RecordedStore,
 from tests.unit.broker.broker_harness import BrokerHarness
 
 GROUP = "group"
+CONSUMER_GROUP = "consumers"
 TABLES = ("acls", SCRAM_CREDENTIALS, CLIENT_QUOTAS, DELEGATION_TOKENS)
 """What the broker keeps for other parts."""
 DEFAULT_BROKERS = ""
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
+_GROUP_RESOURCE = 32
 _SET = 0
 
 
@@ -63,6 +66,15 @@ class Event:
 
 
 @dataclass(eq=False)
+class Transaction:
+    """What one producer did between two ends: each attempt to end it, True for a commit, and the offsets it commits."""
+
+    transactional_id: str
+    ends: list[Event] = field(default_factory=list)
+    offsets: list[Event] = field(default_factory=list)
+
+
+@dataclass(eq=False)
 class Sent:
     """A record, and where it is if that was acknowledged."""
 
@@ -71,14 +83,27 @@ class Sent:
     key: bytes | None
     value: bytes
     event: Event
+    transaction: Transaction | None = None
     offset: int | None = None
+
+
+@dataclass
+class BatchProducer:
+    """Who sends a batch: its transactional id, identity and sequence number, and the version of Produce."""
+
+    transaction: Transaction
+    version: int
+    batch: dict[str, int]
 
 
 class QuietHarness(BrokerHarness):
     """A broker without threads: the workload calls what they would do."""
 
-    def __init__(self, data_dir: Path, operations: FileOperations, recording: Recording | None) -> None:
+    def __init__(
+        self, data_dir: Path, operations: FileOperations, recording: Recording | None, boot_id: str = "first boot"
+    ) -> None:
         super().__init__(data_dir)
+        self._boot_id = boot_id
         self._operations = operations
         self._recording = recording
         if recording is None:
@@ -90,45 +115,53 @@ class QuietHarness(BrokerHarness):
             settings,
             operations=self._operations,
             make_store=lambda path, sync: RecordedStore(path, self._recording, sync_submitted=sync),
+            boot_id=lambda: self._boot_id,
         )
 
     def forget_services(self) -> None:
         """As a new process starts."""
         self.listener.services = ServerServices(self.clock)
 
+    def settle(self) -> None:
+        """Do what the threads of the flusher and the store would have done by now."""
+        while True:
+            self.broker.logs.flusher.run_pending()
+            if not self.broker.store.commit_pending():
+                return
+
+    def ask(self, request: Any, version: int) -> Any:
+        """The response, also of a request that waits for a disk."""
+        reply = self.send(request, version)
+        if reply.pending:
+            self.settle()
+        return reply.response
+
     def probe(self, topic: str, partition: int) -> Any:
         """The answer to one more record."""
         batch = encode_batch([Record(timestamp_ms=self.clock.wall_ms(), key=b"probe", value=b"probe")])
-        data = produce.PartitionProduceData(partition, bytes(batch))
+        data = PartitionProduceData(partition, bytes(batch))
         wanted = produce.TopicProduceData(topic, partition_data=[data])
-        reply = self.send(produce.ProduceRequest(None, -1, 1000, [wanted]), 9)
-        if reply.pending:
-            self.broker.logs.flusher.run_pending()
-        return reply.response.responses[0].partition_responses[0]
+        answer = self.ask(produce.ProduceRequest(None, -1, 1000, [wanted]), 9)
+        return answer.responses[0].partition_responses[0]
 
 
-@dataclass
-class Workload:
-    """Requests to one broker, one after the other, all by its handlers."""
+class Noted:
+    """Notes of what was asked for, and of what was acknowledged."""
 
-    harness: QuietHarness
     recording: Recording
-    settings: dict[str, Any]
-    events: list[Event] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
-    cluster_id: str = ""
+    events: list[Event]
+    _may_fail: bool
 
-    def __post_init__(self) -> None:
-        self._numbers = itertools.count()
-        self._topics: dict[str, Incarnation] = {}
-        self._may_fail = self.recording.fault is not None
-        self.open()
-
-    @contextlib.contextmanager
-    def _event(self, kind: str, key: Any, value: Any) -> Iterator[Event]:
-        """Acknowledged if the block ends without KafkaError."""
+    def new_event(self, kind: str, key: Any, value: Any) -> Event:
+        """Something that is asked for from now on."""
         event = Event(kind, key, value, len(self.recording))
         self.events.append(event)
+        return event
+
+    @contextlib.contextmanager
+    def event(self, kind: str, key: Any, value: Any) -> Iterator[Event]:
+        """Acknowledged if the block ends without KafkaError."""
+        event = self.new_event(kind, key, value)
         try:
             yield event
             event.acknowledged_at = len(self.recording)
@@ -136,17 +169,42 @@ class Workload:
             if not self._may_fail:
                 raise
 
-    @staticmethod
-    def _check(answer: Any) -> Any:
-        if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code))
+    def check(self, answer: Any) -> Any:
+        """The answer, if it has no error."""
+        self.check_code(answer.error_code)
         return answer
+
+    @staticmethod
+    def check_code(error_code: int) -> None:
+        """Raises KafkaError."""
+        if error_code:
+            raise KafkaError(ErrorCode(error_code))
+
+
+@dataclass
+class Workload(Noted):
+    """Requests to one broker, one after the other, all by its handlers."""
+
+    harness: QuietHarness
+    recording: Recording
+    settings: dict[str, Any]
+    events: list[Event] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    cluster_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count()
+        self.topics: dict[str, Incarnation] = {}
+        """Those that are there, by name."""
+        self._may_fail = self.recording.fault is not None
+        self.open()
 
     # Life
 
     def open(self) -> None:
         """Open the broker. A disk that fails meanwhile may keep it from opening; with a sound one it opens."""
-        with self._event("cluster", None, None) as event:
+        with self.event("cluster", None, None) as event:
             try:
                 broker = self.harness.open(**self.settings)
             except (OSError, KafkaError):
@@ -154,14 +212,15 @@ class Workload:
                 self.recording.fault = None
                 self.harness.forget_services()
                 broker = self.harness.open(**self.settings)
+            self.harness.settle()
             self.cluster_id = event.value = broker.cluster_id
 
     def close(self) -> None:
         """Close in good order: everything is synced then."""
         logs = {
-            (self._topics[topic.name], partition.index): partition.log
+            (self.topics[topic.name], partition.index): partition.log
             for topic in self.harness.broker.topics.all()
-            if topic.name in self._topics
+            if topic.name in self.topics
             for partition in topic.partitions
         }
         self.harness.broker.close()
@@ -178,116 +237,134 @@ class Workload:
     def create(self, name: str, partitions: int = 1, **configs: str) -> None:
         configs = {key.replace("_", "."): value for key, value in configs.items()}
         made = Incarnation(name, configs)
-        with self._event("topic", name, made):
+        with self.event("topic", name, made):
             self.events.append(Event("partitions", made, partitions, len(self.recording), len(self.recording)))
             wanted = [create_topics.CreatableTopicConfig(key, value) for key, value in configs.items()]
             request = create_topics.CreateTopicsRequest(
                 [create_topics.CreatableTopic(name, partitions, 1, configs=wanted)]
             )
             (answer,) = self.harness.call(request, 7).topics
-            made.id = self._check(answer).topic_id
-            self._topics[name] = made
+            made.id = self.check(answer).topic_id
+            self.topics[name] = made
         for key, value in configs.items():
             self.events.append(Event("config", (made, key), value, len(self.recording), len(self.recording)))
 
     def delete(self, name: str) -> None:
-        self._topics.pop(name, None)
-        with self._event("topic", name, None) as event:
+        self.topics.pop(name, None)
+        with self.event("topic", name, None) as event:
             answers = self.harness.call(delete_topics.DeleteTopicsRequest(topic_names=[name]), 5).responses
-            self._check(answers[0])
+            self.check(answers[0])
         committed = {each.key for each in self.events if each.kind == "offset" and each.key[1] == name}
         for key in committed:
             self.events.append(Event("offset", key, None, event.started_at, event.acknowledged_at))
 
     def add_partitions(self, name: str, count: int) -> None:
-        if name in self._topics:
-            with self._event("partitions", self._topics[name], count):
+        if name in self.topics:
+            with self.event("partitions", self.topics[name], count):
                 request = create_partitions.CreatePartitionsRequest(
                     [create_partitions.CreatePartitionsTopic(name, count, None)], 1000
                 )
-                self._check(self.harness.call(request, 3).results[0])
+                self.check(self.harness.call(request, 3).results[0])
 
     def set_config(self, name: str, key: str, value: str) -> None:
-        if name in self._topics:
-            with self._event("config", (self._topics[name], key), value):
+        if name in self.topics:
+            with self.event("config", (self.topics[name], key), value):
                 self._alter_config(_TOPIC_RESOURCE, name, key, value)
 
     def set_broker_config(self, key: str, value: str) -> None:
         """As a dynamic default of all brokers."""
-        with self._event("broker config", key, value):
+        with self.event("broker config", key, value):
             self._alter_config(_BROKER_RESOURCE, DEFAULT_BROKERS, key, value)
+
+    def set_group_config(self, key: str, value: str) -> None:
+        """Of the consumer group."""
+        with self.event("group config", key, value):
+            self._alter_config(_GROUP_RESOURCE, CONSUMER_GROUP, key, value)
 
     def _alter_config(self, resource_type: int, name: str, key: str, value: str) -> None:
         change = incremental_alter_configs.AlterableConfig(key, _SET, value)
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(
             [incremental_alter_configs.AlterConfigsResource(resource_type, name, [change])]
         )
-        self._check(self.harness.call(request, 1).responses[0])
+        self.check(self.harness.call(request, 1).responses[0])
 
     # Records
 
     def produce(self, name: str, partition: int = 0, *, key: bytes | None = None, count: int = 1) -> None:
         for _ in range(count):
-            if name in self._topics:
-                self._produce(self._topics[name], partition, key)
+            if name in self.topics:
+                self._produce(self.topics[name], partition, key)
 
-    def _produce(self, topic: Incarnation, partition: int, key: bytes | None) -> None:
+    def produce_in(
+        self, producer: BatchProducer, name: str, partition: int = 0, *, key: bytes | None = None
+    ) -> int | None:
+        """A record within a transaction; its offset if it was acknowledged."""
+        return self._produce(self.topics[name], partition, key, producer) if name in self.topics else None
+
+    def _produce(
+        self, topic: Incarnation, partition: int, key: bytes | None, producer: BatchProducer | None = None
+    ) -> int | None:
+        """Send a record; its offset if it was acknowledged."""
         value = f"{topic.name} {next(self._numbers):04d} ".encode() + b"x" * 40
-        with self._event("produce", None, None) as event:
-            sent = Sent(topic, partition, key, value, event)
+        transaction = producer.transaction if producer is not None else None
+        with self.event("produce", None, None) as event:
+            sent = Sent(topic, partition, key, value, event, transaction)
             self.sent.append(sent)
-            batch = encode_batch([Record(timestamp_ms=self.harness.clock.wall_ms(), key=key, value=value)])
-            data = produce.PartitionProduceData(partition, bytes(batch))
-            reply = self.harness.send(
-                produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData(topic.name, partition_data=[data])]),
-                9,
-            )
-            is_flushed = reply.pending
-            if is_flushed:
-                self.harness.broker.logs.flusher.run_pending()
-            answer = self._check(reply.response.responses[0].partition_responses[0])
+            record = Record(timestamp_ms=self.harness.clock.wall_ms(), key=key, value=value)
+            batch = encode_batch([record], **(producer.batch if producer is not None else {}))
+            data = [
+                produce.TopicProduceData(topic.name, partition_data=[PartitionProduceData(partition, bytes(batch))])
+            ]
+            transactional_id = transaction.transactional_id if transaction is not None else None
+            version = producer.version if producer is not None else 9
+            reply = self.harness.send(produce.ProduceRequest(transactional_id, -1, 1000, data), version)
+            is_flushed = reply.pending and topic.configs.get("flush.messages") == "1"
+            if reply.pending:
+                self.harness.settle()
+            answer = self.check(reply.response.responses[0].partition_responses[0])
             sent.offset = answer.base_offset
             if is_flushed:
                 self._note_flushed((topic, partition), answer.base_offset + 1)
+        return sent.offset
 
     def delete_records(self, name: str, offset: int, partition: int = 0) -> None:
-        if name not in self._topics:
+        if name not in self.topics:
             return
-        with self._event("start", (self._topics[name], partition), offset):
+        with self.event("start", (self.topics[name], partition), offset):
             wanted = delete_records.DeleteRecordsPartition(partition, offset)
             request = delete_records.DeleteRecordsRequest([delete_records.DeleteRecordsTopic(name, [wanted])])
-            self._check(self.harness.call(request, 2).topics[0].partitions[0])
+            self.check(self.harness.call(request, 2).topics[0].partitions[0])
 
     def commit(self, name: str, offset: int, partition: int = 0) -> None:
-        with self._event("offset", (GROUP, name, partition), offset):
+        with self.event("offset", (GROUP, name, partition), offset):
             wanted = offset_commit.OffsetCommitRequestPartition(partition, offset)
             request = offset_commit.OffsetCommitRequest(
                 GROUP, topics=[offset_commit.OffsetCommitRequestTopic(name, partitions=[wanted])]
             )
             reply = self.harness.send(request, 8)
             self.harness.broker.store.commit_pending()
-            self._check(reply.response.topics[0].partitions[0])
+            self.check(reply.response.topics[0].partitions[0])
 
     # The rest
 
     def put_rows(self, key: str) -> None:
         for table in TABLES:
-            with self._event("row", (table, key), key):
+            with self.event("row", (table, key), key):
                 self.harness.listener.services.shared.table(table).update({key: {"name": key}})
 
     def take_rows(self, key: str) -> None:
         for table in TABLES:
-            with self._event("row", (table, key), None):
+            with self.event("row", (table, key), None):
                 self.harness.listener.services.shared.table(table).update({key: None})
 
     def take_producer_id(self) -> None:
-        with self._event("producer id", None, None) as event:
+        with self.event("producer id", None, None) as event:
             event.value = self.harness.broker.producer_ids.allocate()
 
     def flush(self) -> None:
         """What the flusher's thread does."""
-        self.harness.broker.logs.flusher.run_pending()
-        for name, topic in self._topics.items():
+        self.harness.settle()
+        for name, topic in self.topics.items():
             found = self.harness.broker.topics.get(name)
             for partition in found.partitions if found is not None else ():
                 self._note_flushed((topic, partition.index), partition.log.recovery_point)
@@ -308,7 +385,7 @@ class Workload:
         """Apply retention. Where logs may start is known once it has run."""
         started_at = len(self.recording)
         self.harness.broker.logs.delete_old_segments(self.harness.clock.wall_ms())
-        for name, topic in self._topics.items():
+        for name, topic in self.topics.items():
             found = self.harness.broker.topics.get(name)
             for partition in found.partitions if found is not None else ():
                 event = Event("start", (topic, partition.index), partition.log.log_start_offset, started_at)
@@ -377,8 +454,10 @@ def _recreate(work: Workload) -> None:
     work.produce("synced", count=2)
 
 
-def recorded(directory: Path, settings: dict[str, Any], fault: Any = None) -> Workload:
-    """The workload, run on a directory, with a fault or none."""
+def recorded(
+    directory: Path, settings: dict[str, Any], fault: Any = None, run: Callable[[Workload], None] = run
+) -> Workload:
+    """A workload, run on a directory, with a fault or none."""
     directory.mkdir(parents=True)
     recording = Recording(directory)
     harness = QuietHarness(directory, RecordedDisk(recording), recording)

@@ -344,3 +344,26 @@ def test_what_is_synced(tmp_path: Path, sync_submitted: bool) -> None:
     normal, full = 1, 2
     assert level == [full, full if sync_submitted else normal, full]
     store.close()
+
+
+class SyncNotes(Store):
+    """Notes which commits are synced."""
+
+    def __init__(self, path: Path, *, sync_submitted: bool) -> None:
+        super().__init__(path, sync_submitted=sync_submitted)
+        self.synced: list[bool] = []
+
+    def _transact(self, statements: Any, *, sync: bool) -> None:
+        self.synced.append(sync)
+        super()._transact(statements, sync=sync)
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+@pytest.mark.parametrize("sync", [None, False, True])
+def test_what_is_submitted_is_synced_if_it_asks_for_it(path: Path, by_default: bool, sync: bool | None) -> None:
+    store = SyncNotes(path, sync_submitted=by_default)
+    store.open()
+    store.submit([put("a", 1)], sync=sync)
+    store.commit_pending()
+    store.close()
+    assert store.synced == [by_default if sync is None else sync]

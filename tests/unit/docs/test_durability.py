@@ -3,21 +3,18 @@
 import re
 from pathlib import Path
 
-from tests.faults.crash_states.promises import ROWS_OF_THE_TABLE
+from tests.faults.crash_states.promises import ROWS_OF_COORDINATORS, ROWS_OF_RECORDS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
 ROW = re.compile(r"^\| ([^|]+) \| (survives) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
 CHECKED_ELSEWHERE = [
     "what a share group has acknowledged, released or rejected",
     "what a share group has acknowledged, released or rejected",
-    "a transaction that was committed: its records and offsets, all of them",
-    "a transaction that was not: it goes on, or is aborted at its timeout",
 ]
-"""Transactions and share groups are not in the workload: see tests/unit/transactions/test_recovery.py, and
-tests/unit/share/test_share_fetch.py."""
+"""Share groups are not in the workload: see tests/unit/share/test_share_fetch.py."""
 
 
 def test_the_table_has_what_is_checked_and_no_more():
     rows = ROW.findall(PAGE.read_text("utf-8"))
     lines = [f"{what}, {setting.strip()}" if what == "committed offsets" else what for what, _, _, setting in rows]
-    assert lines == [*ROWS_OF_THE_TABLE, *CHECKED_ELSEWHERE]
+    assert lines == [*ROWS_OF_RECORDS, *CHECKED_ELSEWHERE, *ROWS_OF_COORDINATORS]

@@ -143,12 +143,12 @@ def test_directories_that_were_never_opened_stay_unclean(managed: Managed) -> No
     managed.kill()
     managed.log(0)
     managed.restart()
-    assert not managed.manager._is_clean
+    assert not managed.manager.is_clean
 
     managed.log(0)
     managed.log(1)
     managed.restart()
-    assert managed.manager._is_clean
+    assert managed.manager.is_clean
 
 
 def test_moved_start_outlives_a_kill(managed: Managed) -> None:
@@ -394,7 +394,7 @@ def test_log_that_failed_is_not_clean(managed: Managed) -> None:
 
     managed.restart()
 
-    assert not managed.manager._is_clean
+    assert not managed.manager.is_clean
     append(managed.log(), b"b")
     assert managed.log().end_offset == 2
 

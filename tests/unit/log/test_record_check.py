@@ -183,3 +183,41 @@ def test_a_log_takes_none_of_them(open_log: OpenLog) -> None:
     trusted = with_body(produced(b"x" * 50), b"?" * 50)
     book.log.append(trusted, now_ms=START_MS)
     assert book.log.end_offset == 1
+
+
+PLAIN_RECORDS = st.lists(st.sampled_from([57, 64, 65, 130, 300, 8178, 8191, 9000]), min_size=1, max_size=90)
+
+
+@given(PLAIN_RECORDS, st.integers(0, 2**32), st.integers(0, 12))
+def test_plain_records_are_compared_at_once_with_the_same_outcome(sizes: list[int], place: int, head: int) -> None:
+    """As well with any one byte changed, most often one before a value."""
+    batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v" * size) for size in sizes])
+    body = bytearray(batch[HEADER_BYTES:])
+    index = place % len(sizes)
+    start = len(encode_batch([Record(timestamp_ms=START_MS, value=b"v" * size) for size in sizes[:index]]))
+    at = min(max(start - HEADER_BYTES, 0) + head, len(body) - 1) if index else head
+    for changed in (body[at], body[at] ^ 1 << place % 8, 0xFF, 0, 1):
+        body[at] = changed
+        assert outcome(bytes(body), len(sizes)) == outcome_record_by_record(bytes(body), len(sizes))
+
+
+def outcome(body: bytes, count: int) -> object:
+    try:
+        return record_check._walk(body, count)
+    except IndexError:
+        return IndexError
+    except KafkaError as error:
+        return error.error_code
+
+
+def outcome_record_by_record(body: bytes, count: int) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_check, "_walk_plain", lambda _body, _count: (0, 0))
+        return outcome(body, count)
+
+
+def test_irregular_records_without_keys_are_plain() -> None:
+    sizes = [100 + 13 * index % 200 for index in range(90)]
+    batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v" * size) for size in sizes])
+    body = bytes(batch[HEADER_BYTES:])
+    assert record_check._walk_plain(body, 90) == (90, len(body))

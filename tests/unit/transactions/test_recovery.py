@@ -84,8 +84,7 @@ def test_prepared(harness, producer, killed, committed):
     harness.stick_markers()
     request = producer.end_request(committed=committed)
     ending = harness.send(request, 5)
-    harness.settle()
-    assert harness.state() == ("PrepareCommit" if committed else "PrepareAbort")
+    harness.wait_for_state("PrepareCommit" if committed else "PrepareAbort")
     after = killed()
     harness.release_markers()
     harness.answer(ending)
@@ -100,7 +99,7 @@ def test_prepared_with_some_markers(harness, producer, killed):
     write_some(producer)
     harness.stick_markers()
     ending = harness.send(producer.end_request(committed=True), 5)
-    harness.settle()
+    harness.wait_for_state("PrepareCommit")
     marked = harness.broker.topics.get("t").partition(0)
     harness.broker.transaction_markers.append(_marker_of(harness), ("t", 0), lambda _error: None)
     assert marked.last_stable_offset == 2
@@ -275,3 +274,72 @@ def test_a_completion_that_cannot_be_written_is_tried_again(failing):
 
     wait_until(completed)
     assert failing.values("t") == [b"a"]
+
+
+# A power cut
+
+
+class BootHarness(TransactionsHarness):
+    """A broker on a machine that restarts."""
+
+    boot_id = "first"
+
+    def make_broker(self, settings):
+        broker = super().make_broker(settings)
+        broker._boot_id = lambda: self.boot_id
+        return broker
+
+
+@pytest.fixture
+def machine(tmp_path):
+    harness = BootHarness(tmp_path / "data")
+    harness.data_dir.mkdir()
+    harness.open()
+    harness.create_topic("t")
+    yield harness
+    harness.broker.close()
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "state"), [("first", "Ongoing"), ("second", "CompleteAbort"), ("", "CompleteAbort")]
+)
+def test_what_was_open_when_the_machine_stopped_is_aborted(machine, tmp_path, boot_id, state):
+    producer = Producer(machine)
+    producer.init()
+    producer.produce("t", b"a")
+    copy = tmp_path / "copy"
+    shutil.copytree(machine.data_dir, copy)
+    after = BootHarness(copy)
+    after.boot_id = boot_id
+    after.open()
+    after.wait_for_state(state)
+    end = take_over(producer, after).end(committed=True)
+    assert end == (0 if boot_id == "first" else ErrorCode.INVALID_TXN_STATE)
+    assert after.values("t") == ([b"a"] if boot_id == "first" else [])
+    after.broker.close()
+
+
+def test_what_was_open_at_a_clean_stop_goes_on_after_a_restart_of_the_machine(machine):
+    producer = Producer(machine)
+    producer.init()
+    producer.produce("t", b"a")
+    machine.boot_id = "second"
+    machine.reopen()
+    assert producer.end(committed=True) == 0
+    assert machine.values("t") == [b"a"]
+
+
+def test_a_commit_whose_records_cannot_be_synced_is_none(machine):
+    producer = Producer(machine)
+    producer.init()
+    producer.produce("t", b"a")
+    log = machine.broker.topics.get("t").partition(0).log
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fails(_segment):
+            raise OSError(5, "Input/output error")
+
+        patch.setattr(type(log), "_sync_segment", lambda _log, segment: fails(segment))
+        assert producer.end(committed=True) == ErrorCode.NOT_COORDINATOR
+    assert machine.state() == "Ongoing"
+    assert machine.values("t") == []

@@ -105,8 +105,7 @@ def test_only_one_request_at_a_time(harness, producer):
     producer.produce("t", b"a")
     harness.stick_markers()
     ending = harness.send(producer.end_request(committed=True), 5)
-    harness.settle()
-    assert harness.state() == "PrepareCommit"
+    harness.wait_for_state("PrepareCommit")
     assert harness.ask(InitProducerIdRequest(ID, 1000), 5).error_code == E.CONCURRENT_TRANSACTIONS
     assert producer.end(committed=True) == E.CONCURRENT_TRANSACTIONS or ending.pending
     harness.release_markers()
@@ -266,8 +265,7 @@ def test_no_batch_comes_behind_the_decision(harness, producer, version, error):
     producer.produce("t", b"a", version=version)
     harness.stick_markers()
     ending = harness.send(producer.end_request(committed=True), 3)
-    harness.settle()
-    assert harness.state() == "PrepareCommit"
+    harness.wait_for_state("PrepareCommit")
     assert producer.produce("t", b"late", version=version).error_code == error
     harness.release_markers()
     assert harness.answer(ending).error_code == 0

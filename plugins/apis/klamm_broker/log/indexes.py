@@ -33,7 +33,7 @@ class Index:
         self._entry = entry
         self._operations = operations
         self._data: bytearray | None = bytearray() if is_new else None
-        # How many bytes of the file are as in memory; None: it must be written from its start.
+        # How many bytes of the file are as in memory; None: that is to be found out.
         self._file_bytes: int | None = None
         # Protects the entries in memory, and the file that they come from.
         self._lock = threading.Lock()
@@ -128,16 +128,29 @@ class Index:
                 return
             if self._file_bytes == len(data) and not sync:
                 return
-            start = self._file_bytes
-            flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if start is None else 0)
-            descriptor = self._operations.open(self.path, flags)
+            descriptor = self._operations.open(self.path, os.O_RDWR | os.O_CREAT)
             try:
-                self._operations.write_all(descriptor, bytes(data[start or 0 :]), start or 0)
+                start = self._file_bytes
+                if start is None:
+                    start = self._keep_equal_part(descriptor, data)
+                if start < len(data):
+                    self._operations.write_all(descriptor, bytes(data[start:]), start)
                 self._file_bytes = len(data)
                 if sync:
                     self._operations.fsync(descriptor)
             finally:
                 self._operations.close(descriptor)
+
+    def _keep_equal_part(self, descriptor: int, data: bytearray) -> int:
+        """Cut the file where it differs from what it is to have; its size then.
+
+        Recovery may rebuild what was synced long ago, and not look at it again after a power cut: it must stay.
+        """
+        found = self.path.read_bytes()
+        equal_bytes = len(found) if data.startswith(found) else len(os.path.commonprefix((found, bytes(data))))
+        if equal_bytes < len(found):
+            self._operations.ftruncate(descriptor, equal_bytes)
+        return equal_bytes
 
     def _sync_file(self) -> None:
         """Sync an index that is on the disk, and not in memory any more."""

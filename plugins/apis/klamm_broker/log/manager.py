@@ -85,7 +85,8 @@ class LogManager:
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._topic_ids: dict[TopicPartition, bytes] = {}
-        self._is_clean = False
+        self.is_clean = False
+        """Whether the last shutdown had synced all logs."""
         # Names of the directories that were there and have not been opened yet.
         self._unopened: set[str] = set()
         self.compaction = LogCompaction(self._context, self._checkpoints, self._table, self._lock)
@@ -101,7 +102,7 @@ class LogManager:
             raise
 
     def _scan_directory(self) -> None:
-        self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
+        self.is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
         with os.scandir(self.data_dir) as entries:
@@ -138,7 +139,7 @@ class LogManager:
         Also if there is no directory, which opening creates.
         """
         key = (topic, partition)
-        if self._is_clean or key in self._logs:
+        if self.is_clean or key in self._logs:
             return False
         try:
             doubtful_bytes = bytes_from(
@@ -172,7 +173,7 @@ class LogManager:
                 self._context,
                 log_start_offset=self._checkpoints.offset(LOG_START_OFFSETS, key, topic_id),
                 recovery_point=self._checkpoints.offset(RECOVERY_POINTS, key, topic_id),
-                is_clean=self._is_clean,
+                is_clean=self.is_clean,
             )
             self._checkpoints.open(key, topic_id)
             self._logs[key] = opened
@@ -318,7 +319,7 @@ class LogManager:
         self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.
-        is_clean = self._is_clean or not self._unopened
+        is_clean = self.is_clean or not self._unopened
         for each in self.logs():
             try:
                 each.close(now_ms)

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from struct import Struct
+from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -26,9 +29,20 @@ INLINE_UNPACKED_BYTES: Final = 256 * 1024
 ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
 """Up to this size, a batch may unpack to any multiple of its own."""
 
+_SCRATCH_BYTES: Final = 128 * 1024
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
+
+
+class _Scratch(threading.local):
+    """What each thread unpacks into."""
+
+    def __init__(self) -> None:
+        self.space = bytearray(_SCRATCH_BYTES)
+
+
+_scratch: Final = _Scratch()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7
 _NULL: Final = 1
@@ -41,6 +55,14 @@ _DELTAS_OF_TWO_BYTES: Final = 8192
 _LOW_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
 _HIGH_BYTES: Final = bytes(2 * delta >> 7 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
 _MAX_PLANS: Final = 1024
+_FIRST_OF_TWO_BYTES: Final = 128
+_unpack_head: Final = Struct("<HQ").unpack_from
+# Of the eight bytes behind a record's length: all of delta, key and value length, of the timestamp that it ends there.
+_SHORT_MASK: Final = 0x0000_FFFF_FFFF_8000
+_LONG_MASK: Final = 0x00FF_FFFF_FFFF_8000
+_SHORT_DELTAS: Final = tuple(2 * delta << 16 for delta in range(_DELTAS_OF_ONE_BYTE))
+_LONG_DELTAS: Final = tuple((low | high << 8) << 16 for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
+_NOT_PLAIN: Final = (-1, 0)
 
 
 class UnpacksToMoreError(Exception):
@@ -86,7 +108,7 @@ def check_records(
         return
     allowed_bytes = limits.unpacked_bytes(len(body))
     try:
-        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES))
+        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), _scratch.space)
     except KafkaError:
         # The library does not report whether the data are garbage or too large.
         if allowed_bytes <= min(max_bytes, _LARGE_BYTES):
@@ -136,9 +158,9 @@ def _check_body(body: memoryview, count: int) -> None:
 
 def _walk(body: bytes, count: int) -> int:
     """Where the last of so many records ends. Raises KafkaError, IndexError."""
-    position = 0
+    first_index, position = _walk_plain(body, count)
     # `_varint` is spelled out where a number takes two bytes: a call costs as much as the rest of a record.
-    for index in range(count):
+    for index in range(first_index, count):
         raw = body[position]
         position += 1
         if raw > 0x7F:
@@ -180,6 +202,58 @@ def _walk(body: bytes, count: int) -> int:
         if position != stop:
             raise _invalid(f"Record {index} is not as long as it says.")
     return position
+
+
+def _walk_plain(body: bytes, count: int) -> tuple[int, int]:
+    """How many records from the first one on are plain, and where they end. Raises IndexError.
+
+    A plain record has neither key nor headers, a length of two bytes and a timestamp of one. All that it has before its
+    value is then compared as one number.
+    """
+    done, position = _plain_run(body, 0, _SHORT_DELTAS[:count], _SHORT_MASK, _short_heads)
+    if done == _DELTAS_OF_ONE_BYTE and count > done:
+        more, position = _plain_run(body, position, _LONG_DELTAS[: count - done], _LONG_MASK, _long_heads)
+        done += more
+    return done, position
+
+
+class _Heads(dict[int, tuple[int, int]]):
+    """The first two bytes of a record → what its next eight are without the offset delta, and its size."""
+
+    def __init__(self, delta_bytes: int) -> None:
+        self._delta_bytes = delta_bytes
+
+    def __missing__(self, length: int) -> tuple[int, int]:
+        raw = (length & 0x7F) | (length >> 8) << 7
+        # Attributes, timestamp, delta, null key, length of the value, value, number of headers.
+        value = raw - 2 * (6 + self._delta_bytes)
+        if length & 0x8080 != 0x80 or raw & 1 or value < _FIRST_OF_TWO_BYTES:
+            return _NOT_PLAIN
+        value_length = value & 0x7F | 0x80 | (value >> 7) << 8
+        at_key = 16 + 8 * self._delta_bytes
+        head = self[length] = (_NULL << at_key | value_length << (at_key + 8), 2 + (raw >> 1))
+        return head
+
+
+_short_heads: Final = _Heads(1)
+_long_heads: Final = _Heads(2)
+
+
+def _plain_run(
+    body: bytes, position: int, deltas: Sequence[int], mask: int, heads: Mapping[int, tuple[int, int]]
+) -> tuple[int, int]:
+    """How many of the next records are plain, with these offset deltas, and where they end. Raises IndexError."""
+    done = 0
+    with contextlib.suppress(struct_error):
+        for delta in deltas:
+            length, rest = _unpack_head(body, position)
+            expected, size_bytes = heads[length]
+            end = position + size_bytes
+            if rest & mask != expected + delta or body[end - 1]:
+                break
+            position = end
+            done += 1
+    return done, position
 
 
 def _end_of_content(body: bytes, position: int, length: int, index: int) -> int:

@@ -6,7 +6,7 @@ committed in one transaction (group commit): a caller that needs durability asks
 
 The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
 configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
-their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (the ends of transactions). A synced
+their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (transactions). A synced
 commit makes all earlier ones durable.
 """
 

@@ -56,7 +56,8 @@ class TransactionCoordinator:
     """Coordinates all transactions of this broker.
 
     It calls the `reply` of a request at once or later, on the caller's thread, the store's, or the log flusher's. It
-    waits for nothing but a new block of producer ids. Life cycle: `load` → `resume` → requests → `close`.
+    waits for nothing but a new block of producer ids. Life cycle: `load` → `abort_open` after a power cut → `resume` →
+    requests → `close`.
     """
 
     def __init__(
@@ -80,6 +81,10 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Load all transactional ids from the store. Raises StoreError."""
         self.registry.load()
+
+    def abort_open(self) -> None:
+        """After a power cut: open transactions may lack records that were acknowledged. Raises StoreError."""
+        self.registry.abort_open(self._transaction_version(), self._clock.wall_ms())
 
     def resume(self) -> None:
         """Finish the transactions whose end was decided before the last stop."""

@@ -1,4 +1,4 @@
-"""How a transaction ends: the decision, the markers, the completion, each durable before the next starts.
+"""How a transaction ends: its records, the decision, the markers, the completion, each durable before the next starts.
 
 Follows Kafka's `TransactionCoordinator.endTransaction` and `TransactionMarkerChannelManager`.
 """
@@ -15,7 +15,7 @@ from klamm_broker.transactions.markers import Marker
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
 from klamm_broker.transactions.registry import TransactionRegistry
 from klamm_broker.transactions.state import PREPARE_ABORT, PREPARE_COMMIT, PREPARE_EPOCH_FENCE, PREPARED
-from klamm_broker.transactions.transaction import Transaction, TransactionRecord, bumps_epoch
+from klamm_broker.transactions.transaction import TopicPartition, Transaction, TransactionRecord, bumps_epoch
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
@@ -95,6 +95,15 @@ class TransactionEnds:
         target = PREPARE_COMMIT if committed else PREPARE_ABORT
         record = transaction.end(target, client_version, next_producer_id, self._clock.wall_ms())
 
+        def decide(error: KafkaError | None) -> None:
+            with transaction.lock:
+                if error is None:
+                    self._registry.write(transaction, record, written)
+                    return
+                transaction.give_up()
+            log.warning("%s: its records cannot be synced: %s", clipped(transaction.transactional_id), error)
+            written(ErrorCode.NOT_COORDINATOR)
+
         def written(error: ErrorCode) -> None:
             if error:
                 transaction.has_failed_fence = is_fence
@@ -106,8 +115,11 @@ class TransactionEnds:
                 identity = ProducerIdAndEpoch(record.next_producer_id, 0) if rotates else identity_of(record)
             self._write_markers(transaction, lambda: reply(ErrorCode.NONE, identity))
 
-        # A commit, or a fence, that was reported to a client survives a power cut too.
-        self._registry.write(transaction, record, written, sync=True)
+        if committed:
+            # A power cut must not leave a commit without its records.
+            self._markers.flush(_data_partitions(record), decide)
+        else:
+            decide(None)
 
     def _write_markers(self, transaction: Transaction, then: Callable[[], None]) -> None:
         """Write the markers of a decided transaction and complete it. `then` is called once, soon or when it is."""
@@ -116,7 +128,7 @@ class TransactionEnds:
             return
         record = transaction.record
         marker = Marker(record.producer_id, record.producer_epoch, record.state is PREPARE_COMMIT)
-        partitions = [each for each in sorted(record.partitions) if each[0] != OFFSETS_TOPIC]
+        partitions = _data_partitions(record)
         called = False
 
         def then_once() -> None:
@@ -159,4 +171,9 @@ class TransactionEnds:
                 then()
 
             statements = self._offsets.statements_of_end(before.producer_id, committed=committed)
-            self._registry.write(transaction, record, written, statements)
+            # The begin of the next transaction is synced, before which this one may complete again.
+            self._registry.write(transaction, record, written, statements, sync=False)
+
+
+def _data_partitions(record: TransactionRecord) -> list[TopicPartition]:
+    return [each for each in sorted(record.partitions) if each[0] != OFFSETS_TOPIC]

@@ -69,6 +69,22 @@ class TransactionMarkers:
                     pending.done(None)
         pending.done(None)
 
+    def flush(self, partitions: Iterable[TopicPartition], on_flushed: Written) -> None:
+        """Sync what partitions have by now, but those that are deleted."""
+        pending = _Pending(on_flushed)
+        for name, index in partitions:
+            topic = self._topics.get(name)
+            partition = topic.partition(index) if topic is not None else None
+            if partition is None:
+                continue
+            pending.add()
+            try:
+                found = partition.log
+                self._flusher.request(found, found.end_offset, pending.done_if_there)
+            except KafkaError as error:
+                pending.done_if_there(error)
+        pending.done(None)
+
     def append(self, marker: Marker, topic_partition: TopicPartition, on_flushed: Written) -> None:
         """Append one marker and have it synced. Raises KafkaError as `Partition.append_marker`.
 
@@ -105,6 +121,10 @@ class _Pending:
         """Count one partition more."""
         with self._lock:
             self._count += 1
+
+    def done_if_there(self, error: KafkaError | None) -> None:
+        """As `done`; a partition that was deleted meanwhile is no error."""
+        self.done(None if error is not None and error.error_code in _NOTHING_TO_END else error)
 
     def done(self, error: KafkaError | None) -> None:
         """Count one partition less; at 0, or with an error, call `on_written`."""

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.wire.records import NO_PRODUCER_ID
 from klamm_broker.transactions import persistence
+from klamm_broker.transactions.state import ONGOING, PREPARE_ABORT
 from klamm_broker.transactions.transaction import Transaction, TransactionRecord
 
 if TYPE_CHECKING:
@@ -32,6 +34,19 @@ class TransactionRegistry:
     def load(self) -> None:
         """Load all transactional ids from the store. Raises StoreError."""
         self._transactions = {key: Transaction(key, record) for key, record in persistence.load(self._store)}
+
+    def abort_open(self, client_version: int, now_ms: int) -> None:
+        """Decide, durably, that all open transactions abort, and fence their producers. Raises StoreError."""
+        decided = []
+        for transaction in self.all():
+            if transaction.state is ONGOING:
+                log.info("%s: open when the machine stopped, aborting", clipped(transaction.transactional_id))
+                transaction.fence(client_version)
+                decided.append((transaction, transaction.end(PREPARE_ABORT, client_version, NO_PRODUCER_ID, now_ms)))
+        if decided:
+            self._store.write_and_wait([persistence.put(each.transactional_id, record) for each, record in decided])
+        for transaction, record in decided:
+            transaction.complete(record)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The transactional id, if it is known."""
@@ -63,11 +78,12 @@ class TransactionRegistry:
         then: Written,
         statements: Collection[Statement] = (),
         *,
-        sync: bool = False,
+        sync: bool = True,
     ) -> None:
         """Write the record of a pending transition, and complete that once it is durable. The caller holds its lock.
 
-        Further `statements` are committed together with it. `sync`: it survives a power cut too.
+        Further `statements` are committed together with it. Without `sync` a power cut may take it, as long as no
+        other write has followed.
         """
 
         def on_durable(error: StoreError | None) -> None:
@@ -80,7 +96,7 @@ class TransactionRegistry:
             then(ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
 
         put = persistence.put(transaction.transactional_id, record)
-        self._store.submit([put, *statements], on_durable, sync=True if sync else None)
+        self._store.submit([put, *statements], on_durable, sync=sync or None)
 
     def remove(self, transaction: Transaction) -> None:
         """Remove a transactional id whose transition to DEAD is pending. The caller holds its lock."""
