@@ -1,7 +1,8 @@
-"""Integration tests of public projects, as their sdists on PyPI have them, on `EmbeddedServer` instead of their broker.
+"""Integration tests of public projects on `EmbeddedServer` instead of their broker.
 
-Slow: `pytest -m slow tests/interop/test_public_suites.py`. Needs pip and, once, the network. What each project needs
-to find the broker is its `Suite`. The sdists of aiokafka, confluent-kafka and FastStream have no tests.
+Slow: `pytest -m slow tests/interop/test_public_suites.py`. Needs pip and, once, the network. The tests come from the
+sdists on PyPI. The sdists of aiokafka, confluent-kafka and FastStream have none: `KLAMM_AIOKAFKA` names a checkout of
+aiokafka. What each project needs to find the broker is its `Suite`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,33 @@ class SpawnedService:
     pass
 """
 
+# At the end of aiokafka's conftest.py: a broker that runs already takes the place of its container.
+_AIOKAFKA_FIXTURES = """
+
+@pytest.fixture(scope="session")
+def kafka_server():
+    host, _, port = os.environ["KAFKA_BOOTSTRAP"].rpartition(":")
+    return KafkaServer(host, int(port), 0, 0, 0, None)
+
+
+@pytest.fixture(scope="class")
+def setup_test_class(request, loop, kafka_server):
+    request.cls.loop = loop
+    request.cls.kafka_host = kafka_server.host
+    request.cls.kafka_port = kafka_server.port
+    request.cls.kafka_version = os.environ["KAFKA_VERSION"]
+    request.cls.hosts = kafka_server.hosts
+"""
+
 
 @dataclass(frozen=True)
 class Suite:
     """One project: what to install and to run, and the change it needs.
 
-    `settings` are the broker's. `environment` says where it is. `added` are files that the sdist lacks. `failing` are
-    the tests that fail on klamm for a reason that is given here.
+    `settings` are the broker's. `environment` says where it is. `checkout` is the variable that names a checkout of the
+    project, where its sdist has no tests; `copied` is what the tests need of it. `added` are files that the sdist
+    lacks, `appended` is text at the end of files. `failing` are the tests that fail on klamm for a reason that is given
+    here.
     """
 
     project: str
@@ -53,7 +74,10 @@ class Suite:
     environment: Callable[[str], Mapping[str, str]]
     passing: int
     settings: tuple[str, ...] = ()
+    checkout: str = ""
+    copied: tuple[str, ...] = ()
     added: Mapping[str, str] = field(default_factory=dict)
+    appended: Mapping[str, str] = field(default_factory=dict)
     failing: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -88,6 +112,25 @@ SUITES = (
         environment=lambda bootstrap: {"FAUST_TEST_BROKER": f"kafka://{bootstrap}"},
         passing=2,
     ),
+    Suite(
+        "aiokafka",
+        "0.14.0",
+        # Its tests of SASL, Kerberos and TLS run tools inside the container.
+        tests=(
+            *(f"tests/test_{name}.py" for name in ("admin", "client", "conn", "consumer", "coordinator", "pep492")),
+            *(f"tests/test_{name}.py" for name in ("producer", "sender")),
+            *(f"tests/test_transactional_{name}.py" for name in ("consumer", "producer")),
+            "-m=not ssl",
+        ),
+        requires=("pytest==9.0.2", "pytest-asyncio==1.3.0", "pytest-mock==3.15.1", "docker==7.1.0", "cramjam"),
+        environment=lambda bootstrap: {"KAFKA_BOOTSTRAP": bootstrap, "KAFKA_VERSION": "4.3.0"},
+        settings=("num.partitions=2",),
+        checkout="KLAMM_AIOKAFKA",
+        # Without the package itself: the tests import the installed one, which is compiled.
+        copied=("tests", "pyproject.toml"),
+        appended={"tests/conftest.py": _AIOKAFKA_FIXTURES},
+        passing=0,
+    ),
 )
 
 
@@ -100,7 +143,7 @@ def run(*command: str | Path, cwd: Path, timeout_s: float, **environment: str) -
     return done.stdout + done.stderr
 
 
-def sources(suite: Suite, folder: Path) -> Path:
+def download(suite: Suite, folder: Path) -> Path:
     """The folder that the sdist is unpacked in."""
     cached = cache_dir() / "sdists"
     cached.mkdir(parents=True, exist_ok=True)
@@ -108,25 +151,38 @@ def sources(suite: Suite, folder: Path) -> Path:
     sdist = cached / f"{name}.tar.gz"
     if not sdist.exists():
         wanted = f"{suite.project}=={suite.version}"
-        download = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-            "-d",
-            cached,
-            wanted,
-        ]
-        output = run(*download, cwd=folder, timeout_s=300)
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", cached, wanted]
+        output = run(*pip, cwd=folder, timeout_s=300)
         assert sdist.exists(), output
     shutil.unpack_archive(sdist, folder)
-    for path, text in suite.added.items():
-        (folder / name / path).write_text(text)
     return folder / name
+
+
+def copy(suite: Suite, folder: Path) -> Path:
+    """The folder with what the tests need of a checkout; skips where there is none."""
+    checkout = os.environ.get(suite.checkout)
+    if not checkout:
+        wanted = f"{suite.project} {suite.version}"
+        pytest.skip(f"The sdist of {wanted} has no tests: set {suite.checkout} to a checkout of that version.")
+    copied = folder / suite.project
+    for name in suite.copied:
+        source = Path(checkout) / name
+        if source.is_dir():
+            shutil.copytree(source, copied / name)
+        else:
+            shutil.copy(source, copied / name)
+    return copied
+
+
+def sources(suite: Suite, folder: Path) -> Path:
+    """The folder of the project's tests, with the change that they need."""
+    source = copy(suite, folder) if suite.checkout else download(suite, folder)
+    for path, text in suite.added.items():
+        (source / path).write_text(text)
+    for path, text in suite.appended.items():
+        with (source / path).open("a") as end:
+            end.write(text)
+    return source
 
 
 def results(report: Path, output: str) -> dict[str, list[str]]:
