@@ -63,8 +63,8 @@ class Suite:
 
     `settings` are the broker's. `environment` says where it is. `checkout` is the variable that names a checkout of the
     project, where its sdist has no tests; `copied` is what the tests need of it. `added` are files that the sdist
-    lacks, `appended` is text at the end of files. `failing` are the tests that fail on klamm for a reason that is given
-    here.
+    lacks, `appended` is text at the end of files. `left_out` are tests that fail on klamm, or at times, with the
+    reason.
     """
 
     project: str
@@ -78,7 +78,7 @@ class Suite:
     copied: tuple[str, ...] = ()
     added: Mapping[str, str] = field(default_factory=dict)
     appended: Mapping[str, str] = field(default_factory=dict)
-    failing: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 SUITES = (
@@ -124,12 +124,21 @@ SUITES = (
         ),
         requires=("pytest==9.0.2", "pytest-asyncio==1.3.0", "pytest-mock==3.15.1", "docker==7.1.0", "cramjam"),
         environment=lambda bootstrap: {"KAFKA_BOOTSTRAP": bootstrap, "KAFKA_VERSION": "4.3.0"},
-        settings=("num.partitions=2",),
+        settings=("num.partitions=2", "node.id=0"),
         checkout="KLAMM_AIOKAFKA",
         # Without the package itself: the tests import the installed one, which is compiled.
         copied=("tests", "pyproject.toml"),
         appended={"tests/conftest.py": _AIOKAFKA_FIXTURES},
-        passing=0,
+        # The first leaves its consumer open when it fails, which fails a later test too.
+        left_out={
+            "tests/test_consumer.py::TestConsumerIntegration::test_exclude_internal_topics": (
+                "It looks for __consumer_offsets, which klamm has not: docs/deviations.md."
+            ),
+            "tests/test_coordinator.py::TestKafkaCoordinatorIntegration::test_coordinator__heartbeat_routine": (
+                "It counts the calls of a mock in real time: a busy machine fails it on any broker."
+            ),
+        },
+        passing=206,
     ),
 )
 
@@ -214,11 +223,12 @@ def test_its_integration_tests_pass(suite: Suite, tmp_path: Path) -> None:
     ]
     installed = run(*install, cwd=tmp_path, timeout_s=600)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120", *suite.tests]
+    command += [f"--deselect={test}" for test in suite.left_out]
     with EmbeddedServer(suite.settings) as server:
         where = suite.environment(os.environ.get("PUBLIC_SUITES_BROKER", server.bootstrap))
         report = tmp_path / "report.xml"
         output = run(*command, f"--junitxml={report}", cwd=source, timeout_s=900, **where)
     found = results(report, installed + output)
     print({kind: len(names) for kind, names in found.items()})
-    assert sorted(found["failed"]) == sorted(suite.failing), output
+    assert not found["failed"], output
     assert len(found["passed"]) >= suite.passing, output
