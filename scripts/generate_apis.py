@@ -17,7 +17,7 @@ RELEASE: Final = "4.3"
 
 _SHARE_STATE: Final = "between brokers: share groups keep their state without it"
 _STREAMS_GROUPS: Final = "streams groups (KIP-1071): not yet; Kafka Streams uses classic groups"
-_QUORUM: Final = "the quorum of controllers: there is one node"
+_QUORUM: Final = "the quorum of controllers: there is none to change"
 
 REASONS: Final = {
     ApiKey.UNREGISTER_BROKER: "there is no other broker to forget",

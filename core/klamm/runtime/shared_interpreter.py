@@ -77,6 +77,14 @@ class SharedInterpreter:
                 self._running[may_wait] -= 1
                 self._changed.notify_all()
 
+    def stopped(self, schedule: Schedule) -> None:
+        """A server has stopped, whose timer runs no more: the interpreter's settings return now, unless others run."""
+        with self._changed:
+            if self._schedule == schedule:
+                self._schedule = None
+                if not self.running:
+                    self._restore()
+
     def _collect_if_due(self) -> None:
         alone = not self.running
         if self._turns >= (_COLLECTS_AFTER_TURNS if alone else _COLLECTS_AFTER_ALL_AFTER_TURNS):
@@ -91,11 +99,16 @@ class SharedInterpreter:
             if self._turns != self._turns_before or self.running:
                 self._turns_before = self._turns
                 schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
-            elif self._normal is not None:
-                interval_s, thresholds = self._normal
-                self._normal = self._schedule = None
-                sys.setswitchinterval(interval_s)
-                gc.set_threshold(*thresholds)
+            else:
+                self._schedule = None
+                self._restore()
+
+    def _restore(self) -> None:
+        if self._normal is not None:
+            interval_s, thresholds = self._normal
+            self._normal = None
+            sys.setswitchinterval(interval_s)
+            gc.set_threshold(*thresholds)
 
 
 SHARED_INTERPRETER: Final = SharedInterpreter()

@@ -23,6 +23,7 @@ from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
+from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.server.dynamic_configs import DynamicConfigs
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
@@ -243,6 +244,7 @@ class SocketServer:
             log.warning("request handlers were still busy after the shutdown deadline of %d ms", deadline_ms)
         self._parts.close(lambda part: not isinstance(part, ServerExtension))
         self.scheduler.stop()
+        SHARED_INTERPRETER.stopped(self.scheduler.schedule)
         self._parts.close(lambda part: True)
         for listener in self.listeners:
             listener.close()

@@ -33,9 +33,9 @@ class EventTable:
 
     def __init__(self, since_us: int = 0) -> None:
         """Events before `since_us` are not taken."""
-        self._insert = "INSERT INTO lines SELECT ?1 WHERE json_valid(?1)"
+        self._insert = "INSERT INTO lines SELECT line FROM (SELECT ? AS line) WHERE json_valid(line)"
         if since_us:
-            self._insert += f" AND json_extract(?1, '$.time_us') >= {since_us}"
+            self._insert += f" AND json_extract(line, '$.time_us') >= {since_us}"
         self._database = sqlite3.connect("", isolation_level=None)
         self._database.execute("CREATE TABLE lines (line TEXT NOT NULL)")
         for statement in _views():

@@ -64,6 +64,21 @@ def test_the_timers_of_a_stopped_server_are_not_needed(settings):
     assert settings() == normal
 
 
+def test_settings_return_when_the_server_stops(settings):
+    normal, stopped, other, shared = settings(), Timers(), Timers(), SharedInterpreter()
+    with shared.turn(stopped.schedule, may_wait=False):
+        pass
+    shared.stopped(other.schedule)
+    assert settings() != normal
+    shared.stopped(stopped.schedule)
+    assert settings() == normal
+    with shared.turn(other.schedule, may_wait=False):
+        assert settings() != normal
+    other.run()
+    other.run()
+    assert settings() == normal
+
+
 @pytest.mark.parametrize("may_wait", [False, True])
 def test_so_many_turns_at_once(settings, may_wait):
     timers, shared = Timers(), SharedInterpreter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,23 @@ class Shares:
             for topic in described.topics
             for each in topic.partitions
         }
+
+    def hold_the_store(self) -> threading.Event:
+        """Nothing is written until the event is set."""
+        held, goes_on = threading.Event(), threading.Event()
+
+        def hold(_error: object) -> None:
+            held.set()
+            assert goes_on.wait(30)
+
+        self.harness.broker.store.submit((), hold)
+        assert held.wait(30)
+        return goes_on
+
+    def saved_partitions(self) -> int:
+        """How many share partitions the store has."""
+        (row,) = self.harness.broker.store.read("SELECT COUNT(*) FROM share_partitions")
+        return int(row[0])
 
     def produce(self, *values: bytes) -> None:
         assert self.harness.produce("t", *values).error_code == 0
@@ -269,6 +287,97 @@ def test_administrators_move_and_delete_offsets_of_empty_groups(shares: Shares) 
     assert shares.ask(ShareGroupDescribeRequest(["g"])).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     shares.harness.reopen()
     assert shares.ask(ListGroupsRequest([], ["share"]), 5).groups == []
+
+
+def test_a_group_whose_deletion_is_not_written_stays(shares: Shares) -> None:
+    assert shares.join("a", -1).error_code == 0
+    store = shares.harness.broker.store
+    store.write_and_wait(
+        [("CREATE TRIGGER refuse BEFORE DELETE ON share_groups BEGIN SELECT RAISE(ABORT, 'refused'); END", ())]
+    )
+    assert shares.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == ErrorCode.NOT_COORDINATOR
+    store.write_and_wait([("DROP TRIGGER refuse", ())])
+    shares.harness.broker.groups.offsets.expire()
+    shares.settle()
+    (group,) = shares.ask(ListGroupsRequest([], ["share"]), 5).groups
+    assert group.group_id == "g"
+    assert shares.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
+    assert shares.ask(ListGroupsRequest([], ["share"]), 5).groups == []
+
+
+def test_a_group_that_gets_a_member_while_it_is_deleted_stays_until_it_is_deleted_again(shares: Shares) -> None:
+    assert shares.join("a", -1).error_code == 0
+    goes_on = shares.hold_the_store()
+    replies = [
+        shares.harness.send(DeleteGroupsRequest(["g"]), 2),
+        shares.harness.send(ShareGroupHeartbeatRequest("g", "b", 0, None, ["t"]), 1),
+        shares.harness.send(ShareGroupHeartbeatRequest("g", "b", -1, None, None), 1),
+    ]
+    goes_on.set()
+    shares.settle()
+    assert not any(reply.pending for reply in replies)
+    shares.harness.broker.groups.offsets.expire()
+    shares.settle()
+    assert [each.group_id for each in shares.ask(ListGroupsRequest([], ["share"]), 5).groups] == ["g"]
+
+
+def test_a_fetch_while_its_group_is_deleted_leaves_nothing(shares: Shares) -> None:
+    shares.produce(b"0")
+    assert shares.join("a", -1).error_code == 0
+    goes_on = shares.hold_the_store()
+    deletion = shares.harness.send(DeleteGroupsRequest(["g"]), 2)
+    fetch = shares.send_fetch("a", 0)
+    goes_on.set()
+    shares.settle()
+    assert deletion.response.results[0].error_code == 0
+    assert not fetch.pending
+    assert shares.saved_partitions() == 0
+
+
+def test_a_fetch_that_finds_its_group_deleted_midway_leaves_nothing(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares.produce(b"0")
+    assert shares.join("a", -1).error_code == 0
+    partitions = shares.harness.broker.shares
+    get_or_create = partitions.get_or_create
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(partitions, "get_or_create", get_or_create)
+        assert shares.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
+        return get_or_create(*arguments)
+
+    monkeypatch.setattr(partitions, "get_or_create", late)
+    (partition,) = shares.fetch("a", 0).responses[0].partitions
+    assert partition.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert partitions.all() == []
+    assert shares.saved_partitions() == 0
+
+
+def test_what_a_group_has_read_goes_at_a_start_if_the_group_does_not_exist(shares: Shares) -> None:
+    shares.produce(b"0")
+    assert shares.acquired("a", 0) == [(0, 0, 1)]
+    assert shares.saved_partitions() == 1
+    shares.harness.broker.store.write_and_wait([("DELETE FROM share_groups", ())])
+    shares.harness.reopen()
+    shares.settle()
+    assert shares.harness.broker.shares.all() == []
+    assert shares.saved_partitions() == 0
+
+
+def test_a_fetch_that_waits_ends_when_the_leader_moves(shares: Shares) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=10_000)
+    shares.settle()
+    assert waiting.pending
+    topic = shares.harness.broker.topics.get("t")
+    assert topic is not None
+    moved, other = topic.partitions
+    other.wake_fetches()
+    assert waiting.pending
+    moved.leadership = moved.leadership._replace(leader_id=moved.leadership.leader_id + 1)
+    moved.wake_fetches()
+    (partition,) = waiting.response.responses[0].partitions
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_members_share_partitions_and_groups_are_described(shares: Shares) -> None:

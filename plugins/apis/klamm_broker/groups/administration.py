@@ -92,6 +92,7 @@ class GroupAdministration:
                 return
             with group:
                 group.book.clear()
+                group.deletion_written()
                 self._registry.remove_if_unused(group)
             self._deleted(group.group_id)
 

@@ -103,6 +103,9 @@ class Group(GroupLock, ABC):
     def forget_expected(self) -> None:
         """The group is being deleted: forget who may join."""
 
+    def deletion_written(self) -> None:
+        """Its deletion is durable: it goes if nothing has come to it meanwhile."""
+
     @abstractmethod
     def die(self) -> None:
         """It is deleted or replaced."""

@@ -64,13 +64,21 @@ class PendingShareFetch:
                 self._max_bytes = min(self._max_bytes, limit)
         self.refused: dict[TopicPartition, PartitionData] = {}
         self.partitions: list[tuple[TopicPartition, LiveSharePartition]] = []
-        is_group = broker.groups.shares.exists(session.key.group_id)
+        self._node_id = broker.cluster.node_id
+        group_id = session.key.group_id
+        is_group = broker.groups.shares.exists(group_id)
         for place in session.in_turn():
             partition, error = find_partition(broker, context, *place)
             if partition is None or not is_group:
                 self.refused[place] = PartitionData(place[1], error or ErrorCode.GROUP_ID_NOT_FOUND)
             else:
-                self.partitions.append((place, broker.shares.get_or_create(session.key.group_id, partition)))
+                self.partitions.append((place, broker.shares.get_or_create(group_id, partition)))
+        if self.partitions and not broker.groups.shares.exists(group_id):
+            # The group was deleted meanwhile: nothing of it may stay.
+            broker.shares.group_deleted(group_id)
+            for place, _ in self.partitions:
+                self.refused[place] = PartitionData(place[1], ErrorCode.GROUP_ID_NOT_FOUND)
+            self.partitions.clear()
 
     @property
     def _is_alive(self) -> bool:
@@ -80,11 +88,14 @@ class PendingShareFetch:
         """Whether a pass may find records, or an error."""
         for _, live in self.partitions:
             try:
-                if live.has_records() or live.partition.topic.deleted:
+                if self._has_moved(live) or live.has_records() or live.partition.topic.deleted:
                     return True
             except KafkaError:
                 return True
         return False
+
+    def _has_moved(self, live: LiveSharePartition) -> bool:
+        return live.partition.leadership.leader_id != self._node_id
 
     def read(self) -> ShareReading:
         """Acquire records, partition by partition, as far as the limits allow."""
@@ -93,6 +104,9 @@ class PendingShareFetch:
         for place, live in self.partitions:
             if remaining_records <= 0:
                 break
+            if self._has_moved(live):
+                reading.data[place] = PartitionData(place[1], ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
             try:
                 delivery = live.fetch(
                     self._session.key.member_id,

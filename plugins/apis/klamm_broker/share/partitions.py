@@ -60,7 +60,8 @@ class SharePartitions:
                 self.acknowledged.update(each.types)
 
     def load(self) -> None:
-        """Read the delivery states back, and forget those of deleted topics. Raises StoreError."""
+        """Read the delivery states back, and forget those of deleted topics and groups. Raises StoreError."""
+        self._store.submit([persistence.DELETE_WITHOUT_GROUP])
         gone: set[tuple[str, bytes]] = set()
         for saved in persistence.load(self._store):
             topic = self._topics.by_id(saved.key.topic_id)
@@ -121,10 +122,13 @@ class SharePartitions:
                 live.release(key.member_id)
 
     def group_deleted(self, group_id: str) -> None:
-        """A group is deleted; its rows are too."""
+        """A group is deleted: forget what it has read, also what was written after the rows of the group went."""
         with self._lock:
             dropped = self._partitions.pop(group_id, {})
-        _close(dropped.values())
+            _close(dropped.values())
+            if dropped:
+                # Under the lock: what a new group of this id writes comes after it.
+                self._store.submit([persistence.delete_group(group_id)])
 
     def topic_deleted(self, topic: Topic) -> None:
         """Forget what groups have read of a topic."""

@@ -16,7 +16,15 @@ _PUT: Final = (
     "INSERT OR REPLACE INTO share_partitions (group_id, topic_id, partition, start_offset, batches)"
     " VALUES (?, ?, ?, ?, ?)"
 )
+_DELETE_GROUP: Final = "DELETE FROM share_partitions WHERE group_id = ?"
 _DELETE_TOPIC: Final = "DELETE FROM share_partitions WHERE group_id = ? AND topic_id = ?"
+
+
+DELETE_WITHOUT_GROUP: Final = (
+    "DELETE FROM share_partitions WHERE group_id NOT IN (SELECT group_id FROM share_groups)",
+    (),
+)
+"""Forget what groups have read that do not exist."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -40,15 +48,21 @@ def put(key: SharePartitionKey, start_offset: int, batches: Sequence[StateBatch]
     return _PUT, (*key, start_offset, json.dumps(batches))
 
 
+def delete_group(group_id: str) -> Statement:
+    """Forget what a group has read."""
+    return _DELETE_GROUP, (group_id,)
+
+
 def delete_topic(group_id: str, topic_id: bytes) -> Statement:
     """Forget what a group has read of a topic."""
     return _DELETE_TOPIC, (group_id, topic_id)
 
 
 def load(store: Store) -> Iterator[SavedPartition]:
-    """All of them. Raises StoreError."""
+    """Those of all groups that exist. Raises StoreError."""
     for group_id, topic_id, partition, start_offset, batches in store.read(
         "SELECT group_id, topic_id, partition, start_offset, batches FROM share_partitions"
+        " WHERE group_id IN (SELECT group_id FROM share_groups)"
     ):
         saved = [
             StateBatch(first, last, RecordState(state), count) for first, last, state, count in json.loads(batches)

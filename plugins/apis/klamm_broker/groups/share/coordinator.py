@@ -240,7 +240,7 @@ class ShareCoordinator:
             if then is not None:
                 group.answer(then, True)
             return
-        group.group_changed = False
+        group.group_changed = group.is_deleting = False
 
         def on_durable(error: StoreError | None) -> None:
             with group:
@@ -286,6 +286,7 @@ class ShareCoordinator:
     def write_and_wait(self, group: ShareGroup, statements: Sequence[Statement]) -> None:
         """Write the group and these statements, and all that was submitted before. Raises StoreError."""
         with group:
+            group.is_deleting = False
             put = persistence.put(group, ())
         self._store.write_and_wait([*put, *statements])
 

@@ -76,6 +76,7 @@ class ShareGroup(Group):
                         generation of all topics at which it was computed, -1 for never.
     `timers`            end sessions, by member id; `deadlines` likewise, monotonic nanoseconds.
     `changed`           member ids whose row has to be written, and `group_changed` whether the group's has.
+    `is_deleting`       a deletion has been submitted, and no write of the group since.
     """
 
     group_type = "share"
@@ -92,6 +93,7 @@ class ShareGroup(Group):
         self.deadlines: dict[str, int] = {}
         self.changed: set[str] = set()
         self.group_changed = False
+        self.is_deleting = False
         self._is_deleted = False
 
     def put(self, member: ShareMember) -> None:
@@ -152,7 +154,10 @@ class ShareGroup(Group):
         return not self._is_deleted
 
     def forget_expected(self) -> None:
-        self._is_deleted = True
+        self.is_deleting = True
+
+    def deletion_written(self) -> None:
+        self._is_deleted = self.is_deleting
 
     def die(self) -> None:
         self._transition_to(ShareGroupState.DEAD)
