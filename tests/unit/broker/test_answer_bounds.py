@@ -16,6 +16,7 @@ from klamm.wire.messages import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_share_group_offsets,
     describe_transactions,
     describe_user_scram_credentials,
     init_producer_id,
@@ -24,8 +25,16 @@ from klamm.wire.messages import (
     metadata,
     offset_commit,
     offset_fetch,
+    share_group_describe,
+    share_group_heartbeat,
 )
-from klamm_broker.handlers import k03_metadata, k09_offset_fetch, k61_describe_producers, k65_describe_transactions
+from klamm_broker.handlers import (
+    k03_metadata,
+    k09_offset_fetch,
+    k61_describe_producers,
+    k65_describe_transactions,
+    k90_describe_share_group_offsets,
+)
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.unit.broker.test_acls import authorize, create, creation, wanted
 from tests.unit.broker.test_scram_credentials import SHA_512, alter, upsertion
@@ -71,6 +80,12 @@ def consumer(harness: BrokerHarness) -> None:
     request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
         "g", "m" * 22, 0, subscribed_topic_names=["t"], rebalance_timeout_ms=1000, topic_partitions=[]
     )
+    assert settled(harness, request, 1).response.error_code == 0
+
+
+def share_consumer(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 10)
+    request = share_group_heartbeat.ShareGroupHeartbeatRequest("g", "m" * 22, 0, None, ["t"])
     assert settled(harness, request, 1).response.error_code == 0
 
 
@@ -138,6 +153,20 @@ GROWING = {
         consumer_group_describe.ConsumerGroupDescribeRequest(["g"] * REPEATS),
         1,
         lambda harness: (harness.broker.groups.consumers, "describe"),
+    ),
+    "ShareGroupDescribe": Growing(
+        share_consumer,
+        share_group_describe.ShareGroupDescribeRequest(["g"] * REPEATS),
+        1,
+        lambda harness: (harness.broker.groups.shares, "describe"),
+    ),
+    "DescribeShareGroupOffsets": Growing(
+        share_consumer,
+        describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+            [describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup("g", None)] * REPEATS
+        ),
+        1,
+        lambda _: (k90_describe_share_group_offsets, "_group"),
     ),
     "DescribeProducers": Growing(
         producer,
