@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -260,3 +262,32 @@ def test_a_failed_write_that_was_cut_off_does_not_come_back(open_log: OpenLog, r
     else:
         book.reopen()
         assert str(path) in book.disk.synced
+
+
+def old_message(magic: int, offset: int) -> bytes:
+    """A message of magic 0 or 1, as Apache Kafka wrote them before 0.11."""
+    timestamp = struct.pack(">q", START_MS) if magic else b""
+    body = bytes([magic, 0]) + timestamp + struct.pack(">i", -1) + struct.pack(">i", 40) + b"v" * 40
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("sound", [0, 2])
+def test_a_log_ends_at_the_first_message_of_an_old_format_and_keeps_the_rest_aside(
+    open_log: OpenLog, magic: int, sound: int
+) -> None:
+    book = open_log()
+    for number in range(sound):
+        book.append(b"%d" % number)
+    path = book.directory / "00000000000000000000.log"
+    start = path.stat().st_size
+    old = b"".join(old_message(magic, sound + number) for number in range(3))
+    path.write_bytes(path.read_bytes() + old)
+
+    book.crash()
+
+    assert book.values() == [b"%d" % number for number in range(sound)]
+    assert path.stat().st_size == start
+    (aside,) = [each for each in book.directory.iterdir() if "set-aside" in each.name]
+    assert aside.read_bytes() == old
+    assert book.append(b"next") == sound

@@ -227,3 +227,26 @@ def test_a_late_reader_of_a_dropped_segment_leaves_no_file_open(open_log: OpenLo
     assert dropped.file.read(0, 10)
     assert len(os.listdir("/proc/self/fd")) <= open_before
     assert dropped.file not in book.open_files._files
+
+
+def test_a_reader_from_before_the_deletion_is_the_last_to_hold_the_file(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200, retention_bytes=200)
+    for number in range(8):
+        book.append(b"%d" % number * 10)
+    dropped = book.log.segments[0]
+    content = dropped.file.path.read_bytes()
+    region = dropped.file.region(0, len(content))
+    book.log.delete_old_segments(book.clock.wall_ms())
+    assert dropped not in book.log.segments
+
+    def holders() -> list[str]:
+        links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        targets = [os.readlink(link) for link in links if os.path.lexists(link)]
+        base = f"{dropped.base_offset:020d}."
+        return [each for each in targets if str(book.directory) in each and base in each]
+
+    assert len(holders()) == 1
+    assert region.read_bytes() == content
+    region.close()
+    assert holders() == []
+    assert dropped.file not in book.open_files._files

@@ -524,3 +524,17 @@ def test_errors_are_not_cached():
     for _ in range(10):
         line.submit(None, frame=frame)
         assert line.cache.find(frame, line.connection) is None
+
+
+def test_an_answer_from_before_a_change_is_not_in_the_cache_after_it():
+    generation = [1]
+
+    def changed_midway(*_):
+        generation[0] += 1
+        return PONG
+
+    line = Line(handler(heartbeat, changed_midway, unchanged_while=lambda: generation[0]), observed=False, cached=True)
+    frame = line.frame(ping(), 4)
+    for _ in range(10):
+        line.submit(None, frame=frame)
+        assert line.cache.find(frame, line.connection) is None

@@ -74,8 +74,8 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
         context.expect_answer(broker.groups.offsets.count(request.group_id), _OFFSET_BYTES)
 
     def response(fetched: Sequence[FetchedOffsets]) -> OffsetFetchResponse:
-        context.check_answer_bytes(sum(map(_metadata_bytes, fetched)))
         offsets = fetched[0]
+        context.check_answer_bytes(_metadata_bytes(offsets, asked))
         visible = asked if asked is not None else _visible(context, offsets)
         topics = denied + [
             OffsetFetchResponseTopic(
@@ -153,7 +153,7 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
     context.expect_answer(sum(map(broker.groups.offsets.count, every)), _OFFSET_BYTES)
 
     def response(fetched: Sequence[FetchedOffsets]) -> OffsetFetchResponse:
-        context.check_answer_bytes(sum(map(_metadata_bytes, fetched)))
+        context.check_answer_bytes(sum(map(_metadata_bytes, fetched, asked)))
         answered = []
         for (group_id, _), named, offsets, not_found in zip(wanted, asked, fetched, unknown, strict=True):
             topics = [
@@ -173,13 +173,15 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
     broker.groups.offsets.fetch(wanted, reply, require_stable=request.require_stable)
 
 
-def _metadata_bytes(offsets: FetchedOffsets) -> int:
-    """What the metadata of these offsets takes in an answer."""
+def _metadata_bytes(offsets: FetchedOffsets, asked: Sequence[tuple[str, Sequence[int]]] | None) -> int:
+    """What the metadata of these offsets takes in an answer, which has it as often as a request names its partition."""
+    if asked is None:
+        asked = [(name, list(by_partition)) for name, by_partition in offsets.items()]
     return sum(
         len(committed.metadata)
-        for by_partition in offsets.values()
-        for committed in by_partition.values()
-        if committed is not None
+        for name, indexes in asked
+        for index in indexes
+        if (committed := offsets[name][index]) is not None
     )
 
 

@@ -40,6 +40,7 @@ def describe_share_groups(
     require_share_groups(broker)
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
     groups = [DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in denied]
+    answer_bytes = 0
     for group_id in request.group_ids:
         if group_id in denied:
             continue
@@ -51,7 +52,15 @@ def describe_share_groups(
             if request.include_authorized_operations:
                 group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         groups.append(group)
+        answer_bytes += sum(_bytes_of(member) for member in group.members)
+        context.check_answer_bytes(answer_bytes)
     return ShareGroupDescribeResponse(groups=groups)
+
+
+def _bytes_of(member: Member) -> int:
+    """The most of what it takes in an answer, and not more."""
+    assigned = member.assignment.topic_partitions if member.assignment else ()
+    return len(member.member_id) + sum(16 + len(each.topic_name) + 4 * len(each.partitions) for each in assigned)
 
 
 def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
 
+_OFFSET_BYTES = 16
+
 
 @handles(describe_share_group_offsets, versions=range(0, 2))
 def describe_share_offsets(
@@ -38,7 +40,14 @@ def describe_share_offsets(
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe offsets, group by group. Raises KafkaError."""
     require_share_groups(broker)
-    return DescribeShareGroupOffsetsResponse(groups=[_group(broker, context, group) for group in request.groups])
+    groups = []
+    offsets = 0
+    for wanted in request.groups:
+        group = _group(broker, context, wanted)
+        offsets += sum(len(topic.partitions) for topic in group.topics)
+        context.check_answer_bytes(offsets * _OFFSET_BYTES)
+        groups.append(group)
+    return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 def _group(
