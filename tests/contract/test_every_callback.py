@@ -116,7 +116,7 @@ CONTRACTS = [
         and value.__module__ == contracts.__name__
         and callbacks(value)
         # Klamm's own, which no plugin defines.
-        and value not in (observer.RequestEvent, observer.StageTimes, filters.EncodedResponse)
+        and value not in (observer.RequestEvent, observer.StageTimes, filters.EncodedResponse, filters.Release)
         # The bases of the others.
         and value not in (Part, ListenerPart)
     ),
