@@ -36,8 +36,8 @@ _FINDINGS: Final = (
     Heading("first", "time"),
     Heading("last", "time"),
     Heading("detail"),
-    Heading("first event"),
-    Heading("last event"),
+    Heading("first event", "id"),
+    Heading("last event", "id"),
 )
 
 

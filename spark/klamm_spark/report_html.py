@@ -47,6 +47,7 @@ th { text-align: left; color: var(--dim); font-weight: 600; font-size: 12px; }
 th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--faint); vertical-align: top; }
 td { overflow-wrap: anywhere; min-width: 6em; }
 td.number, td.time { min-width: 0; }
+td.id { font-size: 11px; color: var(--dim); }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.time { white-space: nowrap; font-variant-numeric: tabular-nums; }
 tr:last-child td { border-bottom: 0; }
@@ -174,4 +175,4 @@ def _cell(value: Any, kind: str) -> str:
 
 
 def _class(kind: str) -> str:
-    return {"text": "", "time": ' class="time"'}.get(kind, ' class="number"')
+    return {"text": "", "id": ' class="id"', "time": ' class="time"'}.get(kind, ' class="number"')

@@ -11,7 +11,7 @@ OUTCOMES: Final = ("ok", "throttled", "denied", "error")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms` or `time`."""
+    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms`, `time` or `id` (in HTML only)."""
 
     title: str
     kind: str = "text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Any, Final
 
 from rich.console import Console, Group
@@ -74,7 +75,8 @@ def _totals(report: Report) -> RichTable:
 
 def _table(table: Table) -> Group:
     made = RichTable(header_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in table.columns:
+    shown_columns = [column.kind != "id" for column in table.columns]
+    for column in compress(table.columns, shown_columns):
         made.add_column(column.title, justify="left" if column.kind in ("text", "time") else "right", overflow="fold")
     hidden = max(0, len(table.rows) - LINES)
     # Tables by time show the latest rows, others the first.
@@ -82,6 +84,7 @@ def _table(table: Table) -> Group:
     for index in shown:
         row = table.rows[index]
         texts = [cell(value, column.kind) for value, column in zip(row, table.columns, strict=True)]
+        texts = list(compress(texts, shown_columns))
         # As Text: names of clients must not be parsed as markup.
         made.add_row(*map(Text, texts), style="yellow" if index in table.marked else "")
     more = [Text(f"and {hidden:,} more; --html shows them", style="dim")] if hidden else []

@@ -194,8 +194,8 @@ def test_a_report_over_spark_connect(shipped, tmp_path):
     assert done.returncode == 0, done.stderr
     requests = sum(event.get("repeat_count", 1) for event in shipped.events if event["kind"] == "request")
     assert re.search(rf"requests\s+{requests:,}", done.stdout)
-    assert "Brute force" in done.stdout
-    assert "Success after failures" in done.stdout
+    assert "What needs attention?" in done.stdout
+    assert "Which accounts failed to log in?" in done.stdout
 
 
 def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
