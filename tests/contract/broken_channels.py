@@ -33,7 +33,7 @@ def one_thread(name):
     """A method that only the thread may call that made the part."""
 
     def method(self, *arguments, **named):
-        if threading.current_thread().name == "klamm-conformance" and threading.active_count() > 3:
+        if threading.current_thread().name == "conformance" and threading.active_count() > 3:
             raise RuntimeError("another thread")
         return getattr(super(type(self), self), name)(*arguments, **named)
 

@@ -84,7 +84,7 @@ class Connected:
                 while len(found) < count and (some := self.peer.recv(65536)):
                     found.extend(some)
 
-        thread = threading.Thread(target=run, name="klamm-conformance", daemon=True)
+        thread = threading.Thread(target=run, name="conformance", daemon=True)
         thread.start()
 
         def result() -> bytes:
@@ -124,7 +124,7 @@ def handshake(layer: TransportLayer, descriptor: int, client: socket.socket, con
         except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=run, name="klamm-conformance", daemon=True)
+    thread = threading.Thread(target=run, name="conformance", daemon=True)
     thread.start()
     deadline = time.monotonic() + rules.PATIENCE_S
     while interest := within_patience("handshake", layer.handshake):

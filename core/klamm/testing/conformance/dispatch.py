@@ -164,7 +164,7 @@ def waits_for_a_request(case: _SchedulerCase) -> None:
     """`take` waits until a request is offered."""
     with case.opened() as queue:
         taken: list[Any] = []
-        thread = threading.Thread(target=lambda: taken.append(queue.take()), name="klamm-conformance", daemon=True)
+        thread = threading.Thread(target=lambda: taken.append(queue.take()), name="conformance", daemon=True)
         thread.start()
         thread.join(0.05)
         ensure(thread.is_alive(), f"take of an empty queue returned {taken!r}")
@@ -191,7 +191,7 @@ def serves_several_threads(case: _SchedulerCase) -> None:
                 while not queue.offer(request) and time.monotonic() < deadline:
                     time.sleep(0.0005)
 
-        threads = [threading.Thread(target=handle, name="klamm-conformance", daemon=True) for _ in range(4)]
+        threads = [threading.Thread(target=handle, name="conformance", daemon=True) for _ in range(4)]
         offering = [threading.Thread(target=offer, args=(one * 25,), daemon=True) for one in range(4)]
         for thread in (*threads, *offering):
             thread.start()

@@ -97,7 +97,7 @@ def ends_its_threads(case: PartCase) -> None:
     with case.opened():
         pass
     deadline = time.monotonic() + rules.PATIENCE_S
-    while left := [one for one in set(threading.enumerate()) - before if one.name != "klamm-conformance"]:
+    while left := [one for one in set(threading.enumerate()) - before if one.name != "conformance"]:
         ensure(time.monotonic() < deadline, f"these threads go on: {sorted(one.name for one in left)}")
         left[0].join(0.01)
 

@@ -58,7 +58,7 @@ def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
         except BaseException as error:
             failure.append(error)
 
-    thread = threading.Thread(target=run, name="klamm-conformance", daemon=True)
+    thread = threading.Thread(target=run, name="conformance", daemon=True)
     thread.start()
     thread.join(PATIENCE_S)
     ensure(not thread.is_alive(), f"{what} was still running after {PATIENCE_S:g} s")
@@ -81,7 +81,7 @@ def from_threads(what: str, call: Callable[[int], object]) -> None:
             failures.append(error)
 
     threads = [
-        threading.Thread(target=run, args=(first,), name="klamm-conformance", daemon=True) for first in range(_THREADS)
+        threading.Thread(target=run, args=(first,), name="conformance", daemon=True) for first in range(_THREADS)
     ]
     for thread in threads:
         thread.start()
