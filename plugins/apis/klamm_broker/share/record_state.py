@@ -15,7 +15,7 @@ class RecordState(enum.IntEnum):
             └──────────────┴──────► ARCHIVED
 
     AVAILABLE may be acquired by a member, which holds it while it is ACQUIRED. ACKNOWLEDGED and ARCHIVED (rejected,
-    delivered too often, or no longer in the log) are final.
+    delivered too often, or missing from the log) are final.
     """
 
     AVAILABLE = 0
