@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
-from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import share_group_describe
 from klamm.wire.messages.share_group_describe import (
     Assignment,
@@ -21,15 +20,13 @@ from klamm.wire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
+from klamm_broker.handlers.group_descriptions import describe_each, require_topics
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
-from klamm_broker.security.authorization import authorized_operations, denied_topics, may_group
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.groups import DescribedShareMember
     from klamm_broker.services import BrokerServices
-
-_TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
 
 
 @handles(share_group_describe, versions=range(1, 2))
@@ -38,22 +35,13 @@ def describe_share_groups(
 ) -> ShareGroupDescribeResponse:
     """Describe share groups, each on its own. Raises KafkaError."""
     require_share_groups(broker)
-    denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
-    groups = [DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in denied]
-    answer_bytes = 0
-    for group_id in request.group_ids:
-        if group_id in denied:
-            continue
-        try:
-            group = _describe_one(broker, context, group_id)
-        except KafkaError as error:
-            group = DescribedGroup(error.error_code, error.message, group_id)
-        else:
-            if request.include_authorized_operations:
-                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
-        groups.append(group)
-        answer_bytes += sum(_bytes_of(member) for member in group.members)
-        context.check_answer_bytes(answer_bytes)
+    groups = describe_each(
+        request,
+        context,
+        describe=lambda group_id: _describe_one(broker, context, group_id),
+        failed=lambda code, message, group_id: DescribedGroup(code, message, group_id),
+        bytes_of=lambda group: sum(map(_bytes_of, group.members)),
+    )
     return ShareGroupDescribeResponse(groups=groups)
 
 
@@ -69,9 +57,7 @@ def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str
     broker.cluster.check_coordinates(group_id)
     described = broker.groups.shares.describe(group_id)
     ids = {topic_id for member in described.members for topic_id in member.assigned}
-    names = [topic.name for topic_id in ids if (topic := broker.topics.by_id(topic_id)) is not None]
-    if denied_topics(context, AclOperation.DESCRIBE, names):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _TOPICS_DENIED)
+    require_topics(broker, context, ids)
     return DescribedGroup(
         group_id=group_id,
         group_state=described.state,
