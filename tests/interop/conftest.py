@@ -17,10 +17,17 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests of the session. A test may restart it, and leaves it running."""
+def session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with target_server(tmp_path_factory.mktemp("server"), {"num.partitions": "3"}) as running:
         yield running
+
+
+@pytest.fixture
+def server(session_server: Server) -> Server:
+    """One server for all tests of the session. A test may restart it; one that a failed test left down starts again."""
+    if session_server.process.poll() is not None:
+        session_server.start()
+    return session_server
 
 
 @pytest.fixture

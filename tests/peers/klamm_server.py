@@ -17,7 +17,7 @@ class KlammServer(Server):
     """Readiness is the ready file, which klamm writes once every listener answers."""
 
     name = "klamm"
-    start_timeout_s = 15.0
+    start_timeout_s = 60.0
 
     @property
     def ready_file(self) -> Path:

@@ -49,7 +49,7 @@ class Server(ABC):
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, port: int | None = None) -> None:
         self.directory = directory
         self.settings = dict(settings or {})
-        self.port = port or free_port()
+        self.port = port or lasting_port()
         self.log_path = directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
