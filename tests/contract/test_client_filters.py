@@ -2,6 +2,7 @@
 
 import pytest
 
+import klamm_filters
 from klamm.config.problems import ConfigError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
@@ -14,6 +15,7 @@ from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
+from klamm_filters.settings import DenyApisSettings
 from tests.contract.filtered import API_SETS, refusals, served
 
 POLICY_VIOLATION = 44
@@ -170,7 +172,6 @@ def test_a_client_id_that_gets_too_long_is_refused():
         ("deny_apis", "error=X", 'there is no error "X"'),
         ("deny_apis", 'deny=["Produec"]', 'no API that filters get has the name "Produec"'),
         ("deny_apis", 'deny=["ApiVersions"]', 'no API that filters get has the name "ApiVersions"'),
-        ("deny_apis", "deny=[]", "name APIs in `deny` or in `allow`"),
         ("client_limits", 'min_software_versions={"x" = "new"}', '"new" is no version'),
         ("client_limits", "min_api_versions={Heart = 3}", 'no API that filters get has the name "Heart"'),
         ("rewrite_client_id", "template={user}", "{user} is none of {client_id}, {principal}, {listener}, {host}"),
@@ -178,8 +179,11 @@ def test_a_client_id_that_gets_too_long_is_refused():
     ],
 )
 def test_wrong_settings_stop_the_start(name, setting, message):
-    import klamm_filters
-
     with pytest.raises(ConfigError) as raised:
         EmbeddedServer(with_filter(name, setting), plugins=[klamm_filters]).start()
     assert message in str(raised.value)
+
+
+def test_a_filter_that_denies_nothing_is_a_problem():
+    assert [message for _, message in DenyApisSettings().problems()] == ["name APIs in `deny` or in `allow`"]
+    assert not list(DenyApisSettings(allow=("Produce",)).problems())

@@ -171,6 +171,7 @@ def tenants(request):
             port = free_ports(1)
             settings += [f"listeners.{name}.api_set=gate_{name}", f"gate_{name}.provider=gateway"]
             settings += [f'gate_{name}.bootstrap=["BROKER"]', f"gate_{name}.node_ports={port}-{port}"]
+            settings.append(f"gate_{name}.first_node_id=1")
     with served(request.param, settings) as (broker, front):
         pair = {name: TenantClient(front.address(name), name) for name in PREFIXES}
         pair["a"].make(("orders", "only-of-a"))
@@ -207,13 +208,14 @@ WALKS = {
     "its own names, ones": {"text": "grp", "number": 1},
     "transactional id": {"text": "txn", "number": 0},
     "everything": {"empty": 1.0},
-    "names of the other": {"text": "tenant-a.orders", "number": 0},
-    "names of the other, ones": {"text": "tenant-a.orders", "number": 1},
-    "resources of topics": {"text": "*", "number": 2},
-    "groups": {"text": "tenant-a.grp", "number": 3},
+    "wildcards": {"text": "*", "number": 2},
     "no names": {"text": "", "number": 1},
     "id at the broker": {"text": "", "number": 0, "topic_id": "broker"},
     "id of the other": {"text": "", "number": 1, "topic_id": "client"},
+    # At the end: what these make has a prefix in the name that its owner sees.
+    "names of the other": {"text": "tenant-a.orders", "number": 0},
+    "names of the other, ones": {"text": "tenant-a.orders", "number": 1},
+    "groups of the other": {"text": "tenant-a.grp", "number": 3},
 }
 
 

@@ -51,7 +51,8 @@ class RecordEncryption(RequestFilter):
         if settings.keys_function is not None:
             keys = call_for_keys(settings.keys_function)
         else:
-            assert settings.keys_file is not None
+            if settings.keys_file is None:
+                raise ValueError("record_encryption has no keys: set keys_file or keys_function")
             keys = read_keys(settings.keys_file)
         services = host.services
         self._ring = KeyRing(

@@ -94,7 +94,7 @@ class _SchemaCheck:
         except ValueError as error:
             return f"no JSON: {_reason(error)}"
         try:
-            error = next(self._validator.iter_errors(parsed), None)
+            wrong = next(self._validator.iter_errors(parsed), None)
         except RecursionError:
             return "nested too deep"
-        return None if error is None else f"{error.json_path}: {clipped(error.message)}"
+        return None if wrong is None else f"{wrong.json_path}: {clipped(wrong.message)}"

@@ -61,9 +61,14 @@ class RefusedPartitions:
 
     def put_back(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """The response with what `take_out` has refused."""
-        refused = context.connection.state.get(self._key, {}).pop(context.correlation_id, None)
-        if refused:
-            response.responses += refused
+        refused = context.connection.state.get(self._key, {}).pop(context.correlation_id, ())
+        written = {(topic.name, topic.topic_id): topic for topic in response.responses} if refused else {}
+        for topic in refused:
+            beside = written.get((topic.name, topic.topic_id))
+            if beside is None:
+                response.responses.append(topic)
+            else:
+                beside.partition_responses += topic.partition_responses
         return response
 
 

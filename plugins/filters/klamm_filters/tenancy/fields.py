@@ -49,7 +49,7 @@ class FieldChanges:
 _PLANS: Final[dict[tuple[type, frozenset[str]], _Plan | None]] = {}
 
 
-def plan_of(kind: type, names: frozenset[str]) -> _Plan | None:
+def plan_of(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
     """Where a message has fields of these names; None if nowhere."""
     key = kind, names
     if key not in _PLANS:
@@ -57,9 +57,9 @@ def plan_of(kind: type, names: frozenset[str]) -> _Plan | None:
     return _PLANS[key]
 
 
-def _find(kind: type, names: frozenset[str]) -> _Plan | None:
+def _find(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
     # The annotations of generated classes are those of their constructors.
-    hints = typing.get_type_hints(kind.__init__, vars(sys.modules[kind.__module__]))
+    hints = typing.get_type_hints(vars(kind)["__init__"], vars(sys.modules[kind.__module__]))
     own, below = [], []
     for name in kind.__slots__:
         if name in names:

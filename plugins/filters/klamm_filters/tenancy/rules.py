@@ -75,7 +75,8 @@ def _find_coordinator(request: Any, context: RequestContext, tenant: Tenant) -> 
 
 def _found_coordinators(response: Any, context: RequestContext, tenant: Tenant) -> None:
     for one in response.coordinators:
-        one.key = tenant.strip(one.key)
+        # An empty transactional id is sent as it is, and refused by the broker.
+        one.key = tenant.strip(one.key) if one.key else one.key
 
 
 def _described_configs(request: Any, context: RequestContext, tenant: Tenant) -> None:

@@ -61,7 +61,7 @@ class Tenant:
         self.prefix = prefix
         self.ids = TopicIds(secret, prefix)
         self._begin = re.escape(prefix) + "(?:"
-        self._in_text = re.compile(f"(?<!{_NAME_CHARACTER}){re.escape(prefix)}(?={_NAME_CHARACTER})")
+        self._in_text = re.compile(f"(?<!{_NAME_CHARACTER}){re.escape(prefix)}(?!\\s|$)")
 
     def add(self, name: str) -> str:
         """A name as the broker has it."""
