@@ -16,8 +16,10 @@ import pytest
 from klamm import ConfigError
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
-from klamm.testing import RawClient
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
+from tests.contract.gateway_nodes import free_ports
+from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
 
 CLIENTS = 30
@@ -334,3 +336,49 @@ def test_each_worker_writes_an_audit_spool_of_its_own_name(serve, tmp_path):
     for number in (1, 2):
         files = [path for path in (tmp_path / "spool").rglob("*") if f"edge-worker-{number}" in str(path)]
         assert any(b'"Metadata"' in path.read_bytes() for path in files if path.is_file())
+
+
+GATEWAY = """[server]
+workers = 2
+
+[listeners.front]
+bind = "127.0.0.1:0"
+api_set = "gateway"
+transport = "ssl"
+proxy_protocol = "optional"
+trusted_proxies = ["127.0.0.1"]
+ssl.ssl.keystore.location = "{files.server.both}"
+
+[gateway]
+bootstrap = ["{bootstrap}"]
+node_ports = "{port}-{port}"
+first_node_id = 1
+"""
+PROXY_HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 9092\r\n"
+
+
+def test_a_gateway_shares_node_ports_and_reloads_certificates_in_every_worker(serve, tmp_path):
+    files, port = TlsFiles(tmp_path / "tls"), free_ports(1)
+    with EmbeddedServer() as broker:
+        serving = serve(GATEWAY.format(files=files, bootstrap=broker.bootstrap, port=port))
+
+        def certificates(count=12):
+            """The serial numbers of the certificates that new connections get, at both ports."""
+            found = set()
+            for index in range(count):
+                sock = socket.create_connection(("127.0.0.1", port) if index % 2 else serving.address(), 20)
+                sock.sendall(PROXY_HEADER)
+                context = files.client_context()
+                with RawClient(sock, ssl_context=context, server_hostname="localhost", timeout_s=20) as client:
+                    (node,) = client.call(MetadataRequest(topics=None), 12).brokers
+                    assert (node.host, node.port) == ("127.0.0.1", port)
+                    found.add(client.sock.getpeercert()["serialNumber"])
+            return found
+
+        (before,) = certificates()
+        files.issue("server", "CN=localhost", hosts=("localhost", "127.0.0.1"))
+        serving.process.send_signal(signal.SIGHUP)
+        serving.wait_for_line("reload: done")
+        (after,) = certificates()
+        assert after != before
+        assert serving.end() == 0

@@ -97,20 +97,18 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(
-        self, services: ServerServices, more_ports: Sequence[int] = (), inherited: Sequence[ListeningSocket] = ()
-    ) -> None:
+    def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
         """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
 
-        `inherited` are sockets that the parent of this process has bound there. Raises BindError.
+        `bound` are sockets that the parent of this process has bound there. Raises BindError.
         """
-        self._listening = as_one(inherited) if inherited else listen_at_all(self.plan, more_ports)
+        self._listening = as_one(bound) if bound else listen_at_all(self.plan, more_ports)
         self._more_ports = more_ports
-        bound = self._listening.bound
+        address = self._listening.bound
         self.context = ListenerContext(
             self.name,
-            bound,
-            self._advertised(bound),
+            address,
+            self._advertised(address),
             services=services,
             node=self.plan.node,
             configured_as=self.plan.configured_as,
