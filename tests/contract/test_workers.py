@@ -347,7 +347,8 @@ api_set = "gateway"
 transport = "ssl"
 proxy_protocol = "optional"
 trusted_proxies = ["127.0.0.1"]
-ssl.ssl.keystore.location = "{files.server.both}"
+ssl.certificate = "{files.server.certificate}"
+ssl.private_key = "{files.server.key}"
 
 [gateway]
 bootstrap = ["{bootstrap}"]
@@ -372,7 +373,7 @@ def test_a_gateway_shares_node_ports_and_reloads_certificates_in_every_worker(se
                 with RawClient(sock, ssl_context=context, server_hostname="localhost", timeout_s=20) as client:
                     (node,) = client.call(MetadataRequest(topics=None), 12).brokers
                     assert (node.host, node.port) == ("127.0.0.1", port)
-                    found.add(client.sock.getpeercert()["serialNumber"])
+                    found.add(client.socket.getpeercert()["serialNumber"])
             return found
 
         (before,) = certificates()
