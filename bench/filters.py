@@ -111,6 +111,13 @@ def cost_us(part: RequestFilter, messages: tuple[Any, Any, int], listener: Memor
     return spent_ns / calls / 1000
 
 
+def _encrypt(part: RequestFilter, messages: tuple[Any, Any, int], listener: MemoryListener) -> None:
+    """Give the response of a Fetch the records that a Produce through the filter has written."""
+    request, _, version = _produce(_TOPIC)
+    written = part.on_request(request, listener.request(request, version))
+    messages[1].responses[0].partitions[0].records = written.topic_data[0].partition_data[0].records
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -126,6 +133,8 @@ def main() -> None:
             row = []
             for make in MESSAGES.values():
                 messages = make(_PREFIX + _TOPIC if name == "topic_prefix" else _TOPIC)
+                if make is _fetch and name == "record_encryption":
+                    _encrypt(part, messages, listener)
                 if keys is not None and messages[0].API_KEY not in keys:
                     row.append("—")
                 else:
