@@ -53,6 +53,7 @@ class Provider:
     `default`   the part of its kind where a configuration names none; one provider of a kind may say so.
     `gates`     of an api set: the connection gates of a listener that names none itself, as far as they are installed.
     `throttles` of an api set: the throttles of such a listener.
+    `nodes_of`  of an api set: another one that has a listener too; a listener has as many nodes as that one's.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Provider:
     gates: tuple[str, ...] = ()
     throttles: tuple[str, ...] = ()
     default: bool = False
+    nodes_of: str = ""
 
     def load_factory(self) -> Callable[[Any], Any]:
         """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""

@@ -59,6 +59,22 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
             "Failed reads, without those of offsets out of range, of deleted topics, and of a failing disk.",
             lambda each: each.failed_fetch_requests,
         ),
+        "TotalShareFetchRequestsPerSec": (
+            "ShareFetch requests, once for each topic that they read.",
+            lambda each: each.share_fetch_requests,
+        ),
+        "FailedShareFetchRequestsPerSec": (
+            "ShareFetch requests that failed for a partition of the topic.",
+            lambda each: each.failed_share_fetch_requests,
+        ),
+        "TotalShareAcknowledgementRequestsPerSec": (
+            "ShareFetch and ShareAcknowledge requests with acknowledgements, once for each topic.",
+            lambda each: each.share_acknowledgement_requests,
+        ),
+        "FailedShareAcknowledgementRequestsPerSec": (
+            "Acknowledgements that failed for a partition of the topic.",
+            lambda each: each.failed_share_acknowledgement_requests,
+        ),
     }
     for name, (doc, read_traffic) in traffic.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
