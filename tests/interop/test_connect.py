@@ -86,7 +86,7 @@ class Worker:
 
 
 def file_source(topic: str, file: Path) -> dict[str, object]:
-    return {"connector.class": "FileStreamSource", "tasks.max": 1, "file": file, "topic": topic, "batch.size": 10}
+    return {"connector.class": "FileStreamSource", "tasks.max": 1, "file": file, "topic": topic}
 
 
 def file_sink(topic: str, file: Path) -> dict[str, object]:

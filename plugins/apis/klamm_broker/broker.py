@@ -13,7 +13,6 @@ from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.cluster import Cluster
-from klamm_broker.cluster.controlled_nodes import ControlledNodes
 from klamm_broker.configs.broker_keys import server_keys
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
@@ -201,8 +200,7 @@ class Broker(ApiSet):
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
-        server.services.shared.once("klamm.nodes", lambda: self.cluster.nodes)
-        server.services.shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self.cluster, self.topics))
+        self.cluster.publish(server.services.shared, self.topics)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)

@@ -184,7 +184,7 @@ class ShareSteps:
         yield "accept", self._next_acknowledge((0, 1, [ACCEPT]))
         for name, batches in {
             "again": [(0, 1, [ACCEPT])],
-            "of nobody": [(50, 51, [ACCEPT])],
+            "beyond the end": [(50, 51, [ACCEPT])],
             "backwards": [(3, 2, [ACCEPT])],
             "overlapping": [(2, 4, [ACCEPT]), (4, 5, [ACCEPT])],
             "out of order": [(5, 6, [ACCEPT]), (2, 3, [ACCEPT])],

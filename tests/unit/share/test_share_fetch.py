@@ -395,7 +395,7 @@ def test_requests_are_counted_once_for_each_topic(shares: Shares) -> None:
     shares.acknowledge("a", 2, (1, 1, [ACCEPT]))
     assert (traffic.share_fetch_requests, traffic.share_acknowledgement_requests) == (2, 2)
     assert traffic.failed_share_acknowledgement_requests == 0
-    shares.acknowledge("a", 3, (1, 1, [ACCEPT]))
+    shares.acknowledge("a", 3, (5, 5, [ACCEPT]))
     assert (traffic.share_acknowledgement_requests, traffic.failed_share_acknowledgement_requests) == (3, 1)
     waiting = shares.send_fetch("a", 4, wait_ms=10_000)
     topic.partitions[0].leadership = topic.partitions[0].leadership._replace(leader_id=7)

@@ -26,7 +26,7 @@ class PartitionOrder(NamedTuple):
     """The leadership that a partition shall have. `topic_id` is all zeros where the request has none."""
 
     topic: str
-    index: int
+    partition: int
     topic_id: bytes
     leadership: Leadership
 
@@ -104,7 +104,7 @@ class ControlledNode:
         self._controller_epoch = epoch
 
     def _check(self, order: PartitionOrder) -> ErrorCode:
-        partition = self._partition(order.topic, order.index)
+        partition = self._partition(order.topic, order.partition)
         if partition is None or self.node_id not in order.leadership.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic_id = partition.topic.id
@@ -115,15 +115,15 @@ class ControlledNode:
         is_shared = (
             wanted == current._replace(leader_id=wanted.leader_id)
             and current.leader_id in (wanted.leader_id, NO_LEADER)
-            and self._given.get((topic_id, order.index), -1) < wanted.epoch
+            and self._given.get((topic_id, order.partition), -1) < wanted.epoch
         )
         if wanted.epoch <= current.epoch and not is_shared:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        self._given[topic_id, order.index] = wanted.epoch
+        self._given[topic_id, order.partition] = wanted.epoch
         return ErrorCode.NONE
 
     def _impose(self, orders: Iterable[PartitionOrder]) -> None:
-        found = ((self._partition(order.topic, order.index), order.leadership) for order in orders)
+        found = ((self._partition(order.topic, order.partition), order.leadership) for order in orders)
         self._cluster.elections.impose(
             (partition, leadership) for partition, leadership in found if partition is not None and leadership.replicas
         )

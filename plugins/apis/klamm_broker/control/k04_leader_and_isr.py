@@ -58,12 +58,12 @@ def become_leader_or_follower(
     if context.api_version < _FIRST_VERSION_BY_TOPIC_ID:
         return LeaderAndIsrResponse(
             partition_errors=[
-                LeaderAndIsrPartitionError(order.topic, order.index, result)
+                LeaderAndIsrPartitionError(order.topic, order.partition, result)
                 for order, result in zip(orders, results, strict=True)
             ]
         )
     topics: dict[bytes, LeaderAndIsrTopicError] = {}
     for order, result in zip(orders, results, strict=True):
         topic = topics.setdefault(order.topic_id, LeaderAndIsrTopicError(order.topic_id))
-        topic.partition_errors.append(LeaderAndIsrPartitionError(partition_index=order.index, error_code=result))
+        topic.partition_errors.append(LeaderAndIsrPartitionError(partition_index=order.partition, error_code=result))
     return LeaderAndIsrResponse(topics=[*topics.values()])

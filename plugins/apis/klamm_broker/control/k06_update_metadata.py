@@ -1,9 +1,9 @@
-"""UpdateMetadata, versions 0 to 8: what a node tells clients of partitions.
+"""UpdateMetadata, versions 0 to 8: what a node reports to clients of partitions.
 
 Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
 
 - Controller and broker epochs as in LeaderAndIsr.
-- What nodes tell clients is what they do: partitions with a higher leader epoch change as by LeaderAndIsr, those with
+- What nodes report is what they do: partitions with a higher leader epoch change as by LeaderAndIsr, those with
   another one, and those that there are not, are left out.
 - The live brokers are not looked at: clients get the addresses of the nodes that run.
 
