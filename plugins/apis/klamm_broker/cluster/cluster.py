@@ -42,7 +42,7 @@ class Cluster:
     def publish(self, shared: SharedState, topics: TopicRegistry) -> None:
         """Let tests, and controllers, steer the nodes."""
         shared.once("klamm.nodes", lambda: self.nodes)
-        shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self, topics))
+        shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self.membership, self.elections, topics))
 
     def view(self, node: int) -> ClusterView:
         """The cluster as a node sees it, by its position."""

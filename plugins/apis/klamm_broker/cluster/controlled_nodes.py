@@ -14,7 +14,8 @@ from klamm_broker.topics.leadership import NO_LEADER, Leadership
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from klamm_broker.cluster.cluster import Cluster
+    from klamm_broker.cluster.elections import Elections
+    from klamm_broker.cluster.membership import Membership
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
 
@@ -34,9 +35,10 @@ class PartitionOrder(NamedTuple):
 class ControlledNode:
     """One node. Its controller epoch and the leader epochs that it was given rise, and never fall."""
 
-    def __init__(self, node_id: int, cluster: Cluster, topics: TopicRegistry) -> None:
+    def __init__(self, node_id: int, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:
         self.node_id = node_id
-        self._cluster = cluster
+        self._membership = membership
+        self._elections = elections
         self._topics = topics
         # Protects the epochs; orders are executed one at a time.
         self._lock = threading.Lock()
@@ -45,7 +47,7 @@ class ControlledNode:
 
     def check_broker_epoch(self, epoch: int, *, from_kraft: bool) -> None:
         """Raise KafkaError(STALE_BROKER_EPOCH) for an order to an earlier start of this node."""
-        current = self._cluster.membership.starts[self.node_id]
+        current = self._membership.starts[self.node_id]
         is_stale = epoch != current if from_kraft else epoch < current
         if epoch != _UNKNOWN_BROKER_EPOCH and is_stale:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"this broker has the epoch {current}")
@@ -79,7 +81,7 @@ class ControlledNode:
                 is_late = partition is not None and 0 <= leader_epoch < partition.leadership.epoch
                 results[name, index] = ErrorCode.FENCED_LEADER_EPOCH if is_late else ErrorCode.NONE
                 if partition is not None and is_deleted and not is_late:
-                    self._cluster.elections.remove_replica(partition, self.node_id)
+                    self._elections.remove_replica(partition, self.node_id)
         return results
 
     def shut_down(self, node_id: int, broker_epoch: int) -> list[Partition]:
@@ -87,14 +89,14 @@ class ControlledNode:
 
         Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
-        membership = self._cluster.membership
+        membership = self._membership
         if self.node_id != membership.running[0]:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if node_id not in membership.running:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} does not run")
         if broker_epoch != _UNKNOWN_BROKER_EPOCH and broker_epoch < membership.starts[node_id]:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-        return self._cluster.elections.leave(node_id)
+        return self._elections.leave(node_id)
 
     def _check_controller_epoch(self, epoch: int) -> None:
         if epoch < self._controller_epoch:
@@ -124,12 +126,12 @@ class ControlledNode:
 
     def _impose(self, orders: Iterable[PartitionOrder]) -> None:
         found = ((self._partition(order.topic, order.partition), order.leadership) for order in orders)
-        self._cluster.elections.impose(
+        self._elections.impose(
             (partition, leadership) for partition, leadership in found if partition is not None and leadership.replicas
         )
 
     def _with_known_replicas(self, order: PartitionOrder) -> PartitionOrder:
-        known = self._cluster.membership.node_ids
+        known = self._membership.node_ids
         replicas = tuple(node_id for node_id in order.leadership.replicas if node_id in known)
         return order._replace(leadership=order.leadership._replace(replicas=replicas))
 
@@ -141,8 +143,8 @@ class ControlledNode:
 class ControlledNodes:
     """All nodes of a broker, by their position."""
 
-    def __init__(self, cluster: Cluster, topics: TopicRegistry) -> None:
-        self._nodes = [ControlledNode(node_id, cluster, topics) for node_id in cluster.membership.node_ids]
+    def __init__(self, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:
+        self._nodes = [ControlledNode(node_id, membership, elections, topics) for node_id in membership.node_ids]
 
     def at(self, position: int) -> ControlledNode:
         """The node at a position, from 0 on."""
