@@ -17,7 +17,7 @@ from tests.interop.clients.java import TOPIC_COMMAND, java_command, run_tool
 from tests.peers.kafka_jars import file_connectors
 from tests.peers.server import HOST, Server, free_port
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 PATIENCE_S = 90
 TASKS = 2
 
@@ -131,7 +131,6 @@ def test_standalone_copies_a_file_and_goes_on_after_a_restart(server: Server, to
     assert numbers_in(sink) == [*range(300)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_distributed_workers_take_over_from_one_that_is_killed(
     server: Server, topic: str, tmp_path: Path, exactly_once: bool
