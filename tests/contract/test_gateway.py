@@ -59,6 +59,11 @@ def test_records_go_through_both_ways(broker, recording):
             assert {request.api for request in front.requests()} <= {"Metadata", "Produce", "Fetch", "ListOffsets"}
 
 
+def test_a_request_without_a_body_that_was_decoded_goes_through(broker):
+    with gateway(broker.bootstrap, recording=True) as front, connect(front) as client:
+        assert client.call(ListGroupsRequest(), 0).error_code == 0
+
+
 def test_nodes_are_named_by_the_gateways_ports(broker):
     with gateway(broker.bootstrap) as front, connect(front) as client:
         here = ("127.0.0.1", node_port(front))
