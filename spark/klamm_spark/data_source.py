@@ -34,6 +34,7 @@ from klamm_spark.spool_filters import SpoolFilters
 from klamm_spark.spool_offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
 
 NAME: Final = "klamm_audit"
+_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 _ARROW: Final = {
@@ -91,7 +92,9 @@ class _Reader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Piece)
+        # Where there are no partitions, Spark has one of its own.
+        if not isinstance(partition, _Piece):
+            return
         for batch in read_batches(self._follower, partition.piece):
             yield from self._filters.apply(batch)
 
@@ -103,8 +106,9 @@ class _FilteringReader(_Reader):
 
 def _filters_are_offered() -> bool:
     """Whether this is Spark's process that plans with filters: elsewhere a reader that takes them is refused."""
+    # Spark runs it as a program, or imports it into a daemon that it forks.
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return main is not None and main.name == "pyspark.sql.worker.data_source_pushdown_filters"
+    return _PLANNER in sys.modules or (main is not None and main.name == _PLANNER)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
