@@ -188,6 +188,11 @@ class ServerPlan:
     changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
     """Makes the plan again, of the same file and command line with other values; raises ConfigError."""
 
+    def more_ports(self, api_set: str) -> Sequence[int]:
+        """The ports that listeners of a handler set bind beside their own."""
+        ports: Sequence[int] = getattr(self.api_sets[api_set].settings, "more_ports", ())
+        return ports
+
     def counterpart(self, part: PartPlan) -> PartPlan | None:
         """The scheduler, handler set or extension of the same provider and name, whatever its settings."""
         for other in (self.request_scheduler, *self.api_sets.values(), *self.extensions):

@@ -122,6 +122,8 @@ class _Planner:
             self.check_shared(sound)
         if scheduler is not None:
             self.check_listener_names(scheduler, listeners)
+        if server is not None and server.worker_count > 1:
+            self.check_workers(parts, extensions)
         self.check_sections(parts)
         if self.config.problems or server is None or scheduler is None:
             raise ConfigError(self.config.problems)
@@ -267,6 +269,20 @@ class _Planner:
                     if listener not in listeners:
                         message = f'there is no listener "{listener}"{did_you_mean(listener, listeners)}'
                         self.config.report(("server", scheduler.name, name), message)
+
+    def check_workers(self, api_sets: Mapping[str, PartPlan | None], extensions: Iterable[PartPlan | None]) -> None:
+        """Every handler set and extension must declare that it works with several worker processes."""
+        key = ("server", "workers")
+        if not hasattr(os, "fork"):
+            self.config.report(key, "needs a system that can fork processes")
+        for name, part in api_sets.items():
+            if part is not None and part.found.provider.workers != "each":
+                message = f'must be 1: the api set "{name}" keeps its state in one process'
+                self.config.report(key, f"{message}, which several workers would not share")
+        for part in extensions:
+            if part is not None and not part.found.provider.workers:
+                message = f'must be 1: the extension "{part.name}" does not declare how it works with several'
+                self.config.report(key, f"{message} worker processes")
 
     def api_set_users(self, listeners: Mapping[str, Any]) -> dict[str, list[str]]:
         users: dict[str, list[str]] = {}

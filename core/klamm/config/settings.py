@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
@@ -14,6 +15,7 @@ from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
 """Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
+ALL_CORES: Final = "cores"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -23,6 +25,12 @@ def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
         if milliseconds < 0:
             return f'the threshold of "{name}" must not be negative'
     return _check_api_names(thresholds)
+
+
+def _workers_problem(value: object) -> str | None:
+    if value == ALL_CORES or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return None
+    return f'must be a number from 1 on, or "{ALL_CORES}", not {value!r}'
 
 
 def check_api_limits(limits: Mapping[str, int]) -> str | None:
@@ -61,6 +69,12 @@ class ServerSettings:
         None,
         doc='The authorizer of every listener that names none; `authorizer = "none"` of a listener opts out.',
         kafka="authorizer.class.name",
+    )
+    workers: Any = setting(
+        1,
+        doc="Processes that serve, or `cores`: one for each core that the server may use. From 2 on they share the"
+        " listening sockets, and a parent process starts them.",
+        check=_workers_problem,
     )
     io_threads: int = setting(
         8,
@@ -104,6 +118,14 @@ class ServerSettings:
         doc="Lowest level of log lines that are written.",
         choices=LOG_LEVELS,
     )
+
+    @property
+    def worker_count(self) -> int:
+        """How many processes serve."""
+        if self.workers != ALL_CORES:
+            count: int = self.workers
+            return count
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
