@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config import check_table
-from klamm_spark.filesystems import check_location, parse_location
+from klamm_spark.event import FORGETTABLE
+from klamm_spark.filesystems import check_location, parse_location, path_of
 from klamm_spark.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
+from klamm_spark.signatures import KeyFileError
 from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spool_reader import spool_of
 from klamm_spark.terminal import commands as terminal
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXIT_USAGE: Final = 2
+_TAKE_A_FOLDER: Final = ("report", "verify", "forget")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SETTINGS: Final = (
     "spool",
@@ -84,7 +87,17 @@ def parser() -> argparse.ArgumentParser:
         help="how long to keep files that were merged: at least 1, with Delta at least 168; default: 24",
     )
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
-    commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
+    verify = commands.add_parser(
+        "verify", parents=[common, spool], help="what spool and lake prove, or a lake alone; name what is missing"
+    )
+    verify.add_argument("--anchors", metavar="FILE", type=_location, help="anchored seals, to compare with the lake")
+    forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
+    forget.add_argument(
+        "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
+    )
+    forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
+    forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
+    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
@@ -140,7 +153,7 @@ def main(arguments: list[str]) -> int:
     pipeline = read_pipeline(options.file, given)
     try:
         return _run(options, pipeline)
-    except (LakeError, FileSystemError, SparkUnavailableError) as error:
+    except (KeyFileError, LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
@@ -209,9 +222,11 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
 def _place_report(options: argparse.Namespace) -> None:
     """A folder in the place of the TOML file is the lake, if it has events, or else the spool."""
-    if options.command == "report" and options.file is not None and options.file.is_dir():
+    if options.command in _TAKE_A_FOLDER and options.file is not None and options.file.is_dir():
         place = "lake" if (options.file / "events").is_dir() else "spool"
         setattr(options, place, options.file.resolve())
+        if place == "lake" and options.sink is None and (options.file / "events" / "_delta_log").is_dir():
+            options.sink = "delta"
         options.file = None
 
 
@@ -230,7 +245,8 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
-    if options.command in ("ship", "verify", "recover", "replay"):
+    alone = options.command == "verify" and pipeline.spool is None and options.lake is not None
+    if options.command in ("ship", "verify", "recover", "replay") and not alone:
         spool = spool_of(pipeline)
         if isinstance(spool, Path) and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
@@ -260,9 +276,26 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import replay
 
         return replay.run(spark, pipeline, say=say)
+    if options.command == "forget":
+        return _forget(spark, options, pipeline)
     from klamm_spark import verify
 
-    return verify.run(spark, pipeline, say=print)
+    anchors = None if options.anchors is None else path_of(options.anchors, spark)
+    return verify.run(spark, pipeline, say=print, anchors=anchors)
+
+
+def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
+    from klamm_spark import forget
+
+    return forget.run(
+        spark,
+        pipeline,
+        before_us=int(options.older_than.timestamp() * 1_000_000),
+        kinds=options.kind,
+        key=options.key,
+        alone=options.alone,
+        say=say,
+    )
 
 
 def say(line: str) -> None:

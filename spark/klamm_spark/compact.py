@@ -235,7 +235,7 @@ def unread_files(lake: Lake) -> dict[str, set[AnyPath]]:
             to_read = lake.compacted_to_read(spec.name)
             unread[spec.name] = {
                 path
-                for path in files - consumed_files(checkpoint)
+                for path in files - consumed_files(checkpoint, lake.events)
                 if not path.name.startswith(COMPACTED) or path.name in to_read
             }
     return unread

@@ -9,6 +9,8 @@ LAKE/
         date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     tables/NAME/                 streaming aggregates, with commit logs of their own
     keys/FOLDER/KEY_ID.pub       public keys of the servers, see `klamm_spark.lake_keys`
+    seals/….parquet              the seals of all shipped segments, see `klamm_spark.lake_seals`
+    forgotten/….parquet          what `klamm audit forget` has deleted, see `klamm_spark.lake_forgotten`
     .ship.lock                   locked by the driver that ships
     checkpoints/ship/            what has been shipped; `ship` cannot continue `events` without it
     checkpoints/tables/NAME/
@@ -70,6 +72,16 @@ class Lake:
     def events(self) -> AnyPath:
         """The table of events."""
         return self.root / "events"
+
+    @property
+    def seals(self) -> AnyPath:
+        """The table of seals."""
+        return self.root / "seals"
+
+    @property
+    def forgotten(self) -> AnyPath:
+        """The table of what was forgotten."""
+        return self.root / "forgotten"
 
     @property
     def ship_checkpoint(self) -> AnyPath:
@@ -172,6 +184,9 @@ class Lake:
         Files that compaction wrote hold no new rows and are skipped, except those named in `compacted`.
         """
         reader = spark.readStream.format(self.sink)
+        if self.sink == "delta":
+            # `klamm audit forget` deletes rows that were read.
+            reader = reader.option("skipChangeCommits", "true")
         if self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
 
@@ -296,19 +311,19 @@ def restore_log(table: AnyPath) -> None:
             remove_tree(leftover)
 
 
-def shipped_files(checkpoint: AnyPath) -> set[AnyPath]:
-    """The files whose rows a streaming query with a file source has committed."""
+def shipped_files(checkpoint: AnyPath, source: AnyPath) -> set[AnyPath]:
+    """The files of `source` whose rows a streaming query with a file source has committed."""
     folder, last = checkpoint / "sources" / "0", last_batch(checkpoint / "commits")
     if last is None or not folder.is_dir():
         return set()
     offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
     entries = (entry for log in _valid_logs(folder) for entry in read_log(log))
-    return {path_from_uri(entry["path"], checkpoint) for entry in entries if entry["batchId"] <= offset}
+    return {path_from_uri(entry["path"], source) for entry in entries if entry["batchId"] <= offset}
 
 
-def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:
-    """The files that a streaming query with a file source has read, by its checkpoint."""
+def consumed_files(checkpoint: AnyPath, source: AnyPath) -> set[AnyPath]:
+    """The files of `source` that a streaming query with a file source has read, by its checkpoint."""
     folder = checkpoint / "sources" / "0"
     if not folder.is_dir():
         return set()
-    return {path_from_uri(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}
+    return {path_from_uri(entry["path"], source) for log in _valid_logs(folder) for entry in read_log(log)}

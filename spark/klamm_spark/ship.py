@@ -19,6 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from klamm_spark.anchors import open_anchor
 from klamm_spark.filesystems import AnyPath, path_of
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.lake_keys import remember_keys
@@ -82,14 +83,13 @@ def _run(
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
-    progress = Progress(spool, lake, say)
+    progress = Progress(spool, lake, say, open_anchor(settings.anchor) if settings.anchor else None)
     query = progress.query = start(spark, spool, lake, settings, once=once)
     started = [query]
     try:
         if settings.aggregates and not once:
             _watch([query], progress, stop, once=once, until=lake.has_events)
             started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
-            progress.tables.extend(started[1:])
             _watch(started, progress, stop, once=once)
         else:
             _watch([query], progress, stop, once=once)
@@ -98,7 +98,6 @@ def _run(
             # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
                 started.append(start_table(spark, lake, settings, table, once=True))
-                progress.tables.append(started[-1])
                 _watch(started[-1:], progress, stop, once=once)
                 if stop.is_set():
                     break

@@ -53,8 +53,10 @@ class SparkSettings:
     )
     failures_window_s: int = setting(300, minimum=60, doc="Length of the sliding window for `failures_threshold`.")
     hot_client_requests_per_minute: int = setting(60_000, minimum=1, doc="Requests in a minute that make a client hot.")
-    lateness_s: int = setting(
-        120, minimum=0, doc="How late an event may come and still count in the aggregates; `events` always gets it."
+    anchor: str = setting(
+        "",
+        doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "
+        "each. Empty is nowhere.",
     )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 

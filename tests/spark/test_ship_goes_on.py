@@ -14,6 +14,7 @@ from klamm_spark.spark_settings import Pipeline, read_pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.counting import expected, found
 from tests.spark.test_cluster import environment
+from tests.spark.test_tables import rows_of
 
 EVENTS = 2_400
 PARTS = 6
@@ -28,7 +29,6 @@ driver_memory = "1g"
 shuffle_partitions = 1
 trigger_interval_ms = 200
 aggregates_interval_ms = 200
-lateness_s = 0
 failures_threshold = 2
 hot_client_requests_per_minute = 300
 conf = { "spark.sql.streaming.fileSink.log.compactInterval" = "3" }
@@ -126,7 +126,6 @@ def _in_this_process(spark, pipeline, lake, write):
 @pytest.mark.timeout(400)
 def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
     from klamm_spark.lake import Lake
-    from klamm_spark.tables import TABLES
 
     (tmp_path / "klamm.toml").write_text(FILE)
     pipeline = read_pipeline(tmp_path / "klamm.toml", {})
@@ -144,7 +143,7 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
     seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
     assert sorted(seqs) == list(range(EVENTS))
     wanted = expected(events, pipeline.settings)
-    for table in TABLES:
-        rows = lake.read(spark, lake.table(table.name)).collect()
-        assert found(table.name, rows) == wanted[table.name], table.name
-        assert rows, table.name
+    for name in wanted:
+        rows = rows_of(spark, lake, pipeline.settings, name)
+        assert found(name, rows) == wanted[name], name
+        assert rows, name
