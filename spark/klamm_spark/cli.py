@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         default=sys.executable,
         help="Python of the cluster's machines; default: this one",
     )
-    compact = commands.add_parser("compact", parents=[common], help="merge small files of the lake into large ones")
+    compact = commands.add_parser("compact", parents=[common], help="merge small files of a Delta lake; delete orphans")
     compact.add_argument(
         "--keep-hours",
         type=_keep_hours,
@@ -98,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
     forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
     forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
+    commands.add_parser("to-delta", parents=[common], help="move a Parquet lake to Delta, which compacts and forgets")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
@@ -202,6 +203,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command != "report":
         # The other commands need the files themselves.
         settings = replace(settings, remote="")
+        if options.command == "to-delta":
+            settings = replace(settings, sink="delta")
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
@@ -276,6 +279,10 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import replay
 
         return replay.run(spark, pipeline, say=say)
+    if options.command == "to-delta":
+        from klamm_spark import to_delta
+
+        return to_delta.run(spark, pipeline, say=say)
     if options.command == "forget":
         return _forget(spark, options, pipeline)
     from klamm_spark import verify

@@ -206,11 +206,6 @@ class HadoopPath(PureHadoopPath):
         with translated(self.uri):
             self._opened.create(self, data)
 
-    def require_replaceable(self) -> None:
-        """Raises FileSystemError if files of this folder cannot be replaced atomically."""
-        with translated(self.uri):
-            self._opened.replace_method(self)
-
     def _listed(self, status: Any) -> HadoopPath:
         return HadoopPath(status.getPath().toString(), self._file_system, _status(status))
 

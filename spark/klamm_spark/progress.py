@@ -24,7 +24,7 @@ class Progress:
     """
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
-        self.batches = self.events = self.bad_lines = self.newer_lines = self.duplicates = 0
+        self.batches = self.events = self.bad_lines = self.newer_lines = 0
         self.busy_ms = 0
         self._spool = spool
         self._lake = lake
@@ -53,23 +53,19 @@ class Progress:
         observed = progress.observedMetrics["shipped"].asDict()
         duration_ms = progress.durationMs["triggerExecution"]
         events, bad_lines, rows = observed["events"], observed["bad_lines"], progress.numInputRows
-        duplicates = rows - events - bad_lines
         self.batches += 1
         self.events += events
         self.bad_lines += bad_lines
         self.newer_lines += observed["newer_lines"]
-        self.duplicates += duplicates
         self.busy_ms += duration_ms
         line = f"batch {progress.batchId}: {events:,} events, {rate(rows, duration_ms)}"
         if bad_lines:
             line += f", {bad_lines:,} bad lines to the quarantine"
-        if duplicates:
-            line += f", {duplicates:,} duplicates dropped"
         self._say(f"{line}; {self.lag()}")
 
     def lag(self) -> str:
         """How much is sealed in the spool and not shipped, in words."""
-        taken = consumed_files(self._lake.ship_checkpoint, self._spool)
+        taken = {path.name for path in consumed_files(self._lake.ship_checkpoint, self._spool)}
         # In an object store each seal is a request.
         seals = not isinstance(self._spool, HadoopPath)
         waiting = list(segments(self._spool.resolve(), without=taken, seals=seals))
@@ -84,7 +80,7 @@ class Progress:
         self._marks.update()
         self._say(
             f"shipped {self.events:,} events in {self.batches:,} batches, "
-            f"{rate(self.events + self.bad_lines + self.duplicates, self.busy_ms)}; {self.lag()}"
+            f"{rate(self.events + self.bad_lines, self.busy_ms)}; {self.lag()}"
         )
         if self.bad_lines:
             self._say(
@@ -96,8 +92,6 @@ class Progress:
                 f"{self.newer_lines:,} events are of a later klamm than this one: the lake has the fields that this "
                 "one knows, and each line whole in newer_line"
             )
-        if self.duplicates:
-            self._say(f"{self.duplicates:,} events had been shipped before and were dropped")
         self._say(f"lake: {self._lake.root} ({self._lake.sink})")
 
 

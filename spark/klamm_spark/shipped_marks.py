@@ -9,7 +9,7 @@ from klamm_spark.anchors import Anchor
 from klamm_spark.filesystems import AnyPath
 from klamm_spark.lake import Lake, shipped_files
 from klamm_spark.lake_seals import LakeSeals
-from klamm_spark.spool_layout import SHIPPED_SUFFIX, parse_name
+from klamm_spark.spool_layout import SHIPPED_SUFFIX, node_folders, parse_name
 
 
 class ShippedMarks:
@@ -51,6 +51,9 @@ class ShippedMarks:
 
     def _mark(self, path: AnyPath) -> None:
         name = parse_name(path.name)
-        if name is None or not isinstance(path, Path) or self._spool not in path.parents:
+        if name is None or self._spool is None:
             return
-        path.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)
+        # Also where another copy of it was read.
+        for folder in node_folders(self._spool):
+            if (folder / path.name).exists():
+                (folder / (name.stem + SHIPPED_SUFFIX)).touch(mode=0o640)

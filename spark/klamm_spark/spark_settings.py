@@ -36,9 +36,6 @@ class SparkSettings:
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
     max_files_per_trigger: int = setting(16, minimum=1, doc="Segments in one micro-batch.")
-    deduplicate_hours: int = setting(
-        24, minimum=0, doc="How long after its arrival an event's id is remembered; 0 remembers none."
-    )
     shuffle_partitions: int = setting(
         4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
     )

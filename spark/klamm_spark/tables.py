@@ -263,8 +263,7 @@ def start_table(
 ) -> StreamingQuery:
     """Start the query that fills a table; with `once`, it ends when it has read all that is committed now."""
     lake.require_checkpoint(table.name)
-    lake.begin_table(table.name)
-    events = lake.stream(spark, lake.compacted_to_read(table.name)).where("date is not null")
+    events = lake.stream(spark).where("date is not null")
     writer = (
         table.build(events, settings)
         .writeStream.queryName(table.name)

@@ -82,10 +82,9 @@ def _in_a_process(tmp_path, lake, write, size):
     assert "ERROR" not in log.read_text(), "an end in order looks like one"
 
 
-def _in_this_process(spark, pipeline, lake, write):
-    """The second life goes on, and is compacted while it runs; what it returned."""
-    from klamm_spark import compact, ship
-    from klamm_spark.lake import committed_files
+def _in_this_process(spark, pipeline, write):
+    """The second life goes on; what it returned."""
+    from klamm_spark import ship
     from klamm_spark.tables import TABLES
 
     said, stop, left = [], threading.Event(), []
@@ -111,9 +110,6 @@ def _in_this_process(spark, pipeline, lake, write):
         catch_up()
         write()
         catch_up()
-        before = len(committed_files(lake.events))
-        assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
-        assert len(committed_files(lake.events)) < before
         write()
         catch_up()
     finally:
@@ -138,7 +134,7 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
         write_sample_spool(pipeline.spool, next(parts))
 
     _in_a_process(tmp_path, lake, write, size)
-    assert _in_this_process(spark, pipeline, lake, write) == [0]
+    assert _in_this_process(spark, pipeline, write) == [0]
     assert list(parts) == []
     seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
     assert sorted(seqs) == list(range(EVENTS))
