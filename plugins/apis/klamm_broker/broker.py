@@ -39,6 +39,7 @@ from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import OpeningInBackground
+from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
@@ -201,6 +202,7 @@ class Broker(ApiSet):
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
         server.services.shared.once("klamm.nodes", lambda: self.cluster.nodes)
+        server.services.shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
