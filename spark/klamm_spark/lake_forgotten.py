@@ -119,7 +119,8 @@ def read_forgotten(lake: Lake) -> KnownForgotten:
     keys = PublicKeys(path.read_bytes() for path in public_files(lake.root / "keys" / _KEYS))
     known = KnownForgotten({}, [], 0, {})
     count = 0
-    for path in sorted(lake.forgotten.glob("*.parquet")):
+    files: list[AnyPath] = sorted(lake.forgotten.glob("*.parquet"), key=lambda path: path.name)
+    for path in files:
         try:
             rows = pq.read_table(BytesIO(path.read_bytes())).to_pylist()
         except (OSError, pa.ArrowException) as error:

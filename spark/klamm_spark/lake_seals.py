@@ -63,7 +63,8 @@ def read_seal_files(lake: Lake, *, lines_of: frozenset[str] | None = frozenset()
     import pyarrow.parquet as pq
 
     columns = list(_COLUMNS if lines_of is None or lines_of else _COLUMNS[:-1])
-    for path in sorted(found for found in lake.seals.glob(f"*{SUFFIX}") if not found.name.startswith(".")):
+    files: list[AnyPath] = sorted(lake.seals.glob(f"*{SUFFIX}"), key=lambda path: path.name)
+    for path in files:
         try:
             data = path.read_bytes()
             rows = pq.read_table(BytesIO(data), columns=columns).to_pylist()
@@ -78,7 +79,7 @@ def read_seal_files(lake: Lake, *, lines_of: frozenset[str] | None = frozenset()
 
 def _row(row: dict[str, Any], lines_of: frozenset[str] | None) -> SealRow:
     wanted = lines_of is None or row["segment"] in lines_of
-    return SealRow(*(row[name] for name in _COLUMNS[:-1]), row["lines"] if wanted else "")
+    return SealRow(row["segment"], row["node"], row["boot"], row["seal"], row["lines"] if wanted else "")
 
 
 def write_rows(lake: Lake, rows: Sequence[SealRow]) -> AnyPath:

@@ -55,5 +55,6 @@ class ShippedMarks:
             return
         # Also where another copy of it was read.
         for folder in node_folders(self._spool):
-            if (folder / path.name).exists():
-                (folder / (name.stem + SHIPPED_SUFFIX)).touch(mode=0o640)
+            copy = folder / path.name
+            if isinstance(copy, Path) and copy.exists():
+                copy.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)

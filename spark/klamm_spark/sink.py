@@ -185,14 +185,20 @@ class AuditSink:
 
     def _register_topic(self, topic: AuditTopic) -> None:
         labels = {"node": self.node, "topic": self.settings.topic}
-        counters: tuple[tuple[str, str, Callable[[], float]], ...] = (
-            ("TopicRecords", "Audit events that were written to the topic.", lambda: topic.records),
-            ("TopicMisses", "Audit events that the topic did not take; the spool has them.", lambda: topic.missed),
+        self._unregister += (
+            self._services.metrics.register(
+                f"{_METRICS}TopicRecords",
+                "counter",
+                "Audit events that were written to the topic.",
+                lambda: ((labels, topic.records),),
+            ),
+            self._services.metrics.register(
+                f"{_METRICS}TopicMisses",
+                "counter",
+                "Audit events that the topic did not take; the spool has them.",
+                lambda: ((labels, topic.missed),),
+            ),
         )
-        for name, doc, read in counters:
-            self._unregister.append(
-                self._services.metrics.register(_METRICS + name, "counter", doc, lambda read=read: ((labels, read()),))
-            )
 
     def _admin_event(self, event: AdminEvent) -> None:
         self.administration.queue.put((ADMIN_EVENT, event), may_wait=False)

@@ -91,5 +91,5 @@ def test_a_topic_that_takes_nothing_is_named_once_and_counted(caplog):
         topic.add(b"node-1", LINE % (b"a", b"Produce", b"ok", b"orders"))
     assert (topic.records, topic.missed) == (0, 3)
     assert [record.getMessage() for record in caplog.records] == [
-        "audit: the topic __audit takes no events: the disk is full; the spool has them"
+        "audit: the topic __audit takes no events: KAFKA_STORAGE_ERROR: the disk is full; the spool has them"
     ]
