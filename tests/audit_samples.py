@@ -57,13 +57,17 @@ def sample_events(
     count: int,
     *,
     node: str = "node-1",
-    boot: str = _BOOT,
+    boot: str | None = None,
     first_seq: int = 0,
     start_us: int = _START_US,
     step_us: int = 1_000,
     seed: int = 1,
 ) -> Iterator[dict[str, Any]]:
-    """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments."""
+    """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments.
+
+    Without a `boot` every node has its own: names of segments are unique.
+    """
+    boot = boot or (_BOOT if node == "node-1" else _BOOT[:12] + hashlib.sha256(node.encode()).hexdigest()[:8])
     choose = random.Random(seed)
     next_seq = 0
     for seq in range(first_seq, first_seq + count):

@@ -87,17 +87,7 @@ def parser() -> argparse.ArgumentParser:
         help="how long to keep files that were merged: at least 1, with Delta at least 168; default: 24",
     )
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
-    verify = commands.add_parser(
-        "verify", parents=[common, spool], help="what spool and lake prove, or a lake alone; name what is missing"
-    )
-    verify.add_argument("--anchors", metavar="FILE", type=_location, help="anchored seals, to compare with the lake")
-    forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
-    forget.add_argument(
-        "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
-    )
-    forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
-    forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
-    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
+    _add_evidence(commands, common, spool)
     commands.add_parser("to-delta", parents=[common], help="move a Parquet lake to Delta, which compacts and forgets")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
@@ -111,6 +101,21 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     terminal.add_commands(commands, [file, spool], _since)
     return top
+
+
+def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argparse.ArgumentParser) -> None:
+    """What proves, and what forgets."""
+    verify = commands.add_parser(
+        "verify", parents=[common, spool], help="what spool and lake prove, or a lake alone; name what is missing"
+    )
+    verify.add_argument("--anchors", metavar="FILE", type=_location, help="anchored seals, to compare with the lake")
+    forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
+    forget.add_argument(
+        "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
+    )
+    forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
+    forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
+    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
 
 
 def _location(text: str) -> str | Path:

@@ -2,7 +2,7 @@
 
 A row says of one segment which numbers were forgotten, when and by what rule, and has the digests of the lines that are
 gone. With the digests of the rows that are left they still give what the segment's seal says: so what was forgotten
-cannot be told from the table, and nothing else can be passed off as forgotten without changing a record. Records are
+cannot be known from the table, and nothing else can be passed off as forgotten without changing a record. Records are
 signed, if `forget` has a key.
 """
 

@@ -184,19 +184,19 @@ def _named(
     if known is None:
         yield (
             f"{seal.segment}: its rows differ from its seal, and so do the digests of its lines: which of the events "
-            f"{seal.first_seq} to {seal.last_seq} of {seal.node}/{seal.boot} it is cannot be told"
+            f"{seal.first_seq} to {seal.last_seq} of {seal.node}/{seal.boot} it is cannot be known"
         )
         extra = Counter(name or "a line of the quarantine" for each, name in there if each == CHANGED)
     present = {each for each, _ in there} | set(forgotten)
     missing = {lines[each] for each in lines.keys() - present}
-    told = [
+    named = [
         *(f"{name} was {'changed' if name in missing or known is None else 'inserted'}" for name in sorted(extra)),
         *(f"{name} is missing" for name in sorted(missing - extra.keys())),
     ]
-    yield from (f"{seal.segment}: {line}" for line in told[:_EVENTS_NAMED])
-    if len(told) > _EVENTS_NAMED:
-        yield f"{seal.segment}: and {len(told) - _EVENTS_NAMED:,} more of its {seal.events:,} events"
-    if not told and known is not None:
+    yield from (f"{seal.segment}: {line}" for line in named[:_EVENTS_NAMED])
+    if len(named) > _EVENTS_NAMED:
+        yield f"{seal.segment}: and {len(named) - _EVENTS_NAMED:,} more of its {seal.events:,} events"
+    if not named and known is not None:
         yield f"{seal.segment}: its rows differ from its seal"
 
 

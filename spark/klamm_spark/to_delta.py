@@ -1,8 +1,8 @@
 """`klamm audit to-delta`: moves a Parquet lake to Delta; `ship` then goes on where it was, with `sink = "delta"`.
 
 The rows are written to a table beside `events`, and two renames put it in place: the Parquet table stays as
-`events-parquet` until someone deletes it. A move that is killed is begun or ended by the next one. Tables of aggregates
-are deleted, and `ship` computes them again. The seals stay as they are.
+`events-parquet` until someone deletes it. A move that is killed is started or ended by the next one. Tables of
+aggregates are deleted, and `ship` computes them again. The seals stay as they are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
 
 
 def _require_an_end(lake: Lake) -> None:
-    """Raises LakeError if a batch was begun, and may be written already: Delta would not know it."""
+    """Raises LakeError if a batch was started, and may be written already: Delta would not know it."""
     lake.require_checkpoint()
     checkpoint = lake.ship_checkpoint
     if last_batch(checkpoint / "offsets") != last_batch(checkpoint / "commits"):

@@ -173,16 +173,16 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
     old = {e["seq"] for e in events if e["time_us"] < before_us and e["kind"] != "audit_gap"}
     old |= {e["seq"] for e in events if e["time_us"] < before_us + HOUR_US and e["kind"] == "connection"}
     assert left == set(range(60)) - old
-    code, told = verified(spark, pipeline)
-    assert code == 0, told
-    assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in told)
+    code, report = verified(spark, pipeline)
+    assert code == 0, report
+    assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in report)
     # Who has no key cannot drop a row and say that it was forgotten.
     known = read_forgotten(lake)
     assert (known.breaks, sum(known.signed_by.values())) == ([], known.records)
     spark.sql(f"DELETE FROM delta.`{lake.events}` WHERE seq = {max(left)}")
-    code, told = verified(spark, pipeline)
+    code, report = verified(spark, pipeline)
     assert code == 1
-    assert any(f"node-1/{FIRST}/{max(left)} is missing" in line for line in told), told
+    assert any(f"node-1/{FIRST}/{max(left)} is missing" in line for line in report), report
 
 
 def test_parquet_forgets_nothing(spark, sealed):

@@ -195,14 +195,13 @@ class Broker(ApiSet):
         self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
-        self.delegation_tokens = DelegationTokens(
-            settings, key, server.services.shared, server.clock, server.random_bytes
-        )
+        shared = server.services.shared
+        self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes)
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
-        server.services.shared.once("klamm.nodes", lambda: self.cluster.nodes)
-        server.services.shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
+        shared.once("klamm.nodes", lambda: self.cluster.nodes)
+        shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
