@@ -63,7 +63,7 @@ class AuditSink:
         self.settings = settings
         self._services = services
         self._clock = services.clock
-        self.node = settings.node or socket.gethostname()
+        self.node = services.worker.named(settings.node or socket.gethostname())
         files = files or SpoolFiles()
         folder = settings.spool / folder_name(self.node, ADMINISTRATION)
         self._filled = threading.Event()

@@ -194,6 +194,11 @@ def gateway(folder):
     pytest.skip("needs a cluster to forward to: tests/interop has one")
 
 
+@case(K.API_SET, "control")
+def control_of_nodes(folder):
+    pytest.skip("needs a broker beside it: tests/unit/cluster has one")
+
+
 # ---- who may do what
 
 

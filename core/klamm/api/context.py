@@ -19,6 +19,7 @@ from klamm.shared.addresses import UNIX_HOST
 from klamm.shared.admin_events import AdminEvents
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
+from klamm.shared.worker_share import WorkerShare
 from klamm.wire.api_keys import find_spec
 from klamm.wire.errors import ErrorCode, KafkaError
 
@@ -61,7 +62,8 @@ class ServerServices:
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
     are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
     nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
-    silent client compares its deadline with this moment, not with the clock.
+    silent client compares its deadline with this moment, not with the clock. `worker` says which of several worker
+    processes this is (`[server] workers`): a part that keeps a limit keeps its part of it.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ServerServices:
         self.admin_events = AdminEvents(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
+        self.worker = WorkerShare()
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""

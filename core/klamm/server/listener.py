@@ -17,6 +17,7 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
+from klamm.network.accept_turns import AcceptTurns
 from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
@@ -38,7 +39,7 @@ from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, listen_at_all
+from klamm.server.listening import ListeningSocket, as_one, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -96,18 +97,18 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(self, services: ServerServices, more_ports: Sequence[int] = ()) -> None:
+    def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
         """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
 
-        Raises BindError.
+        `bound` are sockets that the parent of this process has bound there. Raises BindError.
         """
-        self._listening = listen_at_all(self.plan, more_ports)
+        self._listening = as_one(bound) if bound else listen_at_all(self.plan, more_ports)
         self._more_ports = more_ports
-        bound = self._listening.bound
+        address = self._listening.bound
         self.context = ListenerContext(
             self.name,
-            bound,
-            self._advertised(bound),
+            address,
+            self._advertised(address),
             services=services,
             node=self.plan.node,
             configured_as=self.plan.configured_as,
@@ -136,6 +137,7 @@ class Listener:
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
         described_api_set: str = "",
+        turns: AcceptTurns | None = None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
@@ -170,6 +172,7 @@ class Listener:
             counts=self.counts,
             api_set=api_set,
             new_recorder=new_recorder,
+            turns=turns,
         )
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
@@ -360,9 +363,10 @@ def _complete(handlers: Iterable[ApiHandler], features: Features, release: str |
     if release is None:
         return with_api_versions(handlers, features)
     # For tests: few servers need it.
+    from klamm.shared.release_features import limited
     from klamm.wire.releases import RELEASES
 
-    return with_api_versions(handlers, features, RELEASES[release])
+    return with_api_versions(handlers, features, RELEASES[release], lambda levels: limited(levels, release))
 
 
 def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:

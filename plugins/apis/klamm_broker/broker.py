@@ -200,7 +200,7 @@ class Broker(ApiSet):
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
-        shared.once("klamm.nodes", lambda: self.cluster.nodes)
+        self.cluster.publish(shared, self.topics)
         shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:

@@ -78,6 +78,7 @@ class ClientQuotaManager:
 
     def __init__(self, services: ServerServices, settings: ClientQuotaSettings) -> None:
         self._clock = services.clock
+        self._share = services.worker
         self._table = services.shared.table(CLIENT_QUOTAS)
         # Protects sensors, clients and settings; a notified listener may ask again.
         self._lock = threading.RLock()
@@ -86,7 +87,7 @@ class ClientQuotaManager:
         self._sensors: dict[SensorKey, Any] = {}
         self._clients: dict[tuple[str, str], ClientSensors] = {}
         self._watchers: list[Callable[[], object]] = []
-        self._limits = QuotaLimits(settings, self._table.rows)
+        self._limits = QuotaLimits(settings, self._table.rows, self._share)
         self._table.watch(self._quotas_changed)
         services.scheduler.every(_EXPIRY_PERIOD_MS, self._expire)
 
@@ -120,7 +121,7 @@ class ClientQuotaManager:
             watcher()
 
     def _apply(self) -> None:
-        limits = self._limits = QuotaLimits(self.settings, self._table.rows)
+        limits = self._limits = QuotaLimits(self.settings, self._table.rows, self._share)
         self._clients = {}
         for (key, user, client_id), sensor in list(self._sensors.items()):
             limit = limits.find(key, user, client_id)
