@@ -204,6 +204,9 @@ class AuditSink:
         self.administration.queue.put((ADMIN_EVENT, event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
+            # Topics are closed before observers are.
+            for stream in self.streams.values():
+                stream.topic = None
 
     def _stop_blocking(self) -> None:
         for stream in self.streams.values():

@@ -173,8 +173,9 @@ class AuditStream:
             self.bytes_written += len(lines.data)
             if lines.finished:
                 self._journal.finish(lines.finished)
-            if self.topic is not None:
-                self.topic.add(self.spool.path.name.encode(), lines.data)
+            topic = self.topic
+            if topic is not None:
+                topic.add(self.spool.path.name.encode(), lines.data)
         if self._write_error:
             log.warning("audit: writing the spool %s works again", self.spool.path)
             self._write_error = ""

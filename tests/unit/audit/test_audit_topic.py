@@ -32,6 +32,7 @@ def test_what_is_in_the_spool_is_in_the_topic_and_its_reading_brings_no_more(tmp
     with EmbeddedServer(settings_of(spool)) as server:
         server.create_topic("orders")
         server.produce("orders", b"one", b"two")
+        server.wait_until(lambda: TOPIC in server.admin.topics(), "the topic of the audit")
         records = server.wait_until(
             lambda: [found for found in server.consume(TOPIC) if b'"api_name":"Produce"' in (found.value or b"")],
             "the event of the Produce request",
