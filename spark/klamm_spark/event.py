@@ -3,7 +3,7 @@
 Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
 values or headers of records, tokens or passwords.
 
-The schema file `schema/audit_event.v2.json` and the table in docs/audit.md are generated from `FIELDS`
+The schema file `schema/audit_event.v2.json` and the table in docs/audit/reference.md are generated from `FIELDS`
 (`python -m klamm_spark.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are never
 removed or renamed, so a reader of this version reads all earlier ones and ignores unknown fields.
 """
@@ -228,7 +228,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def markdown_table(fields: tuple[Field, ...] = FIELDS) -> str:
-    """The table of the fields in docs/audit.md."""
+    """The table of the fields in docs/audit/reference.md."""
     lines = ["| field | type | of | meaning |", "| --- | --- | --- | --- |"]
     for field in fields:
         kinds = ", ".join(field.kinds) or ("always" if field.required else "all")

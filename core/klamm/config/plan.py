@@ -125,9 +125,17 @@ class ListenerPlan:
             name=f"{self.name}-{node + 1}",
             node=node,
             configured_as=self.name,
-            bind=_next_port(self.bind, node),
-            advertise=None if self.advertise is None else _next_port(self.advertise, node),
+            bind=self._of_node(self.bind, node),
+            advertise=None if self.advertise is None else self._of_node(self.advertise, node),
         )
+
+    def _of_node(self, endpoint: Endpoint, node: int) -> Endpoint:
+        host, port = endpoint
+        ports = self.settings.node_ports
+        # An address of its own, e.g. that of a proxy, goes on from its own port.
+        if ports and port == self.bind[1]:
+            return host, ports[node - 1]
+        return _next_port(endpoint, node)
 
     @property
     def many(self) -> tuple[PartPlan, ...]:

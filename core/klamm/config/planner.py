@@ -107,7 +107,7 @@ class _Planner:
         plans = [self.listener(name, authorizer if isinstance(authorizer, str) else None) for name in listeners]
         sound = [plan for plan in plans if plan is not None]
         parts = {name: self.parts.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
-        opened = [plan.of_node(node) for plan in sound for node in range(_nodes_of(parts.get(plan.api_set)))]
+        opened = [each for plan in sound for each in self.of_nodes(plan, self.nodes_of(plan, parts))]
         self.check_ports(opened)
         scheduler = None
         extensions: list[PartPlan | None] = []
@@ -134,6 +134,29 @@ class _Planner:
             warnings = [*self.config.warnings, *(self.config.problem(*one) for one in security_warnings(plan))]
             plan = replace(plan, warnings=tuple(warnings))
         return replace(plan, listeners=tuple(opened))
+
+    def of_nodes(self, plan: ListenerPlan, count: int) -> list[ListenerPlan]:
+        """The listeners of all nodes that a listener stands for."""
+        ports = plan.settings.node_ports
+        if ports and len(ports) != count - 1:
+            wanted = f"must have {count - 1} ports, for the nodes after the first, not {len(ports)}"
+            self.config.report(("listeners", plan.name, "node_ports"), wanted)
+            return [plan]
+        return [plan.of_node(node) for node in range(count)]
+
+    def nodes_of(self, plan: ListenerPlan, parts: Mapping[str, PartPlan | None]) -> int:
+        """How many nodes a listener is opened for."""
+        part = parts.get(plan.api_set)
+        followed = part.found.provider.nodes_of if part is not None else ""
+        if not followed:
+            return _nodes_of(part)
+        for other in parts.values():
+            if other is not None and other.found.provider.name == followed:
+                return _nodes_of(other)
+        self.config.report(
+            ("listeners", plan.name, "api_set"), f'needs a listener with the api set "{followed}" beside it'
+        )
+        return 1
 
     def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
         """The part that a key names; without a name there is no default, which is reported."""
@@ -208,6 +231,8 @@ class _Planner:
         if bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.proxy_protocol != "off":
             message = "does not work on a Unix domain socket: its peers have no address"
             self.config.report((*path, "proxy_protocol"), message)
+        elif bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.node_ports:
+            self.config.report((*path, "node_ports"), "does not work on a Unix domain socket: it has no ports")
         elif settings.proxy_protocol != "off" and not settings.trusted_proxies:
             self.config.report(
                 (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'

@@ -15,6 +15,7 @@ from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
 """Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
+_MAX_PORT: Final = 65535
 ALL_CORES: Final = "cores"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -39,6 +40,11 @@ def check_api_limits(limits: Mapping[str, int]) -> str | None:
         if limit < 1:
             return f'the limit of "{name}" must be at least 1'
     return _check_api_names(limits)
+
+
+def _node_ports_problem(ports: tuple[int, ...]) -> str | None:
+    wrong = [port for port in ports if not 0 <= port <= _MAX_PORT]
+    return f"{wrong[0]} is no port" if wrong else None
 
 
 def _octal_mode_problem(text: str) -> str | None:
@@ -108,8 +114,8 @@ class ServerSettings:
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
     as_version: str | None = setting(
         None,
-        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and no others: for tests"
-        " of old clients and of upgrades. Unset: all that there are.",
+        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and report its features:"
+        " for tests of old clients and of upgrades. Unset: all that there are.",
         choices=AS_VERSIONS,
     )
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
@@ -153,6 +159,11 @@ class ListenerSettings:
         None,
         doc="HOST:PORT that clients connect to, as Metadata returns it; unset is the bound address.",
         kafka="advertised.listeners",
+    )
+    node_ports: tuple[int, ...] = setting(
+        (),
+        doc="Ports of the nodes after the first, where the handler set has several; unset are the next ports.",
+        check=_node_ports_problem,
     )
     transport: str | None = setting(
         None,

@@ -363,9 +363,10 @@ def _complete(handlers: Iterable[ApiHandler], features: Features, release: str |
     if release is None:
         return with_api_versions(handlers, features)
     # For tests: few servers need it.
+    from klamm.shared.release_features import limited
     from klamm.wire.releases import RELEASES
 
-    return with_api_versions(handlers, features, RELEASES[release])
+    return with_api_versions(handlers, features, RELEASES[release], lambda levels: limited(levels, release))
 
 
 def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:

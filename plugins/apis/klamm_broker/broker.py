@@ -200,7 +200,7 @@ class Broker(ApiSet):
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
-        server.services.shared.once("klamm.nodes", lambda: self.cluster.nodes)
+        self.cluster.publish(server.services.shared, self.topics)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)

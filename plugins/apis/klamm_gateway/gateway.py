@@ -185,7 +185,9 @@ def _frame_of(message: Any, context: RequestContext) -> list[Buffer]:
         return [message.frame]
     version = context.api_version
     header = encode_request_header(context.api_key, version, context.correlation_id, context.client_id)
-    return [header, message.encode(version)]
+    body = message.encode(version)
+    # Old versions of some requests have no body; what is sent has no empty pieces.
+    return [header, body] if body else [header]
 
 
 def _rewritten(rewrite: Rewrite, addresses: NodeAddresses, response: Any) -> Any:

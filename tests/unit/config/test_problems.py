@@ -2,6 +2,7 @@
 
 import pytest
 
+import klamm_broker
 import klamm_throttling
 from klamm.config import toml_positions as positions
 from klamm.config.planner import load_plan
@@ -339,6 +340,34 @@ def test_listeners_that_a_scheduler_names_must_be_there(problems):
     assert problems(text + TWO_GATED) == [
         'klamm.toml:4:1  server.priority.control_listeners: there is no listener "iner"; did you mean "inner"?'
     ]
+
+
+def test_an_api_set_that_follows_the_nodes_of_another_needs_it(problems, load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    control = '[listeners.orders]\nbind = "127.0.0.1:9192"\napi_set = "control"\n'
+    assert problems(control) == [
+        'klamm.toml:3:1  listeners.orders.api_set: needs a listener with the api set "broker" beside it'
+    ]
+    both = control + '[listeners.clients]\napi_set = "many"\n[many]\nprovider = "broker"\nnodes = 2\n'
+    assert [plan.name for plan in load(both).listeners] == ["orders", "orders-2", "clients", "clients-2"]
+
+
+@pytest.mark.parametrize(
+    ("bind", "ports", "problem"),
+    [
+        ("127.0.0.1:9092", "[9500]", "must have 2 ports, for the nodes after the first, not 1"),
+        ("127.0.0.1:9092", "[9500, 70000]", "70000 is no port"),
+        ("127.0.0.1:9092", "[9500, 9092]", None),
+        ("unix:/tmp/klamm.sock", "[9500, 9600]", "does not work on a Unix domain socket: it has no ports"),
+    ],
+)
+def test_ports_of_nodes(problems, plugins, bind, ports, problem):
+    plugins.add(klamm_broker, "klamm_broker")
+    text = f"[broker]\nnodes = 3\n[listeners.one]\nbind = '{bind}'\nnode_ports = {ports}\n"
+    if problem is None:
+        assert problems(text) == ["klamm.toml:4:1  listeners.one.bind: port 9092 is taken by listener one"]
+    else:
+        assert problems(text) == [f"klamm.toml:5:1  listeners.one.node_ports: {problem}"]
 
 
 def test_client_quotas_must_be_the_same_on_all_listeners(problems, plugins):
