@@ -79,8 +79,6 @@ class ClientQuotaManager:
         self._clock = services.clock
         self._share = services.worker
         self._shared_use = SharedUse(services.worker)
-        if services.worker.counts is not None:
-            services.scheduler.every(PERIOD_MS, self._share_use)
         self._table = services.shared.table(CLIENT_QUOTAS)
         # Protects sensors, clients and settings; a notified listener may ask again.
         self._lock = threading.RLock()
@@ -92,6 +90,8 @@ class ClientQuotaManager:
         self._limits = QuotaLimits(settings, self._table.rows, self._share)
         self._table.watch(self._quotas_changed)
         services.scheduler.every(_EXPIRY_PERIOD_MS, self._expire)
+        if services.worker.counts is not None:
+            services.scheduler.every(PERIOD_MS, self._share_use)
 
     # ---- quotas
 

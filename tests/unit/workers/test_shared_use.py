@@ -115,18 +115,17 @@ def test_the_managers_of_two_workers_share_a_quota():
         managers.append(ClientQuotaManager(services, settings))
         schedulers.append(services.scheduler)
     context = RequestContext(connection_context("a"), None, PRODUCE, 9, 1, "c")
-    context.connection.principal = KafkaPrincipal("User", "alice")
+    context.connection.principal = KafkaPrincipal("alice")
 
-    def throttled(manager, seconds):
-        """The throttle times of a client that produces the whole quota in each second."""
+    def throttled(used, seconds):
+        """The throttle times of clients that produce most of the quota in each second, in these workers."""
         times_ms = []
         for _ in range(seconds):
-            times_ms.append(manager.charge(context, int(QUOTA), 0.0))
+            times_ms += [manager.charge(context, int(0.8 * QUOTA), 0.0) for manager in used]
             clock.advance_ms(1000)
             for scheduler in schedulers:
                 scheduler.run_due()
         return times_ms
 
-    assert throttled(managers[0], 30) == [0] * 30
-    # The quota is used up: a second worker has its fair part only.
-    assert max(throttled(managers[1], 12)) > 0
+    assert throttled(managers[:1], 30) == [0] * 30
+    assert max(throttled(managers, 12)) > 0
