@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-from klamm import ErrorCode, KafkaError
+from klamm_filters.tenancy.expressions import prefixed
 
 _ROUNDS: Final = 4
 _HALF_BYTES: Final = 8
@@ -60,8 +60,8 @@ class Tenant:
     def __init__(self, prefix: str, secret: bytes) -> None:
         self.prefix = prefix
         self.ids = TopicIds(secret, prefix)
-        self._begin = re.escape(prefix) + "(?:"
-        self._in_text = re.compile(f"(?<!{_NAME_CHARACTER}){re.escape(prefix)}(?!\\s|$)")
+        self._escaped = re.escape(prefix)
+        self._in_text = re.compile(f"(?<!{_NAME_CHARACTER}){self._escaped}(?!\\s|$)")
 
     def add(self, name: str) -> str:
         """A name as the broker has it."""
@@ -86,55 +86,12 @@ class Tenant:
         return self._in_text.sub("", message)
 
     def pattern_to_broker(self, pattern: str) -> str:
-        """An expression that matches the tenant's names that this one matches, as a whole.
-
-        Raises KafkaError(INVALID_REGULAR_EXPRESSION) for what RE2 does not take, and for what would be another
-        expression behind a prefix: `^` elsewhere than at the beginning, and quotes with `\\Q`.
-        """
-        own = pattern.removeprefix("^")
-        if _is_unsafe(own):
-            raise KafkaError(
-                ErrorCode.INVALID_REGULAR_EXPRESSION,
-                "Here an expression has no \\Q and \\A, and ^ at its beginning only.",
-            )
-        _compile(own)
-        return f"{self._begin}{own})"
+        """An expression that matches the tenant's names that this one matches. Raises as `prefixed`."""
+        return prefixed(pattern, self._escaped)
 
     def pattern_to_client(self, pattern: str) -> str:
         """The expression that a client has sent; empty for one of others."""
-        if pattern.startswith(self._begin) and pattern.endswith(")"):
-            return pattern[len(self._begin) : -1]
+        begin = f"{self._escaped}(?:"
+        if pattern.startswith(begin) and pattern.endswith(")"):
+            return pattern[len(begin) : -1]
         return ""
-
-
-def _is_unsafe(pattern: str) -> bool:
-    position, in_class = 0, False
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            if pattern[position + 1 : position + 2] in ("Q", "E", "A"):
-                return True
-            position += 1
-        elif in_class:
-            # A bracket that opens within a class, e.g. [[:alpha:]], leaves it open for one more character at worst.
-            in_class = character != "]"
-        elif character == "[":
-            in_class = True
-            # A class may begin with ^ and ].
-            position += len(re.match(r"\^?\]?", pattern[position + 1 :])[0])  # type: ignore[index]
-        elif character == "^":
-            return True
-        position += 1
-    return False
-
-
-def _compile(pattern: str) -> Any:
-    # Imported with the first expression.
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, "The regular expression is not one of RE2.") from error
