@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config import check_table
 from klamm_spark.filesystems import check_location, parse_location
+from klamm_spark.findings import command as detect
 from klamm_spark.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
@@ -95,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
+    detect.add_command(commands, [common, spool], _since)
     terminal.add_commands(commands, [file, spool], _since)
     return top
 
@@ -135,7 +137,7 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     if options.command == "key":
         return _make_key(options.path)
-    _place_report(options)
+    _place_folder(options)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)
     try:
@@ -192,6 +194,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
+    if options.command == "detect" and (options.follow or _spool_to_report(options, pipeline) is not None):
+        return detect.run_on_spool(options, pipeline, say)
     spool = _spool_to_report(options, pipeline) if options.command == "report" else None
     if spool is not None:
         from klamm_spark import report
@@ -207,9 +211,9 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         close_session(spark)
 
 
-def _place_report(options: argparse.Namespace) -> None:
+def _place_folder(options: argparse.Namespace) -> None:
     """A folder in the place of the TOML file is the lake, if it has events, or else the spool."""
-    if options.command == "report" and options.file is not None and options.file.is_dir():
+    if options.command in ("report", "detect") and options.file is not None and options.file.is_dir():
         place = "lake" if (options.file / "events").is_dir() else "spool"
         setattr(options, place, options.file.resolve())
         options.file = None
@@ -252,6 +256,8 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import report
 
         return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
+    if options.command == "detect":
+        return detect.run_on_lake(spark, options, pipeline, say)
     if options.command == "recover":
         from klamm_spark import recover
 

@@ -214,9 +214,15 @@ class AuditSettings:
         private=True,
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
+    detect: dict[str, Any] = setting({}, doc="Settings of `klamm audit detect`; the server does not use them.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems of `[audit.spark]` that the commands will report."""
+        """Problems of `[audit.spark]` and `[audit.detect]` that the commands will report."""
+        if self.detect:
+            from klamm_spark.findings.settings import DetectSettings
+
+            for key, message in check_table(DetectSettings, self.detect):
+                yield f"detect.{key}", message
         if self.spark:
             from klamm_spark.spark_settings import SparkSettings
 

@@ -15,7 +15,7 @@ from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
-from klamm.config.part_resolver import PartResolver, default_parts, name_defaults
+from klamm.config.part_resolver import PartResolver, default_parts, name_defaults, provider_of, table_of
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError, did_you_mean
@@ -79,10 +79,10 @@ class _Planner:
     def set_defaults(self, defaults: Mapping[str, object]) -> None:
         """Give the settings of handler sets another default."""
         for name, specs in self.specs_of_api_sets().items() if defaults else ():
-            given = flatten(self.config.table((name,)), specs)
+            given = flatten(self.config.table(table_of(name)), specs)
             for key, value in defaults.items():
                 if key in specs and key not in given:
-                    self.config.set_default((name, key), value)
+                    self.config.set_default((*table_of(name), key), value)
 
     def add_parts(self, parts: Mapping[str, Sequence[str]]) -> None:
         """Have every listener, and the server, name further parts, before its own."""
@@ -106,7 +106,8 @@ class _Planner:
         authorizer = self.config.table(("server",)).get("authorizer")
         plans = [self.listener(name, authorizer if isinstance(authorizer, str) else None) for name in listeners]
         sound = [plan for plan in plans if plan is not None]
-        parts = {name: self.parts.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
+        users = self.api_set_users(listeners)
+        parts = {name: self.parts.api_set(name, users) for name in users}
         opened = [each for plan in sound for each in self.of_nodes(plan, self.nodes_of(plan, parts))]
         self.check_ports(opened)
         scheduler = None
@@ -321,15 +322,18 @@ class _Planner:
         """The settings of the handler sets that listeners use, by the names of their tables."""
         found: dict[str, Mapping[str, SettingSpec]] = {}
         for name in self.api_set_users(self.config.table(("listeners",))):
-            provider = str(self.config.table((name,)).get("provider", name))
+            provider = str(provider_of(self.config, name))
             with contextlib.suppress(PluginError, ImportError, AttributeError, TypeError):
                 settings = self.plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
                 found[name] = specs_of(settings) if settings is not None else {}
         return found
 
     def check_sections(self, api_sets: Collection[str]) -> None:
+        several = {table_of(name)[0] for name in api_sets} - set(api_sets)
         for key, value in self.config.tables.items():
-            if key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
+            if key in several and isinstance(value, dict):
+                self.check_tables_below(key, value, api_sets)
+            elif key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
                 place = self.config.place_of(key, value)
                 if place or not isinstance(value, dict):
                     self.config.report(
@@ -338,6 +342,19 @@ class _Planner:
                     continue
                 hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
+
+    def check_tables_below(self, provider: str, table: Mapping[str, Any], api_sets: Collection[str]) -> None:
+        """Of a table `[PROVIDER]` of which listeners use `[PROVIDER.NAME]` alone: each key is one of these."""
+        used = [name for name in api_sets if table_of(name)[0] == provider]
+        for key, value in table.items():
+            name = f"{provider}.{key}"
+            if name not in used:
+                others = f"; the listeners use [{'], ['.join(used)}]"
+                if isinstance(value, dict):
+                    message = f'no listener has api_set = "{name}"' + (did_you_mean(name, used) or others)
+                else:
+                    message = UNKNOWN_KEY + others
+                self.config.report((provider, key), message)
 
 
 def _nodes_of(api_set: PartPlan | None) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from klamm.api.api_set import ApiHandler, ApiSet
-from klamm.api.context import Address, ListenerContext, ServerServices
+from klamm.api.context import ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
@@ -39,7 +38,7 @@ from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, as_one, listen_at_all
+from klamm.server.listening import ListeningSocket, advertised, as_one, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -108,22 +107,15 @@ class Listener:
         self.context = ListenerContext(
             self.name,
             address,
-            self._advertised(address),
+            advertised(self.plan, address),
             services=services,
             node=self.plan.node,
             configured_as=self.plan.configured_as,
             go_offline=self.go_offline,
             go_online=self.go_online,
+            reads_requests=bool(self.plan.filters or self.plan.observers or self.plan.authorizer),
         )
         services.listeners[self.name] = self.context
-
-    def _advertised(self, bound: Address) -> Address:
-        if self.plan.advertise is not None:
-            host, port = self.plan.advertise
-            return Address(host, port or bound.port)
-        if bound.host in ("0.0.0.0", "::"):  # noqa: S104
-            return Address(socket.getfqdn(), bound.port)
-        return bound
 
     def open_parts(
         self,

@@ -44,6 +44,16 @@ class ListeningSocket:
                     os.unlink(path)
 
 
+def advertised(plan: ListenerPlan, bound: Address) -> Address:
+    """The address that clients of a listener are given."""
+    if plan.advertise is not None:
+        host, port = plan.advertise
+        return Address(host, port or bound.port)
+    if bound.host in ("0.0.0.0", "::"):  # noqa: S104
+        return Address(socket.getfqdn(), bound.port)
+    return bound
+
+
 def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSocket:
     """The address of a listener and further ports of its host, as one socket. Raises BindError."""
     return as_one(bind_all(plan, more_ports))

@@ -35,7 +35,7 @@ from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.features import Features
 from klamm.shared.version import __version__
 from klamm.shared.worker_share import WorkerShare
-from klamm.wire.api_keys import spec_of
+from klamm.wire.api_keys import find_spec
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -141,7 +141,7 @@ class SocketServer:
         features = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
-            request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
+            request_metrics = RequestMetrics(self.services.metrics, _api_name)
         for listener in self.listeners:
             self._open_listener(listener, features[listener.plan.api_set], request_metrics)
         register_server_metrics(
@@ -239,6 +239,7 @@ class SocketServer:
                 services=self.services,
                 configs=self.dynamic.configs,
                 change_configs=self.dynamic.change,
+                name=name,
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
@@ -342,3 +343,9 @@ class SocketServer:
     def addresses(self) -> dict[str, str]:
         """The bound address of each listener."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
+
+
+def _api_name(api_key: int) -> str:
+    """For metrics; a handler set may serve APIs that klamm does not know."""
+    spec = find_spec(api_key)
+    return spec.name if spec is not None else f"Api{api_key}"

@@ -69,6 +69,27 @@ def test_a_provider_may_serve_twice_under_two_names_with_settings_of_its_own(loa
     assert plan.api_sets["second"].found.provider.name == "topics"
 
 
+def test_tables_below_a_provider_are_handler_sets_of_their_own(load):
+    plan = load(
+        """
+        [listeners.a]
+        bind = "127.0.0.1:0"
+        api_set = "topics"
+        [listeners.b]
+        bind = "127.0.0.1:0"
+        api_set = "topics.east"
+        [topics]
+        num.partitions = 2
+        [topics.east]
+        num.partitions = 9
+        """,
+        "topics.east.broker.rack=r1",
+    )
+    assert plan.api_sets["topics"].settings.num_partitions == 2
+    east = plan.api_sets["topics.east"]
+    assert (east.settings.num_partitions, east.settings.rack, east.found.provider.name) == (9, "r1", "topics")
+
+
 @pytest.mark.parametrize(
     ("line", "attribute", "value"),
     [

@@ -9,6 +9,7 @@ from klamm.config.planner import load_plan
 from klamm.config.problems import ConfigError
 
 ECHO = '[listeners.a]\napi_set = "echo"\n'
+EAST = '[listeners.a]\napi_set = "topics.east"\n[topics.east]\n'
 TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
 
 
@@ -90,6 +91,35 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             'klamm.toml:4:1  topics.num.partition: unknown key; did you mean "num.partitions"?',
         ),
         (TOPICS + "broker.rack = ''\n", "klamm.toml:4:1  topics.broker.rack: must not be blank"),
+        (
+            EAST + "num.partitions = 11\n",
+            "klamm.toml:4:1  topics.east.num.partitions: must be at most 10, not 11",
+        ),
+        (
+            EAST + "num.partition = 1\n",
+            'klamm.toml:4:1  topics.east.num.partition: unknown key; did you mean "num.partitions"?',
+        ),
+        (
+            '[listeners.a]\napi_set = "topics.est"\n[topics.east]\nnum.partitions = 1\n',
+            'klamm.toml:2:1  listeners.a.api_set: there is no table [topics.est]; did you mean "topics.east"?',
+        ),
+        (
+            EAST + "num.partitions = 1\n[topics.eat]\nnum.partitions = 1\n",
+            'klamm.toml:5:1  topics.eat: no listener has api_set = "topics.eat"; did you mean "topics.east"?',
+        ),
+        (
+            EAST + "num.partitions = 1\n[topics]\nnum.partitions = 1\n",
+            'klamm.toml:6:1  topics.num: no listener has api_set = "topics.num"; did you mean "topics.east"?',
+        ),
+        (
+            EAST + "num.partitions = 1\n[topics]\nretention = 1\n",
+            "klamm.toml:6:1  topics.retention: unknown key; the listeners use [topics.east]",
+        ),
+        (
+            '[listeners.a]\napi_set = "topic.east"\n[topic.east]\nnum.partitions = 1\n',
+            'klamm.toml:2:1  listeners.a.api_set: unknown api set "topic"; did you mean "topics"?'
+            " (known: echo, topics)",
+        ),
         ("[listeners.a]\napi_set = [1]\n", "klamm.toml:2:1  listeners.a.api_set: must be a string, not a list"),
         ("[listeners]\na = 5\n", "klamm.toml:2:1  listeners.a: must be a table"),
         ("server = 5\n" + ECHO, "klamm.toml:1:1  server: must be a table"),

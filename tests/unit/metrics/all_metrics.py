@@ -30,6 +30,8 @@ SETTINGS = (
     "listeners.default.acl.allow_everyone_if_no_acl_found=true",
     "listeners.default.gates=moody,connection_quota,creation_rate,handshake_limit,authentication_penalty",
     "listeners.default.throttles=client_quota",
+    "listeners.default.filters=deny_apis",
+    "listeners.default.deny_apis.deny=Envelope",
 )
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 
