@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from klamm_spark.compression import compress
+from klamm_spark.event import SCHEMA_VERSION
 from klamm_spark.session import open_session
 from klamm_spark.spark_settings import Pipeline, SparkSettings
 from klamm_spark.spool_layout import (
@@ -34,8 +35,10 @@ from klamm_spark.spool_layout import (
     Seal,
     SegmentName,
     chain_of,
+    digests_of,
+    lines_sha256,
 )
-from tests.audit_samples import sample_events
+from tests.audit_samples import line_of, sample_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +91,7 @@ def row(name: str, events: int, run: Callable[[], Any]) -> None:
 def write_fleet(spool: Path, segments: int, segment_events: int, compression: str) -> int:
     """The spools of `NODES` nodes; their bytes on disk."""
     samples = [
-        b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in sample)
+        b"".join(map(line_of, sample))
         for sample in (sample_events(segment_events, seed=seed) for seed in range(SAMPLES))
     ]
     chains, size = dict.fromkeys(range(NODES), NO_CHAIN), 0
@@ -109,9 +112,10 @@ def write_segment(
     folder.mkdir(parents=True, exist_ok=True)
     lines = data.splitlines()
     stem, sha256 = SegmentName(boot, 0).stem, hashlib.sha256(data).hexdigest()
-    chain = chain_of(previous_chain, sha256)
+    sealed = lines_sha256(digests_of(data))
+    chain = chain_of(previous_chain, sha256, sealed)
     seal = Seal(
-        schema_version=2,
+        schema_version=SCHEMA_VERSION,
         node=folder.name,
         boot=boot,
         index=index,
@@ -125,6 +129,7 @@ def write_segment(
         chain=chain,
         sealed_time_us=json.loads(lines[-1])["time_us"],
         final=True,
+        lines_sha256=sealed,
     )
     (folder / f"{stem}{SEAL_SUFFIX}").write_bytes(seal.to_json())
     packed = compress(data, compression)
