@@ -231,8 +231,12 @@ class SharePartition:
 
         0: there is nothing to wait for. Raises KafkaError: INVALID_RECORD_STATE, INVALID_REQUEST.
         """
+        end = -1
         for each in acknowledgements:
             self._check(member_id, each)
+            if each.first <= end:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "A record is acknowledged twice.")
+            end = each.last
         changed = False
         for each in acknowledgements:
             for run in self._runs.between(max(each.first, self.start_offset), each.last):
