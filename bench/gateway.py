@@ -36,8 +36,7 @@ GUARDS: Final = {
     "listeners.default.authorizer": "static",
     "listeners.default.static.rules": '["allow User:* ALL TOPIC:*", "allow User:* ALL CLUSTER:*"]',
     "listeners.default.throttles": '["client_quota"]',
-    "listeners.default.client_quota.producer_byte_rate": "1000000000000",
-    "listeners.default.client_quota.consumer_byte_rate": "1000000000000",
+    "listeners.default.client_quota.users": '{"<default>" = {producer_byte_rate = 1e12, consumer_byte_rate = 1e12}}',
     "listeners.default.observers": '["audit"]',
 }
 

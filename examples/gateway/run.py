@@ -33,7 +33,7 @@ from tests.peers.server import lasting_port  # noqa: E402
 USERS = ("alice", "bob", "bulk")
 TOPIC, GROUP = "orders", "billing"
 BULK_BYTES = 50_000
-BULK_REQUESTS = 8
+BULK_REQUESTS = 30
 KLAMM = [sys.executable, "-m", "klamm"]
 
 
