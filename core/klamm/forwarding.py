@@ -2,6 +2,7 @@
 
 from klamm.api.forwarding import STREAMED_FROM_BYTES, ConnectionLink, OpaqueRequest, OpaqueResponse, ResponseStream
 from klamm.requests.api_versions import note_client_software
+from klamm.requests.pending import note_upstream_node
 
 __all__ = [
     "ConnectionLink",
@@ -10,4 +11,5 @@ __all__ = [
     "ResponseStream",
     "STREAMED_FROM_BYTES",
     "note_client_software",
+    "note_upstream_node",
 ]

@@ -1,10 +1,12 @@
-"""A server with audit, real clients through two listeners, and a report whose counts are what the clients counted.
+"""A server with audit, real clients through two listeners, an attack among them, and a report that names it and counts
+what the clients counted.
 
     scripts/audit-demo [--requests 100000] [--folder DIR]
 
 Serves klamm.toml of this folder, drives librdkafka and kafka-python clients through both listeners, of which some are
-denied, some fail to authenticate and some are throttled, stops the server, ships its spool, verifies the lake, writes
-the report and compares. Exit code 1 if one number differs.
+denied and some are throttled, and the attack of attack.py, which `klamm audit detect --follow` finds while it goes on.
+Then it stops the server, ships its spool, verifies the lake, writes the report and compares. Exit code 1 if one number
+differs, or a stage of the attack was not found.
 """
 
 from __future__ import annotations
@@ -23,8 +25,17 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attack
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
@@ -32,12 +43,27 @@ if TYPE_CHECKING:
     from klamm_spark.report_model import Report
 
 HERE = Path(__file__).resolve().parent
-USERS = ("alice", "bob", "bulk", "mallory")
+USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "bulk", "mallory")} | {
+    attack.ACCOUNT: attack.PASSWORD
+}
+RULES = (
+    ("User:*", AclOperation.DESCRIBE, ResourceType.TOPIC, "orders"),
+    ("User:*", AclOperation.DESCRIBE, ResourceType.TOPIC, "payroll"),
+    ("User:*", AclOperation.WRITE, ResourceType.TOPIC, "orders"),
+    ("User:alice", AclOperation.WRITE, ResourceType.TOPIC, "payroll"),
+    (f"User:{attack.ACCOUNT}", AclOperation.ALTER, ResourceType.BROKER, "kafka-cluster"),
+)
+"""Of the listener `secure`."""
+STAGES = ("password_spraying", "success_after_failures", "self_grant", "grant_then_read")
+"""The detections that find the attack."""
+MAX_LATENCY_S = 30
 BULK_REQUESTS = 300
 BULK_BYTES = 5_000
-WRONG_PASSWORDS = 20
+PAYROLL_BYTES = 3_000
+FORGOTTEN_PASSWORDS = 2
 IN_FLIGHT = 1_000
 QUIET = {"log_level": 0, "log.connection.close": False}
+KLAMM = [sys.executable, "-m", "klamm"]
 COMPARED = ("produce requests", "ok", "denied", "throttled", "authentication failures")
 
 
@@ -119,42 +145,62 @@ def credentials(user: str, password: str) -> dict[str, str]:
     }
 
 
-def guess_password(bootstrap: str, number: int) -> int:
-    """One attempt with a wrong password; how many failures the client saw."""
+def forget_password(bootstrap: str, number: int) -> int:
+    """One attempt of bob with a wrong password; how many failures the client saw."""
     failures: list[KafkaError] = []
-    settings = {"bootstrap.servers": bootstrap, "client.id": f"guesser-{number}", "reconnect.backoff.ms": 60_000}
+    settings = {"bootstrap.servers": bootstrap, "client.id": f"bob-{number}", "reconnect.backoff.ms": 60_000}
     settings |= QUIET | {"reconnect.backoff.max.ms": 60_000, "error_cb": failures.append}
-    producer = Producer(settings | credentials("alice", f"guess-{number}"))
+    producer = Producer(settings | credentials("bob", f"forgotten-{number}"))
     until = time.monotonic() + 20
     while time.monotonic() < until and not failures:
         producer.poll(0.05)
     return sum(error.code() == KafkaError._AUTHENTICATION for error in failures)
 
 
-def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[str]], int, float]:
-    """Run all clients; what they counted, by listener and in the report's words, how many there were that produced,
-    and how long it took."""
-    admin = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin"})
+def prepare(listeners: dict[str, str]) -> None:
+    """Create the topics and the rules."""
+    anyone = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin"})
     topics = [NewTopic(name, num_partitions=4, replication_factor=1) for name in ("orders", "payroll")]
-    for done in admin.create_topics(topics).values():
+    for done in anyone.create_topics(topics).values():
         done.result(30)
+    settings = credentials("admin", USERS["admin"])
+    admin = AdminClient({"bootstrap.servers": listeners["secure"], "client.id": "admin", **settings})
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    rules = [AclBinding(kind, name, literal, who, "*", what, allow) for who, what, kind, name in RULES]
+    for done in admin.create_acls(rules).values():
+        done.result(30)
+
+
+def jobs_of(listeners: dict[str, str], requests: int) -> list[tuple[Client | DeniedClient, str, int, int]]:
+    """Clients, each with a topic, a number of requests and the size of a record."""
     denied = requests // 50
     share = (requests - denied - BULK_REQUESTS) // 5
     rest = requests - denied - BULK_REQUESTS - 4 * share
-    jobs = [
+    return [
         (Client("plain", listeners["plain"], None, 1), "orders", share, 100),
         (Client("plain", listeners["plain"], None, 2), "orders", share, 100),
         (Client("secure", listeners["secure"], "alice", 1), "orders", share, 100),
-        (Client("secure", listeners["secure"], "alice", 2), "payroll", share, 100),
+        (Client("secure", listeners["secure"], "alice", 2), "payroll", share, PAYROLL_BYTES),
         (Client("secure", listeners["secure"], "bob", 1), "orders", rest, 100),
         (Client("secure", listeners["secure"], "bulk", 1), "orders", BULK_REQUESTS, BULK_BYTES),
         (DeniedClient("secure", listeners["secure"], "mallory", 1), "payroll", denied, 100),
     ]
+
+
+def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[str]], int, float]:
+    """Run all clients and the attack; what they counted, by listener and in the report's words, how many there were
+    that produced, and how long it took."""
+    prepare(listeners)
+    jobs = jobs_of(listeners, requests)
     began = time.monotonic()
     threads = [threading.Thread(target=client.produce, args=job) for client, *job in jobs]
     for thread in threads:
         thread.start()
-    failures = sum(guess_password(listeners["secure"], number) for number in range(WRONG_PASSWORDS))
+    failures = sum(forget_password(listeners["secure"], number) for number in range(FORGOTTEN_PASSWORDS))
+    host, port = listeners["secure"].rsplit(":", 1)
+    found = attack.run((host, int(port)))
+    failures += found.failed_logins
+    print(f"the attacker tried {found.failed_logins + 1} passwords and read {found.stolen_bytes:,} bytes")
     for thread in threads:
         thread.join()
     took_s = time.monotonic() - began
@@ -204,14 +250,13 @@ def consistent(report: Report, counted: dict[str, Counter[str]]) -> bool:
 def serve(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
     """Start klamm; its process, and the addresses of its listeners once they answer."""
     shutil.copy(HERE / "klamm.toml", folder)
-    klamm = [sys.executable, "-m", "klamm"]
-    for user in USERS:
+    for user, secret in USERS.items():
         password = folder / "password"
-        password.write_text(f"{user}-secret\n")
-        subprocess.run([*klamm, "users", "add", "--password-file", password, folder / "users", user], check=True)
+        password.write_text(f"{secret}\n")
+        subprocess.run([*KLAMM, "users", "add", "--password-file", password, folder / "users", user], check=True)
         password.unlink()
     ready = folder / "ready.json"
-    command = [*klamm, "serve", str(folder / "klamm.toml"), "--ready-file", str(ready), "--log-level", "ERROR"]
+    command = [*KLAMM, "serve", str(folder / "klamm.toml"), "--ready-file", str(ready), "--log-level", "ERROR"]
     process = subprocess.Popen(command)
     until = time.monotonic() + 30
     while not ready.exists():
@@ -220,6 +265,23 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
             sys.exit("klamm does not start")
         time.sleep(0.05)
     return process, json.loads(ready.read_text())["listeners"]
+
+
+def detected(path: Path) -> bool:
+    """Wait for the findings of all stages; whether they came in time after the last event of each."""
+    until = time.monotonic() + MAX_LATENCY_S
+    latencies: dict[str, float] = {}
+    while time.monotonic() < until and not latencies.keys() >= set(STAGES):
+        time.sleep(0.2)
+        for line in path.read_text().splitlines() if path.exists() else ():
+            finding = json.loads(line)
+            about = finding["finding_info"]
+            latencies[finding["metadata"]["event_code"]] = (finding["time"] - about["last_seen_time"]) / 1000
+    print("seconds from the last event to the finding:")
+    for stage in STAGES:
+        latency = latencies.get(stage)
+        print(f"  {stage:26}" + ("not found" if latency is None else f"{latency:9.2f}"))
+    return all(latencies.get(stage, MAX_LATENCY_S) < MAX_LATENCY_S for stage in STAGES)
 
 
 def compare(counted: dict[str, Counter[str]], found: dict[str, Counter[str]]) -> bool:
@@ -246,14 +308,15 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
 
     server, listeners = serve(folder)
+    detect = subprocess.Popen([*KLAMM, "audit", "detect", str(folder / "klamm.toml"), "--follow"])
     try:
         counted, clients, took_s = drive(listeners, options.requests)
+        in_time = detected(folder / "findings.jsonl")
     finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(30)
-    print(
-        f"{options.requests:,} requests of {clients} clients, and {WRONG_PASSWORDS} wrong passwords, in {took_s:.1f} s"
-    )
+        for process in (detect, server):
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+    print(f"{options.requests:,} requests of {clients} clients, and an attack, in {took_s:.1f} s")
 
     from klamm_spark import report_html, report_text, ship, verify
     from klamm_spark.cli import say
@@ -278,7 +341,7 @@ def main() -> int:
     print("\nthe report says what the clients counted" if equal else "\nthe report and the clients differ")
     if not options.no_browser:
         webbrowser.open(page.as_uri())
-    return 0 if equal and sound else 1
+    return 0 if equal and sound and in_time else 1
 
 
 if __name__ == "__main__":

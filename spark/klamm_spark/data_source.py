@@ -1,41 +1,40 @@
 """`spark.read.format("klamm_audit")` and `spark.readStream`: the spool itself as a table, for notebooks.
 
-```python
-from klamm_spark.data_source import register
+    spark.readStream.format("klamm_audit").option("live", "true").load("/var/lib/klamm/audit")
 
-register(spark)
-spark.readStream.format("klamm_audit").option("live", "true").load("/var/spool/klamm")
-```
-
-Options: `path`, the spool; `live`, whether segments that are still being written are read too (default `true`);
-`maxBytesPerTrigger`, the most bytes in a micro-batch (default 64 MiB); `failOnDataLoss` (default `true`), whether
-a stream fails if retention has deleted what it has not read. A line that is not an event has null columns, and its text
-is in `bad_line`. A third as fast as Spark's own file source, which `klamm audit ship` uses.
+PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the spool: a folder, or a URI that
+PyArrow knows, such as `s3://BUCKET/FOLDER`; `live`, whether segments that are still being written are read too (default
+`true`); `maxBytesPerTrigger`, the most bytes in a micro-batch (default 64 MiB); `failOnDataLoss` (default `true`),
+whether a stream fails if retention has deleted what it has not read. A line that is not an event has null columns, and
+its text is in `bad_line`. With `spark.sql.python.filterPushdown.enabled`, filters are applied here, and segments that
+were sealed before the time that a filter asks for are not read. A third as fast as Spark's own file source, which
+`klamm audit ship` uses.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
+from klamm_spark.arrow_paths import arrow_path
 from klamm_spark.event import ACTIONS, FIELDS, LISTS, SCHEMA_VERSION, Field
 from klamm_spark.filesystems import parse_location
 from klamm_spark.spark_schema import EVENT_SCHEMA
+from klamm_spark.spool_filters import SpoolFilters
 from klamm_spark.spool_offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 NAME: Final = "klamm_audit"
+_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 _ARROW: Final = {
@@ -45,11 +44,6 @@ _ARROW: Final = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
 }
-
-
-def register(spark: SparkSession) -> None:
-    """Register the format with a session."""
-    spark.dataSource.register(AuditDataSource)
 
 
 class AuditDataSource(DataSource):
@@ -68,7 +62,8 @@ class AuditDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _Reader(_follower(self.options))
+        reader = _FilteringReader if _filters_are_offered() else _Reader
+        return reader(_follower(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
@@ -85,13 +80,35 @@ class _Piece(InputPartition):
 class _Reader(DataSourceReader):
     def __init__(self, follower: SpoolFollower) -> None:
         self._follower = follower
+        self._filters = SpoolFilters(_COLUMNS)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_Piece(piece) for piece in self._follower.pieces({}, self._follower.latest({}))]
+        pieces = self._follower.pieces({}, self._follower.latest({}))
+        since_us = self._filters.since_us()
+        return [
+            _Piece(piece)
+            for piece in pieces
+            if self._filters.has_node(piece.node) and not self._follower.is_older(piece, since_us)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Piece)
-        return read_batches(self._follower, partition.piece)
+        # Where there are no partitions, Spark has one of its own.
+        if not isinstance(partition, _Piece):
+            return
+        for batch in read_batches(self._follower, partition.piece):
+            yield from self._filters.apply(batch)
+
+
+class _FilteringReader(_Reader):
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        return self._filters.take(filters)
+
+
+def _filters_are_offered() -> bool:
+    """Whether this is Spark's process that plans with filters: elsewhere a reader that takes them is refused."""
+    # Spark runs it as a program, or imports it into a daemon that it forks.
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PLANNER in sys.modules or (main is not None and main.name == _PLANNER)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -199,9 +216,8 @@ def _follower(options: Any) -> SpoolFollower:
         raise ValueError('the format klamm_audit needs the spool: .load("/path/of/the/spool")')
     folder = parse_location(path, Path())
     if not isinstance(folder, Path):
-        raise ValueError(
-            f"the format klamm_audit reads a spool in a folder, not at {path}: klamm audit ship reads that"
-        )
+        # It has the methods of a Path that a follower calls.
+        folder = cast(Path, arrow_path(folder))
     return SpoolFollower(folder, _flag(options, "live"))
 
 

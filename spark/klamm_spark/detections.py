@@ -1,6 +1,7 @@
 """Detections: one SQL file each in `detections/`, run over the views of `klamm_spark.event_views`.
 
-The head of a file has its title, its severity and what a finding means. Its query returns the columns of `Finding`.
+The head of a file has its title, its severity and what a finding means; `key` are the columns that say whether two
+findings are the same one, by default principal, address and object. The query returns the columns of `Finding`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from klamm_spark.sql_files import read_sql
 
 SEVERITIES: Final = ("critical", "high", "medium", "low")
 """The gravest first."""
+_DEFAULT_KEY: Final = "principal, address, object"
 _FOLDER: Final = Path(__file__).with_name("detections")
 
 
@@ -41,7 +43,12 @@ class Detection:
     title: str
     severity: str
     doc: str
+    key: tuple[str, ...]
     sql: str
+
+    def key_of(self, finding: Finding) -> tuple[str, ...]:
+        """Who, from where or at what: findings of one attack that goes on have the same."""
+        return (self.name, *(str(getattr(finding, column)) for column in self.key))
 
     def run(self, views: EventViews) -> list[Finding]:
         """The findings, the latest first. Raises ValueError if the query has other columns than a finding."""
@@ -57,7 +64,10 @@ def read_detection(path: Path) -> Detection:
     file = read_sql(path, "title", "severity", "doc")
     if file.head["severity"] not in SEVERITIES:
         raise ValueError(f"{path}: severity is one of {', '.join(SEVERITIES)}, not {file.head['severity']}")
-    return Detection(file.name, file.head["title"], file.head["severity"], file.head["doc"], file.sql)
+    key = tuple(column.strip() for column in file.head.get("key", _DEFAULT_KEY).split(","))
+    if not set(key) <= set(Finding._fields):
+        raise ValueError(f"{path}: key names columns of a finding, not {', '.join(key)}")
+    return Detection(file.name, file.head["title"], file.head["severity"], file.head["doc"], key, file.sql)
 
 
 @cache

@@ -3,7 +3,7 @@
 Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
 values or headers of records, tokens or passwords.
 
-The schema file `schema/audit_event.v2.json` and the table in docs/audit.md are generated from `FIELDS`
+The schema file `schema/audit_event.v3.json` and the table in docs/audit/reference.md are generated from `FIELDS`
 (`python -m klamm_spark.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are never
 removed or renamed, so a reader of this version reads all earlier ones and ignores unknown fields.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 REQUEST: Final = "request"
 AUTHENTICATION: Final = "authentication"
@@ -41,6 +41,9 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Each kind with its actions. The list is complete, except for `admin`."""
 
+FORGETTABLE: Final = tuple(kind for kind in ACTIONS if kind != AUDIT_GAP)
+"""Kinds of events that a lake may forget: an `audit_gap` has no client in it, and says why numbers are missing."""
+
 OUTCOMES: Final = ("ok", "denied", "error", "throttled", "refused", "closed", "unknown")
 
 
@@ -60,7 +63,7 @@ class Field(NamedTuple):
 _CLIENT: Final = (REQUEST, AUTHENTICATION, CONNECTION)
 
 FIELDS: Final[tuple[Field, ...]] = (
-    Field("schema_version", "int", "Version of this record: 2.", required=True),
+    Field("schema_version", "int", "Version of this record: 3.", required=True),
     Field("event_id", "string", "`node/boot/seq`; unique, the key for removing duplicates.", required=True),
     Field("node", "string", "The server: `[audit] node`, by default the host's name.", required=True),
     Field("boot", "string", "The start of the server; sorts by time.", required=True),
@@ -112,6 +115,13 @@ FIELDS: Final[tuple[Field, ...]] = (
         "From the request header; in an aggregated event that of the first request.",
         (REQUEST,),
     ),
+    Field(
+        "upstream_node_id",
+        "int",
+        "Behind a gateway: the node of the cluster that the request was forwarded to; left out if it was not. In an "
+        "aggregated event that of the first request.",
+        (REQUEST,),
+    ),
     Field("resources", "resources", "The resources of the request; see below.", (REQUEST,)),
     Field(
         "resource_count", "int", "How many resources there were, if `resources` was cut to `max_resources`.", (REQUEST,)
@@ -136,7 +146,12 @@ FIELDS: Final[tuple[Field, ...]] = (
     ),
     Field("request_queue_time_ms", "double", "From receipt until a handler began.", (REQUEST,)),
     Field("local_time_ms", "double", "In the handler.", (REQUEST,)),
-    Field("remote_time_ms", "double", "Waiting for data, group members or replicas.", (REQUEST,)),
+    Field(
+        "remote_time_ms",
+        "double",
+        "Waiting for data, group members or replicas; behind a gateway, for `upstream_node_id`.",
+        (REQUEST,),
+    ),
     Field("throttle_time_ms", "double", "The throttle time in the response.", (REQUEST,)),
     Field("response_queue_time_ms", "double", "The response waiting for its processor.", (REQUEST,)),
     Field("send_time_ms", "double", "Writing to the socket.", (REQUEST,)),
@@ -228,7 +243,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def markdown_table(fields: tuple[Field, ...] = FIELDS) -> str:
-    """The table of the fields in docs/audit.md."""
+    """The table of the fields in docs/audit/reference.md."""
     lines = ["| field | type | of | meaning |", "| --- | --- | --- | --- |"]
     for field in fields:
         kinds = ", ".join(field.kinds) or ("always" if field.required else "all")

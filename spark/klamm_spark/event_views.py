@@ -73,11 +73,12 @@ class EventViews(Protocol):
 class DuckDbViews:
     """The views over a spool on this machine, in DuckDB, which spills what does not fit in memory."""
 
-    def __init__(self, spool: Path, period: Period) -> None:
-        """Read the spool. Raises LakeError if there is none, or if DuckDB is not installed."""
+    def __init__(self, spool: Path | None, period: Period) -> None:
+        """Read the spool; without one there are no events yet. Raises LakeError if it does not exist, or if DuckDB is
+        not installed."""
         if importlib.util.find_spec("duckdb") is None:
             raise LakeError("a report on a spool needs DuckDB: pip install 'klamm[report]'")
-        if not spool.is_dir():
+        if spool is not None and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
         import duckdb
 
@@ -99,11 +100,20 @@ class DuckDbViews:
             "generate_subscripts(resources, 1) - 1 AS position FROM events))"
         )
         self.bad_lines = 0
-        self.load(_files(spool, period.before_us))
+        if spool is not None:
+            self.add(_files(spool, period.before_us))
 
     def load(self, files: Sequence[str]) -> None:
-        """Replace all events by those of these segments. A torn line at the end is left out."""
+        """Replace all events by those of these segments."""
         self._database.execute("DELETE FROM kept")
+        self.add(files)
+
+    def forget(self, before_us: int) -> None:
+        """Remove the events before a time."""
+        self._database.execute("DELETE FROM kept WHERE time_us < ?", [before_us])
+
+    def add(self, files: Sequence[str]) -> None:
+        """Add the events of these segments. A torn line at the end is left out."""
         if not files:
             return
         columns = ", ".join(f"{field.name}: '{_duckdb_type(field)}'" for field in FIELDS)
@@ -123,7 +133,7 @@ class DuckDbViews:
         return Result(names, cursor.fetchall())
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._database.close()
 
 

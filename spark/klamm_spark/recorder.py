@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _SASL_AUTHENTICATION_FAILED: Final = 58
 _NO_FURTHER_REQUEST: Final = '"repeat_count":0'
+_NODE_KNOWS: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_DURING})
+"""Ends of a request that was sent to a node of a cluster which leave open whether the node has executed it."""
 _REASONS: Final = frozenset(
     {RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE, RequestOutcome.LOST_DURING, RequestOutcome.LOST_AFTER}
 )
@@ -177,7 +179,7 @@ class Recorder:
         reason = event.outcome.value if event.outcome in _REASONS else None
         all_have = (
             f"{client.fields}{context_fields(event.context)}{error_fields(summary.error_code)}"
-            f"{fields_of(reason=reason, intent_id=intent_id)}"
+            f"{fields_of(upstream_node_id=event.upstream_node_id, reason=reason, intent_id=intent_id)}"
         )
         size = len(all_have) + len(fields)
         if whole or summary.denied:
@@ -265,6 +267,8 @@ def _outcome(event: RequestEvent, summary: Summary) -> str:
         return "refused"
     if summary.denied:
         return "denied"
+    if event.upstream_node_id is not None and event.outcome in _NODE_KNOWS:
+        return "unknown"
     if summary.error_code or event.outcome in (RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE):
         return "error"
     return "throttled" if event.context.throttle_time_ms else "ok"

@@ -1,7 +1,7 @@
 """What a state change changes: for each API that makes one, its resources with what was asked for and what was made.
 
-`STATE_CHANGES` is the table in docs/audit.md: `python -m klamm_spark.state_changes` prints it. No secrets: of a
-delegation token's HMAC there is a hash, of a password nothing, of a sensitive configuration no value.
+`STATE_CHANGES` is the table in docs/audit/reference.md: `python -m klamm_spark.state_changes` prints it. No secrets: of
+a delegation token's HMAC there is a hash, of a password nothing, of a sensitive configuration no value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def described(api_key: int, request: Any, response: Any, topics: TopicNames) -> 
 
 
 def markdown_table() -> str:
-    """The table in docs/audit.md."""
+    """The table in docs/audit/reference.md."""
     lines = ["| API | resources | attributes |", "| --- | --- | --- |"]
     for api_key, change in STATE_CHANGES.items():
         types, attributes = (", ".join(f"`{name}`" for name in names) for names in (change.types, change.attributes))

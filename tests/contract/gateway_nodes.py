@@ -44,7 +44,7 @@ class FakeNode:
     """A node that answers ApiVersions and Metadata, and hands every other request to `serve(node, sock, frame)`.
 
     `brokers` are the node ids and ports that its Metadata names. `frames` are the other requests, in order;
-    `accepted` counts connections.
+    `accepted` counts connections; `versions` is its answer to ApiVersions.
     """
 
     def __init__(self, serve=None, node_id=1):
@@ -52,6 +52,9 @@ class FakeNode:
         self.serve = serve or (lambda node, sock, frame: None)
         self.frames = []
         self.accepted = 0
+        self.versions = ApiVersionsResponse(
+            api_keys=[ApiVersion(each, 0, 15) for each in range(93) if each not in (17, 36)]
+        )
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.brokers = {node_id: self.port}
@@ -99,9 +102,7 @@ class FakeNode:
                 frame = take(sock, int.from_bytes(take(sock, 4), "big"))
                 key, version, correlation_id, _client, _offset = decode_request_header(frame)
                 if key == 18:
-                    answers = ApiVersionsResponse(
-                        api_keys=[ApiVersion(each, 0, 15) for each in range(93) if each not in (17, 36)]
-                    )
+                    answers = self.versions
                     sock.sendall(response(correlation_id, key, version, answers.encode(version)))
                 elif key == 3:
                     brokers = [MetadataResponseBroker(each, "127.0.0.1", port) for each, port in self.brokers.items()]

@@ -6,6 +6,7 @@ from klamm import ErrorCode
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from klamm.wire.releases import RELEASES
 
 
@@ -23,3 +24,29 @@ def test_later_versions_are_refused_as_that_release_refuses_them():
         assert client.call(ApiVersionsRequest("a", "1"), 3).error_code == ErrorCode.NONE
         client.send(ApiVersionsRequest("a", "1"), 4)
         assert client.receive_frame()[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+@pytest.mark.parametrize(
+    ("release", "levels"),
+    [
+        ("2.8", {}),
+        ("3.9", {"metadata.version": 21}),
+        ("4.0", {"metadata.version": 25, "transaction.version": 2, "group.version": 1}),
+        ("4.3", {"metadata.version": 30, "transaction.version": 2, "group.version": 1, "share.version": 1}),
+    ],
+)
+def test_features_are_those_of_the_release(release, levels):
+    with EmbeddedServer([f'server.as_version="{release}"']) as server, RawClient(server.address()) as client:
+        answer = client.call(ApiVersionsRequest("a", "1"), RELEASES[release][ApiKey.API_VERSIONS][1])
+        assert {each.name: each.max_version_level for each in answer.finalized_features} == levels
+        assert {each.name: each.max_version for each in answer.supported_features} == levels
+        assert (answer.finalized_features_epoch >= 0) == bool(levels)
+
+
+def test_a_level_that_changes_stays_within_the_release():
+    with EmbeddedServer(['server.as_version="4.0"']) as server, RawClient(server.address()) as client:
+        update = FeatureUpdateKey("transaction.version", 1, upgrade_type=2)
+        client.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
+        answer = client.call(ApiVersionsRequest("a", "1"), 4)
+        found = {each.name: each.max_version_level for each in answer.finalized_features}
+        assert found == {"metadata.version": 25, "transaction.version": 1, "group.version": 1}

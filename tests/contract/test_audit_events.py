@@ -1,6 +1,6 @@
 """How the audit records rare events: real servers, real sockets, and the spool read back.
 
-Every event is held against the checked-in schema and against the tables of docs/audit.md.
+Every event is held against the checked-in schema and against the tables of docs/audit/reference.md.
 """
 
 import json
@@ -33,8 +33,8 @@ from tests.sasl_client import authenticate, handshake, log_in, send_token, users
 from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text()
-SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v2.json").read_text())
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit" / "reference.md").read_text()
+SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v3.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TLS_FIELDS = ("transport", "security_protocol", "tls_version", "sni")
 

@@ -34,6 +34,7 @@ from klamm.testing import (
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
+from klamm_filters.records.validation_settings import RecordRuleSettings
 from klamm_sasl.factory import SaslAuthenticatorFactory
 from klamm_sasl.plain import PlainMechanism
 from klamm_sasl.settings import SaslSettings
@@ -159,6 +160,43 @@ def faults(folder):
     check_filter(*part(K.REQUEST_FILTER, "faults"))
 
 
+@case(K.REQUEST_FILTER, "deny_apis")
+def deny_apis(folder):
+    check_filter(*part(K.REQUEST_FILTER, "deny_apis", deny=("*",)))
+    check_filter(*part(K.REQUEST_FILTER, "deny_apis", deny=("*",), except_principals=("User:ANONYMOUS",)))
+
+
+@case(K.REQUEST_FILTER, "client_limits")
+def client_limits(folder):
+    check_filter(*part(K.REQUEST_FILTER, "client_limits"))
+    check_filter(*part(K.REQUEST_FILTER, "client_limits", client_ids=("none",), disconnect=True))
+
+
+@case(K.REQUEST_FILTER, "rewrite_client_id")
+def rewrite_client_id(folder):
+    check_filter(*part(K.REQUEST_FILTER, "rewrite_client_id"))
+
+
+@case(K.REQUEST_FILTER, "topic_prefix")
+def topic_prefix(folder):
+    check_filter(*part(K.REQUEST_FILTER, "topic_prefix", prefix="a."))
+
+
+@case(K.REQUEST_FILTER, "record_validation")
+def record_validation(folder):
+    schema = folder / "schema.json"
+    schema.write_text("{}")
+    rules = {"all": RecordRuleSettings(topics=("*",), value_schema=schema)}
+    check_filter(*part(K.REQUEST_FILTER, "record_validation", rules=rules))
+
+
+@case(K.REQUEST_FILTER, "record_encryption")
+def record_encryption(folder):
+    keys = folder / "keys.toml"
+    keys.write_text(f'current = "k"\n[keys]\nk = "{"A" * 43}="\n')
+    check_filter(*part(K.REQUEST_FILTER, "record_encryption", keys_file=keys))
+
+
 @case(K.REQUEST_OBSERVER, "audit")
 def audit(folder):
     check_observer(*part(K.REQUEST_OBSERVER, "audit", spool=folder))
@@ -192,6 +230,11 @@ def broker(folder):
 @case(K.API_SET, "gateway")
 def gateway(folder):
     pytest.skip("needs a cluster to forward to: tests/interop has one")
+
+
+@case(K.API_SET, "control")
+def control_of_nodes(folder):
+    pytest.skip("needs a broker beside it: tests/unit/cluster has one")
 
 
 # ---- who may do what

@@ -192,3 +192,44 @@ def test_files_of_tls(tmp_path, client_of):
         assert alter(client, (key, SET, path)) == 0
         wait_until(lambda: trusts(second))
         assert reported(client, key)[:2] == (path, DYNAMIC_BROKER)
+
+
+def test_client_certificates_and_cipher_suites_of_tls(tmp_path, client_of):
+    files = TlsFiles(tmp_path)
+    settings = ["listeners.default.bind=127.0.0.1:0", "listeners.secure.bind=127.0.0.1:0"]
+    settings += files.server_settings("secure")
+    with EmbeddedServer(settings) as server:
+        client = client_of(server)
+        old = files.client_context(version=ssl.TLSVersion.TLSv1_2)
+
+        def is_served(context):
+            try:
+                client_of(server, "secure", ssl_context=context).call(ApiVersionsRequest(), 0)
+            except (ssl.SSLError, ConnectionError):
+                return False
+            return True
+
+        def cipher():
+            return client_of(server, "secure", ssl_context=old).socket.cipher()[0]
+
+        for name in ("ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256"):
+            suites = f"{name},{name.replace('ECDSA', 'RSA')}"
+            assert alter(client, ("listener.name.secure.ssl.cipher.suites", SET, suites)) == 0
+            wait_until(lambda name=name: cipher() in (name, name.replace("ECDSA", "RSA")))
+        assert alter(client, ("listener.name.secure.ssl.cipher.suites", SET, "no-such-suite")) != 0
+        key = "listener.name.secure.ssl.client.auth"
+        assert is_served(files.client_context())
+        assert alter(client, (key, SET, "sometimes")) == ErrorCode.INVALID_REQUEST
+        assert alter(client, (key, SET, "required")) == 0
+        wait_until(lambda: not is_served(files.client_context()))
+        assert is_served(files.client_context(files.client))
+        assert alter(client, (key, DELETE, None)) == 0
+        wait_until(lambda: is_served(files.client_context()))
+
+
+def test_the_settings_of_all_nodes(client_of):
+    with EmbeddedServer(nodes=2) as server:
+        client = client_of(server)
+        assert alter(client, ("num.network.threads", SET, "2")) == 0
+        wait_until(lambda: [len(each.processors) for each in server.server.listeners] == [2, 2])
+        assert reported(client, "num.network.threads")[:2] == ("2", DYNAMIC_BROKER)

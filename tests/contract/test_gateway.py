@@ -16,6 +16,7 @@ from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
@@ -56,6 +57,11 @@ def test_records_go_through_both_ways(broker, recording):
         assert [record.value for record in broker.consume(topic, 200)] == values
         if recording:
             assert {request.api for request in front.requests()} <= {"Metadata", "Produce", "Fetch", "ListOffsets"}
+
+
+def test_a_request_without_a_body_that_was_decoded_goes_through(broker):
+    with gateway(broker.bootstrap, recording=True) as front, connect(front) as client:
+        assert client.call(ListGroupsRequest(), 0).error_code == 0
 
 
 def test_nodes_are_named_by_the_gateways_ports(broker):
@@ -151,6 +157,17 @@ def _produce(topic, value, acks):
     batch = bytes(encode_batch([Record(0, 1000, None, value, ())]))
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+
+
+def test_a_request_with_an_empty_body_is_sent_and_stops_nothing():
+    with (
+        FakeNode(answer_with(ListGroupsResponse().encode(0))) as node,
+        gateway(node.bootstrap, recording=True) as front,
+    ):
+        for _ in range(2):
+            with connect(front) as client:
+                assert client.call(ListGroupsRequest(), 0).groups == []
+        assert [len(frame) for frame in node.frames] == [13, 13]
 
 
 # ---- back pressure

@@ -23,6 +23,7 @@ LAYERS = (
     ("klamm.network",),
     ("klamm.config",),
     ("klamm.server",),
+    ("klamm.workers",),
     ("klamm.cli", "klamm.testing"),
     ("klamm.__main__", "klamm"),
 )

@@ -18,6 +18,7 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.interop.beside_kafka import admin_cases, data_cases
 from tests.interop.beside_kafka.comparison import Case, Target, differences
 from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
+from tests.interop.beside_kafka.share_steps import TOPIC, ShareSteps
 from tests.interop.beside_kafka.transaction_steps import Steps, settled
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
@@ -102,3 +103,12 @@ def test_transactions_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
         outcomes.append(list(Steps(target.client).run()))
     ours, kafkas = outcomes
     assert ours == kafkas
+
+
+def test_share_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+    outcomes = []
+    for target in targets:
+        target.client.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 5)
+        outcomes.append(list(ShareSteps(target).run()))
+    ours, kafkas = outcomes
+    assert [each for each in zip(ours, kafkas, strict=True) if each[0] != each[1]] == []

@@ -16,7 +16,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import kafka
 import pytest
@@ -26,6 +27,7 @@ from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
 
 from klamm.testing import EmbeddedServer
 from tests.interop.clients.java import java_command
+from tests.peers.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(540)]
 
@@ -263,10 +265,21 @@ def _terminate_when(process: subprocess.Popen[str], is_over: Callable[[], bool])
     process.terminate()
 
 
+class Cluster(Protocol):
+    """klamm's nodes, or Kafka's brokers."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def nodes(self) -> Any: ...
+    @staticmethod
+    def wait_until(condition: Callable[[], Any], what: str = "", *, timeout_s: float = 10.0) -> Any: ...
+
+
 class Changes:
     """Random changes of the cluster. One node at most is stopped, and each change has records behind it."""
 
-    def __init__(self, server: EmbeddedServer, seed: int) -> None:
+    def __init__(self, server: Cluster, seed: int) -> None:
         self._server = server
         self._random = random.Random(seed)
         self._stopped = 0
@@ -295,7 +308,8 @@ class Changes:
 APPLICATIONS = [Confluent, ConfluentTransactions, KafkaPython, Aiokafka, Java]
 
 
-def ride_out(server: EmbeddedServer, kind: type[Application], count: int, seed: int) -> None:
+def under_changes(server: Cluster, kind: type[Application], count: int, seed: int) -> tuple[Application, Changes]:
+    """An application that has run while the cluster changed. AssertionError if it has not consumed everything."""
     application = kind(server.bootstrap)
     changes = Changes(server, seed)
     application.start()
@@ -314,12 +328,17 @@ def ride_out(server: EmbeddedServer, kind: type[Application], count: int, seed: 
         changes.heal()
     finally:
         application.finish()
+    assert application.has_consumed_all
+    return application, changes
+
+
+def ride_out(server: EmbeddedServer, kind: type[Application], count: int, seed: int) -> None:
+    application, changes = under_changes(server, kind, count, seed)
     assert application.errors == []
     found = Counter(record.value.decode() for record in server.consume(TOPIC) if record.value is not None)
     missing = set(application.acknowledged) - found.keys()
     repeated = [value for value, times in found.items() if times > 1]
     assert (missing, repeated) == (set(), []), f"seed {seed}: {changes.made}"
-    assert application.has_consumed_all
 
 
 @pytest.mark.parametrize("kind", [Confluent, KafkaPython], ids=lambda kind: kind.__name__)
@@ -331,3 +350,19 @@ def test_clients_ride_out_changes_of_the_cluster(server: EmbeddedServer, kind: t
 @pytest.mark.parametrize("kind", APPLICATIONS, ids=lambda kind: kind.__name__)
 def test_clients_ride_out_200_changes_of_the_cluster(server: EmbeddedServer, kind: type[Application]) -> None:
     ride_out(server, kind, 200, seed=int(os.environ.get("KLAMM_SEED", random.randrange(1 << 30))))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", [Confluent, Java], ids=lambda kind: kind.__name__)
+def test_errors_are_no_more_than_those_of_three_kafka_brokers(
+    server: EmbeddedServer, kind: type[Application], tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("KLAMM_SEED", random.randrange(1 << 30)))
+    count = int(os.environ.get("KLAMM_CHANGES", 20))
+    ours, _ = under_changes(server, kind, count, seed)
+    with KafkaCluster(tmp_path) as kafka:
+        kafka.create_topic(TOPIC, PARTITIONS)
+        theirs, changes = under_changes(kafka, kind, count, seed)
+    print(f"{kind.__name__}, {dict(changes.made)}: klamm {len(ours.errors)} errors, Kafka {len(theirs.errors)}")
+    assert len(ours.errors) <= len(theirs.errors), (seed, ours.errors)

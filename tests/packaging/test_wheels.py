@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import threading
+import time
 import venv
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +79,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     return Distributions(sdist, wheel, print_wheel)
 
 
-def install(folder: Path, *wheels: Path) -> Path:
+def install(folder: Path, *wheels: Path | str) -> Path:
     """An environment with these wheels and what they require, and nothing else; the folder of its programs."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
@@ -147,7 +149,8 @@ def test_the_wheel_has_every_module_and_nothing_else(distributions: Distribution
     written = {
         str(file.relative_to(root))
         for root in roots
-        for package in root.glob("klamm*")
+        for pattern in ("klamm*", "pyspark_klamm*")
+        for package in root.glob(pattern)
         for file in package.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
@@ -197,3 +200,26 @@ def test_a_third_party_handler_set_runs_beside_the_broker(distributions: Distrib
         assert consume(listeners["broker"], "greetings", 1) == ["to the broker"]
     (line,) = (tmp_path / "printed").read_text().splitlines()
     assert json.loads(line) == {"topic": "greetings", "partition": 0, "key": None, "value": "to the printer"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_audits_quick_start_leads_to_a_report_within_five_minutes(
+    distributions: Distributions, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "audit" / "README.md").read_text(encoding="utf-8")
+    (configuration,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    commands = re.findall(r"^(klamm audit .*)$", page, re.MULTILINE)
+    assert [command.split()[2] for command in commands] == ["tail", "report", "detect"]
+    began = time.monotonic()
+    programs = install(tmp_path / "venv", f"{distributions.wheel}[report]")
+    file = tmp_path / "klamm.toml"
+    file.write_text(configuration.replace("127.0.0.1:9092", "127.0.0.1:0"))
+    with serving([programs / "klamm", "serve"], tmp_path, "klamm.toml") as listeners:
+        produce(listeners["public"], "greetings", ["hello", "world"])
+        assert "Produce" in run(programs / "klamm", "audit", "tail", file)
+        said = run(programs / "klamm", "audit", "report", file, "--html", tmp_path / "report.html")
+        assert "greetings" in said
+        run(programs / "klamm", "audit", "detect", file, "--findings", tmp_path / "findings.jsonl")
+    assert "greetings" in (tmp_path / "report.html").read_text()
+    assert time.monotonic() - began < 300

@@ -54,6 +54,20 @@ def classpath() -> str:
     return str(folder() / "*")
 
 
+def streams() -> str:
+    """Kafka Streams and RocksDB, for beside `classpath()`: 75 MB."""
+    target = _cache() / f"klamm-test-jars-{VERSION}-streams"
+    _fetch(target, [("org.apache.kafka", "kafka-streams", VERSION)])
+    return str(target / "*")
+
+
+def file_connectors() -> str:
+    """Kafka Connect's file connectors alone, for beside `classpath()`, which has Connect itself."""
+    target = _cache() / f"klamm-test-jars-{VERSION}-connect-file"
+    _fetch(target, [("org.apache.kafka", "connect-file", VERSION)], transitive=False)
+    return str(target / "*")
+
+
 def jar(artifact: str, version: str = VERSION) -> Path:
     """One jar of `org.apache.kafka`."""
     if version == VERSION:

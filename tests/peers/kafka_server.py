@@ -31,7 +31,7 @@ share.coordinator.state.topic.min.isr=1
 """
 
 
-def _cluster_id() -> str:
+def cluster_id() -> str:
     """A random UUID as Kafka writes one: URL-safe base64 without padding, and no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -65,7 +65,7 @@ class KafkaServer(Server):
         if not (self.data_dir / "meta.properties").exists():
             storage = ["java", "-cp", classpath(), "kafka.tools.StorageTool", "format"]
             subprocess.run(
-                [*storage, "-t", _cluster_id(), "-c", str(properties)], check=True, capture_output=True, timeout=60
+                [*storage, "-t", cluster_id(), "-c", str(properties)], check=True, capture_output=True, timeout=60
             )
         options = ["-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         return ["java", *options, "-cp", classpath(), "kafka.Kafka", str(properties)]

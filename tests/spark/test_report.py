@@ -1,16 +1,13 @@
 """The report's counts against plain Python, its text, and its HTML as a real Chromium shows it."""
 
-import json
 import os
 import re
-import shutil
-import subprocess
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from html import unescape
 
 import pytest
 
+from tests.spark.browser import chromium, seen_by
 from tests.spark.conftest import BAD_LINES, EVENTS
 
 
@@ -184,7 +181,6 @@ def test_names_that_clients_gave_themselves_are_text(report):
 
 
 MEASURE = """
-<script>
 const plots = [...document.querySelectorAll('.plot svg')].map(svg => {
   const box = svg.getBoundingClientRect();
   return [svg.parentElement.dataset.plot, box.width, box.height, svg.querySelectorAll('path').length];
@@ -192,33 +188,16 @@ const plots = [...document.querySelectorAll('.plot svg')].map(svg => {
 const tiles = [...document.querySelectorAll('[data-total]')];
 const totals = Object.fromEntries(tiles.map(tile => [tile.dataset.total, tile.innerText]));
 const root = document.documentElement;
-document.body.dataset.seen = JSON.stringify({
+seen = {
   plots, totals, overflow: root.scrollWidth - root.clientWidth, height: root.scrollHeight,
   hidden: [...document.querySelectorAll('.card')].filter(card => card.getBoundingClientRect().height < 30).length,
-});
-</script></body>
+};
 """
-
-
-def chromium(*arguments):
-    program = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    if program is None:
-        if os.environ.get("CI"):
-            pytest.fail("chromium is not installed")
-        pytest.skip("chromium is not installed")
-    command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
-    return subprocess.run(command, capture_output=True, timeout=120, check=True).stdout
 
 
 @pytest.mark.parametrize("width", [1280, 500])
 def test_chromium_shows_all_of_it(page, report, tmp_path, width):
-    measured = tmp_path / "measured.html"
-    text = page.read_text().replace("</body>", MEASURE)
-    measured.write_text(text.replace("default-src 'none'; ", "default-src 'none'; script-src 'unsafe-inline'; "))
-    shown = chromium(f"--window-size={width},1000", "--dump-dom", measured.as_uri()).decode()
-    seen = json.loads(unescape(re.search(r'data-seen="([^"]*)"', shown)[1]))
+    seen = seen_by(page, MEASURE, tmp_path, f"--window-size={width},1000")
     assert {plot for plot, *_ in seen["plots"]} == {"traffic", "latency", "stages_mean", "talkers", "logins"}
     for plot, plot_width, plot_height, paths in seen["plots"]:
         assert plot_width > width * 0.7, plot

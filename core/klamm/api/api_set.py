@@ -6,10 +6,10 @@ marks. Pluggy and the marks are read once, when a listener is built; a request c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from klamm.api.contracts import HANDLES, handler_problem
 from klamm.api.part import Part
@@ -36,7 +36,9 @@ class ApiHandler:
     `unchanged_while`   returns a token; while it is the same, equal requests on one listener have equal responses,
                         which may then be cached. Only for handlers that depend on the request and the listener alone.
     `opaque`            where no filter, observer or authorizer wants its contents, the handler gets a
-                        `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size.
+                        `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size. Where
+                        `ListenerContext.reads_requests` is False it always gets one, so the API, or its versions,
+                        need not be known to klamm; `load` then gives None in place of the module.
     """
 
     api_key: int
@@ -69,6 +71,14 @@ class _Mark:
     inline_max_bytes: int
     advertised: bool
     unchanged_while: Callable[..., object] | None
+
+
+class Finding(NamedTuple):
+    """A line of `klamm doctor`: what was looked at, what was found, and what to do. Without a remedy all is well."""
+
+    subject: str
+    text: str
+    remedy: str = ""
 
 
 _MARK: Final = HANDLES
@@ -128,6 +138,13 @@ class ApiSet(Part[_Host]):
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
         return ""
+
+    def examine(self, listeners: Sequence[ListenerContext]) -> Iterable[Finding]:  # noqa: ARG002
+        """What `klamm doctor` says of this set, and of the listeners that name it.
+
+        The set is not opened, and nothing listens. May wait for the network. An exception is a finding too.
+        """
+        return ()
 
     def features(self) -> Features:
         """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""

@@ -19,6 +19,7 @@ from klamm.shared.addresses import UNIX_HOST
 from klamm.shared.admin_events import AdminEvents
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
+from klamm.shared.worker_share import WorkerShare
 from klamm.wire.api_keys import find_spec
 from klamm.wire.errors import ErrorCode, KafkaError
 
@@ -61,7 +62,8 @@ class ServerServices:
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
     are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
     nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
-    silent client compares its deadline with this moment, not with the clock.
+    silent client compares its deadline with this moment, not with the clock. `worker` says which of several worker
+    processes this is (`[server] workers`): a part that keeps a limit keeps its part of it.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ServerServices:
         self.admin_events = AdminEvents(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
+        self.worker = WorkerShare()
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""
@@ -129,7 +132,8 @@ class ListenerContext:
     `bound` is where it listens, port 0 resolved; `advertised` the address that Metadata gives to clients.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
-    active. `throttles_changed()` has klamm read again which are active, from any thread.
+    active. `reads_requests` says that a filter, an observer or an authorizer of the listener sees requests as messages.
+    `throttles_changed()` has klamm read again which are active, from any thread.
     `max_answer_bytes` are the limits of answers by API key; empty is no limit.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
@@ -159,6 +163,7 @@ class ListenerContext:
     configured_as: str = ""
     go_offline: Callable[[], None] = lambda: None
     go_online: Callable[[], None] = lambda: None
+    reads_requests: bool = False
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,6 +181,7 @@ class ServerContext:
     """The server as a handler set sees it when it opens.
 
     `data_dir`    exists and is the set's to write in.
+    `name`        by which listeners name this handler set.
     `listeners`   by name; complete when `open` is called.
     `scheduler`   runs timers and periodic work on a thread of its own.
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
@@ -196,6 +202,7 @@ class ServerContext:
     services: ServerServices = field(default_factory=ServerServices)
     configs: Callable[[], Sequence[DescribedConfig]] = tuple
     change_configs: Callable[[Mapping[str, str], bool], None] = _no_dynamic_configs
+    name: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -206,9 +213,10 @@ class ConnectionContext:
     peer, or the real client behind a trusted proxy, which is `proxy_address` then. `principal` is ANONYMOUS until
     authentication has finished. `client_software_name` and `client_software_version` are those of ApiVersions v3
     (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done,
-    e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
-    transport moved, `client_id` is that of the first request. `attempted_principal` is the name that the client claimed
-    in the latest login that failed, e.g. `User:alice`; empty if it claimed none.
+    e.g. `tls_version`, and `tls_server_name`, the host that the client asked for (SNI); `sasl_mechanism` is empty where
+    there was none. `received_bytes` and `sent_bytes` are what the transport moved, `client_id` is that of the first
+    request. `attempted_principal` is the name that the client claimed in the latest login that failed, e.g.
+    `User:alice`; empty if it claimed none.
     `state` is the handler set's own, e.g. what it keeps per connection. `link` is what a `pipelined` handler set sends
     and receives with, from its first request on.
     """

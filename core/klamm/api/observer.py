@@ -90,7 +90,10 @@ class RequestEvent(NamedTuple):
     `request` is the decoded message, None where the body was not read; `response` is what the handler answered, None
     if nothing. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`).
     `error_code` is the first error in the response, 0 for none. `response_bytes` is the body's size. Sizes, throttle
-    time and authorization decisions are in `context`.
+    time and authorization decisions are in `context`. `upstream_node_id` is the node of another cluster that it was
+    sent to, where the handler set forwards requests (`klamm.forwarding.note_upstream_node`): `times.remote_ns` is then
+    that node's time with the network in between, `times.local_ns` the handler set's own. If such a request is FAILED
+    or LOST_DURING, it is unknown whether the node executed it.
     """
 
     context: RequestContext
@@ -100,6 +103,7 @@ class RequestEvent(NamedTuple):
     response: Any
     response_bytes: int
     times: StageTimes
+    upstream_node_id: int | None = None
 
 
 class RequestObserver(ListenerPart):

@@ -10,7 +10,7 @@ import enum
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 class ProviderKind(enum.Enum):
@@ -53,6 +53,11 @@ class Provider:
     `default`   the part of its kind where a configuration names none; one provider of a kind may say so.
     `gates`     of an api set: the connection gates of a listener that names none itself, as far as they are installed.
     `throttles` of an api set: the throttles of such a listener.
+    `nodes_of`  of an api set: another one that has a listener too; a listener has as many nodes as that one's.
+    `workers`   of an api set or extension: whether it may be used with `[server] workers`. `each`: in each of the
+                worker processes, which share nothing but the listening sockets. `parent`: an extension that runs once,
+                in the process that starts the workers, where `ServerServices.metrics` has the metrics of all of
+                them. Without it, several workers are refused.
     """
 
     name: str
@@ -62,6 +67,8 @@ class Provider:
     gates: tuple[str, ...] = ()
     throttles: tuple[str, ...] = ()
     default: bool = False
+    nodes_of: str = ""
+    workers: Literal["", "each", "parent"] = ""
 
     def load_factory(self) -> Callable[[Any], Any]:
         """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""

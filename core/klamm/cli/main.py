@@ -15,7 +15,7 @@ from klamm.config.settings import AS_VERSIONS, LOG_LEVELS
 from klamm.shared.version import __version__
 
 EXIT_USAGE = 2
-OWN_COMMANDS = ("serve", "check", "init", "plugins")
+OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,6 +59,11 @@ def parser() -> argparse.ArgumentParser:
         "check", parents=[common, settings], help="report all problems of a file, without binding"
     )
     check.add_argument("--strict", action="store_true", help="end with exit code 1 if there is a warning")
+    commands.add_parser(
+        "doctor",
+        parents=[common, settings],
+        help="where clients of each listener are sent, and whether what it depends on answers; nothing listens",
+    )
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
     init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
     plugins = commands.add_parser(

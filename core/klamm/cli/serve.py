@@ -56,6 +56,12 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
         log.warning("%s", warning)
     # Records, credentials and audit events must not be readable for other users.
     os.umask(0o077)
+    ready_file = Path(options.ready_file) if options.ready_file else None
+    reload_plan = functools.partial(plan_of, options, plugins, files=False)
+    if plan.server.worker_count > 1:
+        from klamm.workers.parent import run as serve_with_workers
+
+        return serve_with_workers(plan, ready_file=ready_file, reload_plan=reload_plan)
     from klamm.server.serving import run as serve
 
     clock = None
@@ -63,6 +69,4 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
         from klamm.testing.clock import MovingClock
 
         clock = MovingClock()
-    ready_file = Path(options.ready_file) if options.ready_file else None
-    reload_plan = functools.partial(plan_of, options, plugins, files=False)
     return serve(plan, ready_file=ready_file, reload_plan=reload_plan, clock=clock)

@@ -3,6 +3,7 @@
 The names listed here are public: what a plugin needs to describe, check or read settings of its own.
 """
 
+from klamm.api.api_set import Finding
 from klamm.api.described_config import DescribedConfig
 from klamm.config.checks import check_networks, check_private
 from klamm.config.listener_security import ListenerSecurity
@@ -15,6 +16,7 @@ __all__ = [
     "PER_BROKER",
     "ListenerSecurity",
     "DescribedConfig",
+    "Finding",
     "SettingSpec",
     "check_networks",
     "check_private",

@@ -37,6 +37,8 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
         first = list(_numbers_of(plan.listeners[0].settings))
         configs += first
         for listener in plan.listeners[1:]:
+            if listener.node > 0:
+                continue
             prefix = f"listener.name.{listener.name.lower()}."
             configs += [
                 own._replace(name=prefix + own.name)
@@ -71,7 +73,8 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
 
     for spec in _dynamic_of(plan.server):
         add(str(spec.kafka), ("server", spec.name), plan.server, spec)
-    for listener in plan.listeners:
+    # The listeners of other nodes have the settings of the first one's.
+    for listener in (each for each in plan.listeners if each.node == 0):
         own = f"listener.name.{listener.name.lower()}."
         top = ("listeners", listener.name)
         tables: list[tuple[tuple[str, ...], Any]] = [(top, listener.settings)]

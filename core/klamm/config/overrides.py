@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.api.provider import Provider, ProviderKind
 from klamm.config.config_tables import ConfigTables, Put
-from klamm.config.part_resolver import default_parts
+from klamm.config.part_resolver import default_parts, provider_of, table_of
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import Problem, did_you_mean
 from klamm.config.setting import specs_of
@@ -135,12 +135,15 @@ class _Overrides:
                 return [("listeners", listener, name) for listener in listeners]
         sets = self._api_sets()
         owners: list[tuple[str, ...]] = [
-            (table, name) for table, names in sets.items() for name in names if key == name
+            (*table_of(table), name) for table, names in sets.items() for name in names if key == name
         ]
         if owners:
             return owners
+        for table in sorted(sets, key=len, reverse=True):
+            if key.startswith(f"{table}."):
+                return [(*table_of(table), key.removeprefix(f"{table}."))]
         head, _, rest = key.partition(".")
-        if rest and (head in sets or head in self._extensions()):
+        if rest and head in self._extensions():
             return [(head, rest)]
         if head == "listeners" and rest.count("."):
             listener, _, rest = rest.partition(".")
@@ -162,7 +165,7 @@ class _Overrides:
             name = self._default_api_set() if name is None else name
             if not isinstance(name, str):
                 continue
-            provider = str(self._config.table((name,)).get("provider", name))
+            provider = str(provider_of(self._config, name))
             try:
                 settings = self._plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
                 found[name] = list(specs_of(settings)) if settings is not None else []

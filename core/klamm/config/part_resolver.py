@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import ConfigTables
 from klamm.config.plan import PartPlan
 from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
+from klamm.config.problems import did_you_mean
 from klamm.config.setting import SettingSpec, specs_of
 from klamm.config.settings import ListenerSettings, ServerSettings
+
+
+def table_of(api_set: str) -> tuple[str, ...]:
+    """The table of a handler set, by the name that listeners use: `[NAME]`, or `[PROVIDER.NAME]`."""
+    return tuple(api_set.split(".", 1))
+
+
+def provider_of(config: ConfigTables, api_set: str) -> object:
+    """What its table names as its provider; by default the first word of its name."""
+    path = table_of(api_set)
+    return config.table(path).get("provider", path[0])
 
 
 def default_parts(
@@ -19,7 +31,7 @@ def default_parts(
 ) -> tuple[str, ...]:
     """The parts of a listener that names none: those that its api set names, as far as they are installed."""
     try:
-        found = plugins.resolve(ProviderKind.API_SET, str(config.table((api_set,)).get("provider", api_set)))
+        found = plugins.resolve(ProviderKind.API_SET, str(provider_of(config, api_set)))
     except PluginError:
         # Reported where the api set itself is resolved.
         return ()
@@ -69,20 +81,27 @@ class PartResolver:
             self.config.report((*path, key), str(error))
             return ""
 
-    def api_set(self, name: str, users: Sequence[str]) -> PartPlan | None:
-        """The api set `name`, which the listeners `users` use."""
-        provider = self.config.table((name,)).get("provider", name)
+    def api_set(self, name: str, users: Mapping[str, Sequence[str]]) -> PartPlan | None:
+        """The api set `name`; `users` are the listeners of each api set."""
+        path, table = table_of(name), self.config.table(table_of(name))
+        named_by = ("listeners", users[name][0], "api_set")
+        provider = provider_of(self.config, name)
         if not isinstance(provider, str):
-            self.config.report((name, "provider"), "must be a string")
+            self.config.report((*path, "provider"), "must be a string")
             return None
         try:
             found = self.plugins.resolve(ProviderKind.API_SET, provider)
         except PluginError as error:
-            self.config.report(
-                (name, "provider") if name in self.config.tables else ("listeners", users[0], "api_set"), str(error)
-            )
+            self.config.report((*path, "provider") if "provider" in table else named_by, str(error))
             return None
-        return self._with_settings(name, found, (name,), leave_out=("provider",))
+        if len(path) > 1 and not table:
+            there = [
+                f"{path[0]}.{key}" for key, value in self.config.table(path[:1]).items() if isinstance(value, dict)
+            ]
+            self.config.report(named_by, f"there is no table [{name}]{did_you_mean(name, there)}")
+            return None
+        below = [table_of(other)[1] for other in users if other.startswith(f"{name}.")]
+        return self._with_settings(name, found, path, leave_out=("provider", *below))
 
     def _with_settings(
         self,

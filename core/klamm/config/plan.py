@@ -125,9 +125,17 @@ class ListenerPlan:
             name=f"{self.name}-{node + 1}",
             node=node,
             configured_as=self.name,
-            bind=_next_port(self.bind, node),
-            advertise=None if self.advertise is None else _next_port(self.advertise, node),
+            bind=self._of_node(self.bind, node),
+            advertise=None if self.advertise is None else self._of_node(self.advertise, node),
         )
+
+    def _of_node(self, endpoint: Endpoint, node: int) -> Endpoint:
+        host, port = endpoint
+        ports = self.settings.node_ports
+        # An address of its own, e.g. that of a proxy, goes on from its own port.
+        if ports and port == self.bind[1]:
+            return host, ports[node - 1]
+        return _next_port(endpoint, node)
 
     @property
     def many(self) -> tuple[PartPlan, ...]:
@@ -187,6 +195,11 @@ class ServerPlan:
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
     changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
     """Makes the plan again, of the same file and command line with other values; raises ConfigError."""
+
+    def more_ports(self, api_set: str) -> Sequence[int]:
+        """The ports that listeners of a handler set bind beside their own."""
+        ports: Sequence[int] = getattr(self.api_sets[api_set].settings, "more_ports", ())
+        return ports
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
         """The scheduler, handler set or extension of the same provider and name, whatever its settings."""

@@ -15,7 +15,7 @@ from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
-from klamm.config.part_resolver import PartResolver, default_parts, name_defaults
+from klamm.config.part_resolver import PartResolver, default_parts, name_defaults, provider_of, table_of
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError, did_you_mean
@@ -79,10 +79,10 @@ class _Planner:
     def set_defaults(self, defaults: Mapping[str, object]) -> None:
         """Give the settings of handler sets another default."""
         for name, specs in self.specs_of_api_sets().items() if defaults else ():
-            given = flatten(self.config.table((name,)), specs)
+            given = flatten(self.config.table(table_of(name)), specs)
             for key, value in defaults.items():
                 if key in specs and key not in given:
-                    self.config.set_default((name, key), value)
+                    self.config.set_default((*table_of(name), key), value)
 
     def add_parts(self, parts: Mapping[str, Sequence[str]]) -> None:
         """Have every listener, and the server, name further parts, before its own."""
@@ -106,8 +106,9 @@ class _Planner:
         authorizer = self.config.table(("server",)).get("authorizer")
         plans = [self.listener(name, authorizer if isinstance(authorizer, str) else None) for name in listeners]
         sound = [plan for plan in plans if plan is not None]
-        parts = {name: self.parts.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
-        opened = [plan.of_node(node) for plan in sound for node in range(_nodes_of(parts.get(plan.api_set)))]
+        users = self.api_set_users(listeners)
+        parts = {name: self.parts.api_set(name, users) for name in users}
+        opened = [each for plan in sound for each in self.of_nodes(plan, self.nodes_of(plan, parts))]
         self.check_ports(opened)
         scheduler = None
         extensions: list[PartPlan | None] = []
@@ -122,6 +123,8 @@ class _Planner:
             self.check_shared(sound)
         if scheduler is not None:
             self.check_listener_names(scheduler, listeners)
+        if server is not None and server.workers != 1:
+            self.check_workers(parts, extensions)
         self.check_sections(parts)
         if self.config.problems or server is None or scheduler is None:
             raise ConfigError(self.config.problems)
@@ -132,6 +135,29 @@ class _Planner:
             warnings = [*self.config.warnings, *(self.config.problem(*one) for one in security_warnings(plan))]
             plan = replace(plan, warnings=tuple(warnings))
         return replace(plan, listeners=tuple(opened))
+
+    def of_nodes(self, plan: ListenerPlan, count: int) -> list[ListenerPlan]:
+        """The listeners of all nodes that a listener stands for."""
+        ports = plan.settings.node_ports
+        if ports and len(ports) != count - 1:
+            wanted = f"must have {count - 1} ports, for the nodes after the first, not {len(ports)}"
+            self.config.report(("listeners", plan.name, "node_ports"), wanted)
+            return [plan]
+        return [plan.of_node(node) for node in range(count)]
+
+    def nodes_of(self, plan: ListenerPlan, parts: Mapping[str, PartPlan | None]) -> int:
+        """How many nodes a listener is opened for."""
+        part = parts.get(plan.api_set)
+        followed = part.found.provider.nodes_of if part is not None else ""
+        if not followed:
+            return _nodes_of(part)
+        for other in parts.values():
+            if other is not None and other.found.provider.name == followed:
+                return _nodes_of(other)
+        self.config.report(
+            ("listeners", plan.name, "api_set"), f'needs a listener with the api set "{followed}" beside it'
+        )
+        return 1
 
     def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
         """The part that a key names; without a name there is no default, which is reported."""
@@ -206,6 +232,8 @@ class _Planner:
         if bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.proxy_protocol != "off":
             message = "does not work on a Unix domain socket: its peers have no address"
             self.config.report((*path, "proxy_protocol"), message)
+        elif bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.node_ports:
+            self.config.report((*path, "node_ports"), "does not work on a Unix domain socket: it has no ports")
         elif settings.proxy_protocol != "off" and not settings.trusted_proxies:
             self.config.report(
                 (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
@@ -268,6 +296,20 @@ class _Planner:
                         message = f'there is no listener "{listener}"{did_you_mean(listener, listeners)}'
                         self.config.report(("server", scheduler.name, name), message)
 
+    def check_workers(self, api_sets: Mapping[str, PartPlan | None], extensions: Iterable[PartPlan | None]) -> None:
+        """Every handler set and extension must declare that it works with several worker processes."""
+        key = ("server", "workers")
+        if not hasattr(os, "fork"):
+            self.config.report(key, "needs a system that can fork processes")
+        for name, part in api_sets.items():
+            if part is not None and part.found.provider.workers != "each":
+                message = f'must be 1: the api set "{name}" keeps its state in one process'
+                self.config.report(key, f"{message}, which several workers would not share")
+        for part in extensions:
+            if part is not None and not part.found.provider.workers:
+                message = f'must be 1: the extension "{part.name}" does not declare how it works with several'
+                self.config.report(key, f"{message} worker processes")
+
     def api_set_users(self, listeners: Mapping[str, Any]) -> dict[str, list[str]]:
         users: dict[str, list[str]] = {}
         for listener, table in listeners.items():
@@ -280,15 +322,18 @@ class _Planner:
         """The settings of the handler sets that listeners use, by the names of their tables."""
         found: dict[str, Mapping[str, SettingSpec]] = {}
         for name in self.api_set_users(self.config.table(("listeners",))):
-            provider = str(self.config.table((name,)).get("provider", name))
+            provider = str(provider_of(self.config, name))
             with contextlib.suppress(PluginError, ImportError, AttributeError, TypeError):
                 settings = self.plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
                 found[name] = specs_of(settings) if settings is not None else {}
         return found
 
     def check_sections(self, api_sets: Collection[str]) -> None:
+        several = {table_of(name)[0] for name in api_sets} - set(api_sets)
         for key, value in self.config.tables.items():
-            if key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
+            if key in several and isinstance(value, dict):
+                self.check_tables_below(key, value, api_sets)
+            elif key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
                 place = self.config.place_of(key, value)
                 if place or not isinstance(value, dict):
                     self.config.report(
@@ -297,6 +342,19 @@ class _Planner:
                     continue
                 hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
+
+    def check_tables_below(self, provider: str, table: Mapping[str, Any], api_sets: Collection[str]) -> None:
+        """Of a table `[PROVIDER]` of which listeners use `[PROVIDER.NAME]` alone: each key is one of these."""
+        used = [name for name in api_sets if table_of(name)[0] == provider]
+        for key, value in table.items():
+            name = f"{provider}.{key}"
+            if name not in used:
+                others = f"; the listeners use [{'], ['.join(used)}]"
+                if isinstance(value, dict):
+                    message = f'no listener has api_set = "{name}"' + (did_you_mean(name, used) or others)
+                else:
+                    message = UNKNOWN_KEY + others
+                self.config.report((provider, key), message)
 
 
 def _nodes_of(api_set: PartPlan | None) -> int:

@@ -28,7 +28,7 @@ def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
     for listener in plan.listeners:
         yield from _listener_warnings(plan, listener)
     for name, part in plan.api_sets.items():
-        yield from _private_paths(part.settings, (name,))
+        yield from _private_paths(part.settings, tuple(name.split(".", 1)))
     for part in plan.extensions:
         yield from _private_paths(part.settings, (part.name,))
 

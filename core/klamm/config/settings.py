@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
@@ -14,6 +15,8 @@ from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
 """Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
+_MAX_PORT: Final = 65535
+ALL_CORES: Final = "cores"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -25,12 +28,23 @@ def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
     return _check_api_names(thresholds)
 
 
+def _workers_problem(value: object) -> str | None:
+    if value == ALL_CORES or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return None
+    return f'must be a number from 1 on, or "{ALL_CORES}", not {value!r}'
+
+
 def check_api_limits(limits: Mapping[str, int]) -> str | None:
     """The problem with a table of limits by API name, or None."""
     for name, limit in limits.items():
         if limit < 1:
             return f'the limit of "{name}" must be at least 1'
     return _check_api_names(limits)
+
+
+def _node_ports_problem(ports: tuple[int, ...]) -> str | None:
+    wrong = [port for port in ports if not 0 <= port <= _MAX_PORT]
+    return f"{wrong[0]} is no port" if wrong else None
 
 
 def _octal_mode_problem(text: str) -> str | None:
@@ -61,6 +75,12 @@ class ServerSettings:
         None,
         doc='The authorizer of every listener that names none; `authorizer = "none"` of a listener opts out.',
         kafka="authorizer.class.name",
+    )
+    workers: Any = setting(
+        1,
+        doc="Processes that serve, or `cores`: one for each core that the server may use. From 2 on they share the"
+        " listening sockets, and a parent process starts them.",
+        check=_workers_problem,
     )
     io_threads: int = setting(
         8,
@@ -94,8 +114,8 @@ class ServerSettings:
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
     as_version: str | None = setting(
         None,
-        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and no others: for tests"
-        " of old clients and of upgrades. Unset: all that there are.",
+        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and report its features:"
+        " for tests of old clients and of upgrades. Unset: all that there are.",
         choices=AS_VERSIONS,
     )
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
@@ -104,6 +124,14 @@ class ServerSettings:
         doc="Lowest level of log lines that are written.",
         choices=LOG_LEVELS,
     )
+
+    @property
+    def worker_count(self) -> int:
+        """How many processes serve."""
+        if self.workers != ALL_CORES:
+            count: int = self.workers
+            return count
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +159,11 @@ class ListenerSettings:
         None,
         doc="HOST:PORT that clients connect to, as Metadata returns it; unset is the bound address.",
         kafka="advertised.listeners",
+    )
+    node_ports: tuple[int, ...] = setting(
+        (),
+        doc="Ports of the nodes after the first, where the handler set has several; unset are the next ports.",
+        check=_node_ports_problem,
     )
     transport: str | None = setting(
         None,

@@ -13,6 +13,7 @@ from typing import Final
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.network.accept_turns import AcceptTurns
 from klamm.network.admission import call_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
 from klamm.network.gate_calls import release_gates
@@ -30,6 +31,7 @@ _AF_UNIX: Final = getattr(socket, "AF_UNIX", None)
 _UNIX_PEER: Final = Address(UNIX_HOST, 0)
 _DESCRIPTORS_PAUSE_MS: Final = 100
 _FULL_PAUSE_MS: Final = 5
+_GIVE_WAY_NS: Final = 1_000_000
 _MAX_DELAYED: Final = 1000
 _INHERITS_OPTIONS: Final = sys.platform == "linux"
 
@@ -71,6 +73,8 @@ class Acceptor:
         self._paused_since_ns = 0
         self._blocked_ns = 0
         self._resume_requested = False
+        self._turns = runtime.turns
+        self._gave_way = False
         self._held: _Held | None = None
         # One loop takes over from another while the number of processors changes.
         self._accepting = threading.Lock()
@@ -129,6 +133,8 @@ class Acceptor:
                     return
                 held, self._held = self._held, None
                 if held is None:
+                    if self._turns is not None and self._gives_way(self._turns):
+                        return
                     held = self._accept()
                 if held is None or not self._admit_or_close(held):
                     return
@@ -140,13 +146,22 @@ class Acceptor:
         if now_ns < self.paused_until_ns and not self._resume_requested:
             return False
         self._resume_requested = False
-        self._blocked_ns += now_ns - self._paused_since_ns
+        if self._paused_since_ns:
+            self._blocked_ns += now_ns - self._paused_since_ns
         self._paused_since_ns = self.paused_until_ns = 0
         return True
 
     def _pause(self, delay_ms: int) -> None:
         self._paused_since_ns = self._clock.monotonic_ns()
         self.paused_until_ns = self._paused_since_ns + delay_ms * 1_000_000
+
+    def _gives_way(self, turns: AcceptTurns) -> bool:
+        """Pause once for a worker with fewer connections; what is still there afterwards is taken."""
+        self._gave_way = not self._gave_way and turns.is_over()
+        if self._gave_way:
+            # No client waits for a limit, so this does not count as blocked.
+            self.paused_until_ns = self._clock.monotonic_ns() + _GIVE_WAY_NS
+        return self._gave_way
 
     def _accept(self) -> _Held | None:
         try:

@@ -177,7 +177,8 @@ class PipelinedLifecycle(ChannelLifecycle):
                 continue
             channel.receive.release(entry.size_bytes)
             if entry in answers.delivered:
-                entry.outcome = entry.outcome or RequestOutcome.LOST_AFTER
+                has_answer = not isinstance(entry.result, CloseConnection)
+                entry.outcome = entry.outcome or (RequestOutcome.LOST_AFTER if has_answer else None)
                 self._pipeline.drop(entry)
             else:
                 self._pipeline.lose(entry)

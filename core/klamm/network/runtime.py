@@ -17,6 +17,7 @@ from klamm.api.transport import Transport, TransportLayer
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestRecorder
+from klamm.network.accept_turns import AcceptTurns
 from klamm.network.admission import GateOutcomes
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.peer_failures import PeerFailureLog
@@ -70,6 +71,7 @@ class ListenerRuntime:
     counts: ConnectionCounts
     api_set: ApiSet
     new_recorder: Callable[[], RequestRecorder | None]
+    turns: AcceptTurns | None = None
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import ConnectionContext, RequestContext
@@ -26,6 +26,7 @@ from klamm.wire.primitives import WireError
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE: Final = 0
 _FIRST_VERSION_WITH_LEVEL_0: Final = 4
+_Report: TypeAlias = Callable[[FeatureLevels], FeatureLevels]
 
 
 class _PreparedResponse(ApiVersionsResponse):
@@ -101,15 +102,19 @@ def _with_features(answer: ApiVersionsResponse, levels: FeatureLevels) -> ApiVer
     )
 
 
+def _everything(levels: FeatureLevels) -> FeatureLevels:
+    return levels
+
+
 def api_versions_handler(
-    answer: ApiVersionsResponse, features: Features
+    answer: ApiVersionsResponse, features: Features, report: _Report = _everything
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
-    """A handler that gives this answer with the current features.
+    """A handler that gives this answer with the current features, as far as `report` lets them through.
 
     A malformed client software name gets INVALID_REQUEST.
     """
     levels = features.current
-    prepared = levels, _PreparedResponse(_with_features(answer, levels))
+    prepared = levels, _PreparedResponse(_with_features(answer, report(levels)))
     invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
@@ -118,7 +123,7 @@ def api_versions_handler(
             return invalid
         levels = features.current
         if levels is not prepared[0]:
-            prepared = levels, _PreparedResponse(_with_features(answer, levels))
+            prepared = levels, _PreparedResponse(_with_features(answer, report(levels)))
         return prepared[1]
 
     return handle
@@ -165,17 +170,19 @@ def with_api_versions(
     handlers: Iterable[ApiHandler],
     features: Features | None = None,
     limits: Mapping[int, tuple[int, int]] | None = None,
+    report: _Report = _everything,
 ) -> list[ApiHandler]:
     """The handlers of a set, with ApiVersions if it has none of its own.
 
     `limits` are the oldest and the latest version by API key: APIs and versions that they leave out are not served.
+    `report(levels)` are the features that ApiVersions reports.
     """
     complete: list[ApiHandler] = list(handlers if limits is None else _within(limits, handlers))
     if not any(handler.api_key == api_versions.API_KEY for handler in complete):
         latest = api_versions.VERSIONS.stop - 1
         if limits is not None:
             latest = min(latest, limits[api_versions.API_KEY][1])
-        complete.append(_default_api_versions(complete, features or Features(), latest))
+        complete.append(_default_api_versions(complete, features or Features(), latest, report))
     return complete
 
 
@@ -187,11 +194,13 @@ def _within(limits: Mapping[int, tuple[int, int]], handlers: Iterable[ApiHandler
             yield replace(handler, min_version=oldest, max_version=latest)
 
 
-def _default_api_versions(handlers: Sequence[ApiHandler], features: Features, latest: int) -> ApiHandler:
+def _default_api_versions(
+    handlers: Sequence[ApiHandler], features: Features, latest: int, report: _Report
+) -> ApiHandler:
     """ApiVersions for these handlers, up to its version `latest`."""
     module: Any = api_versions
     oldest = api_versions.VERSIONS.start
-    handle = api_versions_handler(api_versions_response(handlers, range(oldest, latest + 1)), features)
+    handle = api_versions_handler(api_versions_response(handlers, range(oldest, latest + 1)), features, report)
     return ApiHandler(
         api_key=api_versions.API_KEY,
         name=api_versions.NAME,

@@ -150,6 +150,7 @@ class RequestLedger:
                         request.response,
                         request.response_bytes,
                         times,
+                        request.upstream_node_id,
                     )
                 )
         if events:

@@ -106,7 +106,7 @@ class PendingRequest:
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
     `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
     is closed, `ended` that the ledger has its end. `large` says that it has more elements than a processor's thread
-    decodes.
+    decodes. `upstream_node_id` is the node of another cluster that it was forwarded to.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -134,6 +134,7 @@ class PendingRequest:
     ended = False
     parked = False
     lost = False
+    upstream_node_id: int | None = None
 
     def __init__(
         self, context: RequestContext, owner: RequestOwner, route: Route, frame: Any, body_offset: int, channel: Any
@@ -180,3 +181,15 @@ def pending_of(context: RequestContext) -> PendingRequest | None:
     """The request that a context belongs to; None once it has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None
+
+
+def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
+    """Say which node of another cluster a request is sent to: for observers, and the audit.
+
+    None says that it has not been sent, or will not be: if its connection is lost then, it ends as LOST_BEFORE. Call
+    this before it is sent, and with None where it has to wait. Without effect on a request that has ended.
+    """
+    request = context.responder
+    if type(request) is PendingRequest:
+        request.upstream_node_id = node_id
+        request.outcome = RequestOutcome.LOST_BEFORE if node_id is None else None

@@ -172,6 +172,8 @@ class RequestPipeline:
                 # It may have its answer, which is on its way here and will be dropped.
                 held = RequestOutcome.LOST_BEFORE if request.result is GO_ON else None
                 request.outcome = request.outcome or held or _OUTCOME_IF_LOST[request.stage]
+                if request.outcome is RequestOutcome.LOST_AFTER and isinstance(request.result, CloseConnection):
+                    request.outcome = RequestOutcome.LOST_DURING
                 self._lost.add(request)
         if cancelled:
             self.end((request,), RequestOutcome.LOST_BEFORE)

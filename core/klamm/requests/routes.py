@@ -10,7 +10,7 @@ from klamm.api.api_set import ApiHandler
 from klamm.api.context import RequestContext
 from klamm.api.forwarding import OpaqueRequest, OpaqueResponse
 from klamm.requests.limits import INLINE_MAX_BYTES, INLINE_MAX_ELEMENTS, MAX_KEYS, RequestLimits, request_limits
-from klamm.wire.api_keys import ApiKey, spec_of
+from klamm.wire.api_keys import ApiKey, find_spec
 from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.response_errors import has_errors_inside
 
@@ -119,8 +119,9 @@ class Route:
         self.min_version = handler.min_version
         self.max_version = handler.max_version
         # ApiVersions has response header v0 at every version: its client does not know yet what the server speaks.
-        is_api_versions = handler.api_key == ApiKey.API_VERSIONS
-        self.flexible_from = _NEVER_FLEXIBLE if is_api_versions else spec_of(handler.api_key).flexible_from
+        # Of an API that klamm does not know, which is opaque, the body begins behind the correlation id.
+        spec = None if handler.api_key == ApiKey.API_VERSIONS else find_spec(handler.api_key)
+        self.flexible_from = _NEVER_FLEXIBLE if spec is None else spec.flexible_from
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
         notified = [one.start for one in starts if handler.api_key in one.api_keys]
         self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)

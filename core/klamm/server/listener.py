@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from klamm.api.api_set import ApiHandler, ApiSet
-from klamm.api.context import Address, ListenerContext, ServerServices
+from klamm.api.context import ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
@@ -17,6 +16,7 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
+from klamm.network.accept_turns import AcceptTurns
 from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
@@ -38,7 +38,7 @@ from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, listen_at_all
+from klamm.server.listening import ListeningSocket, advertised, as_one, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -96,33 +96,26 @@ class Listener:
         """The part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
-    def bind(self, services: ServerServices, more_ports: Sequence[int] = ()) -> None:
+    def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
         """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
 
-        Raises BindError.
+        `bound` are sockets that the parent of this process has bound there. Raises BindError.
         """
-        self._listening = listen_at_all(self.plan, more_ports)
+        self._listening = as_one(bound) if bound else listen_at_all(self.plan, more_ports)
         self._more_ports = more_ports
-        bound = self._listening.bound
+        address = self._listening.bound
         self.context = ListenerContext(
             self.name,
-            bound,
-            self._advertised(bound),
+            address,
+            advertised(self.plan, address),
             services=services,
             node=self.plan.node,
             configured_as=self.plan.configured_as,
             go_offline=self.go_offline,
             go_online=self.go_online,
+            reads_requests=bool(self.plan.filters or self.plan.observers or self.plan.authorizer),
         )
         services.listeners[self.name] = self.context
-
-    def _advertised(self, bound: Address) -> Address:
-        if self.plan.advertise is not None:
-            host, port = self.plan.advertise
-            return Address(host, port or bound.port)
-        if bound.host in ("0.0.0.0", "::"):  # noqa: S104
-            return Address(socket.getfqdn(), bound.port)
-        return bound
 
     def open_parts(
         self,
@@ -136,6 +129,7 @@ class Listener:
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
         described_api_set: str = "",
+        turns: AcceptTurns | None = None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
@@ -170,6 +164,7 @@ class Listener:
             counts=self.counts,
             api_set=api_set,
             new_recorder=new_recorder,
+            turns=turns,
         )
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)
@@ -360,9 +355,10 @@ def _complete(handlers: Iterable[ApiHandler], features: Features, release: str |
     if release is None:
         return with_api_versions(handlers, features)
     # For tests: few servers need it.
+    from klamm.shared.release_features import limited
     from klamm.wire.releases import RELEASES
 
-    return with_api_versions(handlers, features, RELEASES[release])
+    return with_api_versions(handlers, features, RELEASES[release], lambda levels: limited(levels, release))
 
 
 def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:

@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,23 @@ class ListeningSocket:
                     os.unlink(path)
 
 
+def advertised(plan: ListenerPlan, bound: Address) -> Address:
+    """The address that clients of a listener are given."""
+    if plan.advertise is not None:
+        host, port = plan.advertise
+        return Address(host, port or bound.port)
+    if bound.host in ("0.0.0.0", "::"):  # noqa: S104
+        return Address(socket.getfqdn(), bound.port)
+    return bound
+
+
 def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSocket:
     """The address of a listener and further ports of its host, as one socket. Raises BindError."""
+    return as_one(bind_all(plan, more_ports))
+
+
+def bind_all(plan: ListenerPlan, more_ports: Iterable[int]) -> tuple[ListeningSocket, ...]:
+    """The address of a listener and further ports of its host. Raises BindError."""
     (host, port), listening = plan.bind, list[ListeningSocket]()
     for each in (port, *more_ports):
         try:
@@ -55,6 +70,11 @@ def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSoc
                 one.close()
             where = Address(host, each)
             raise BindError(f"listener {plan.name}: cannot bind {where}: {error.strerror or error}") from error
+    return tuple(listening)
+
+
+def as_one(listening: Sequence[ListeningSocket]) -> ListeningSocket:
+    """Several listening sockets as one: the first of them gives the address."""
     first = listening[0]
     if len(listening) == 1:
         return first

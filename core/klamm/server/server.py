@@ -7,8 +7,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
+from klamm.network.accept_turns import AcceptTurns
 from klamm.network.memory_pool import MemoryPool
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
@@ -27,13 +28,14 @@ from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.server.dynamic_configs import DynamicConfigs
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
-from klamm.server.listening import BindError
+from klamm.server.listening import BindError, ListeningSocket
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.features import Features
 from klamm.shared.version import __version__
-from klamm.wire.api_keys import spec_of
+from klamm.shared.worker_share import WorkerShare
+from klamm.wire.api_keys import find_spec
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -45,18 +47,42 @@ __all__ = ["SocketServer", "StartError"]
 _PARKED_GRACE_NS = 250_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a worker has of its parent: its part of the limits, the listening sockets by listener, and the table of
+    `AcceptTurns`."""
+
+    share: WorkerShare
+    sockets: Mapping[str, tuple[ListeningSocket, ...]]
+    connections: memoryview
+
+
 class SocketServer:
     """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
     `temporary` is the data directory of a plan that names none, if it is there already; it goes away with the server.
+    `inherited` is given in a worker process: then nothing is bound.
     """
 
-    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None, temporary: Path | None = None) -> None:
+    def __init__(
+        self,
+        plan: ServerPlan,
+        *,
+        clock: Clock | None = None,
+        temporary: Path | None = None,
+        inherited: Inherited | None = None,
+    ) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.services = ServerServices(self.clock, self.scheduler)
+        self._sockets: Mapping[str, tuple[ListeningSocket, ...]] = {}
+        self._turns: AcceptTurns | None = None
+        if inherited is not None:
+            self.services.worker = inherited.share
+            self._sockets = inherited.sockets
+            self._turns = AcceptTurns(inherited.connections, inherited.share.number - 1, self._connection_count)
         self.extensions: list[ServerExtension] = []
         self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
@@ -97,11 +123,12 @@ class SocketServer:
         for listener_plan in self.plan.listeners:
             listener = Listener(listener_plan, settings.as_version)
             self.listeners.append(listener)
-            listener.bind(self.services, self._more_ports(listener_plan.api_set))
+            more_ports, inherited = self.plan.more_ports(listener_plan.api_set), self._sockets.get(listener.name, ())
+            listener.bind(self.services, more_ports, inherited)
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
             self.pool = MemoryPool(
-                settings.queued_max_request_bytes,
+                max(1, self.services.worker.of(settings.queued_max_request_bytes)),
                 strict=settings.queued_max_request_bytes_strict,
                 clock=self.clock,
             )
@@ -114,7 +141,7 @@ class SocketServer:
         features = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
-            request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
+            request_metrics = RequestMetrics(self.services.metrics, _api_name)
         for listener in self.listeners:
             self._open_listener(listener, features[listener.plan.api_set], request_metrics)
         register_server_metrics(
@@ -156,13 +183,13 @@ class SocketServer:
             pool=self.pool,
             request_metrics=request_metrics,
             described_api_set=part.describe(),
+            turns=self._turns,
         )
         with self._parts.needed(f"api set {name}", part):
             api_set.listener_opened(listener.context)
 
-    def _more_ports(self, api_set: str) -> Sequence[int]:
-        ports: Sequence[int] = getattr(self.plan.api_sets[api_set].settings, "more_ports", ())
-        return ports
+    def _connection_count(self) -> int:
+        return sum(one.counts.created.value - one.counts.closed.value for one in self.listeners)
 
     def _report_parts(self) -> None:
         plan = self.plan
@@ -212,6 +239,7 @@ class SocketServer:
                 services=self.services,
                 configs=self.dynamic.configs,
                 change_configs=self.dynamic.change,
+                name=name,
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
@@ -315,3 +343,9 @@ class SocketServer:
     def addresses(self) -> dict[str, str]:
         """The bound address of each listener."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
+
+
+def _api_name(api_key: int) -> str:
+    """For metrics; a handler set may serve APIs that klamm does not know."""
+    spec = find_spec(api_key)
+    return spec.name if spec is not None else f"Api{api_key}"

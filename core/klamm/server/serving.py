@@ -11,9 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
 from klamm.server.server import SocketServer, StartError
 from klamm.shared.version import __version__
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from klamm.runtime.clock import Clock
 
 log = logging.getLogger("klamm.server")
+
+
+class HasExtensions(Protocol):
+    """A server, or the parent of workers."""
+
+    @property
+    def extensions(self) -> Sequence[ServerExtension]: ...
 
 
 def run(
@@ -65,7 +73,7 @@ def run(
         return 1
     print(banner(server, (time.monotonic_ns() - started_ns) / 1e6), flush=True)
     if ready_file is not None:
-        write_ready_file(ready_file, server)
+        write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
     while True:
         wanted.wait()
         wanted.clear()
@@ -98,27 +106,54 @@ def no_collections() -> Iterator[None]:
         gc.enable()
 
 
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload has done: what is applied, the tables that only a new process reads, and files with problems."""
+
+    applied: Sequence[str]
+    left: Sequence[str] = ()
+    problems: Sequence[str] = ()
+
+
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
     """Reload the files of parts and apply the settings that parts can take; returns a report, line by line."""
-    lines = []
+    try:
+        done = reload_parts(server, reload_plan)
+    except Exception as error:
+        return [nothing_changed(error)]
+    return [*done.applied, *map(at_next_start, done.left), *done.problems, RELOAD_DONE]
+
+
+RELOAD_DONE: Final = "reload: done"
+
+
+def nothing_changed(error: Exception) -> str:
+    """The report of a reload whose configuration is wrong."""
+    return f"reload: nothing changed: {error}"
+
+
+def at_next_start(table: str) -> str:
+    """The report of a table that only a new process reads."""
+    return f"reload: {table} has changed; this takes effect at the next start"
+
+
+def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> Reloaded:
+    """`reload`, as data. Raises what `reload_plan` raises; then nothing is changed."""
+    applied: list[str] = []
+    left: list[str] = []
     if reload_plan is not None:
-        try:
-            plan = server.dynamic.over(reload_plan())
-            with server.changing:
-                lines += [f"reload: {what}" for what in server.resize(plan)]
-                taken, problems = server.reconfigure(plan)
-        except Exception as error:
-            return [f"reload: nothing changed: {error}"]
-        lines += [f"reload: {what} has changed and is applied" for what in taken]
-        lines += [f"reload: {problem}" for problem in problems]
-        left = _changes(server.plan, plan)
-        lines += [f"reload: {what} has changed; this takes effect at the next start" for what in left]
-    lines += [f"reload: {problem}" for problem in server.reload()]
-    lines.append("reload: done")
-    return lines
+        plan = server.dynamic.over(reload_plan())
+        with server.changing:
+            applied += [f"reload: {what}" for what in server.resize(plan)]
+            taken, problems = server.reconfigure(plan)
+        applied += [f"reload: {what} has changed and is applied" for what in taken]
+        applied += [f"reload: {problem}" for problem in problems]
+        left = changed_tables(server.plan, plan)
+    return Reloaded(applied, left, [f"reload: {problem}" for problem in server.reload()])
 
 
-def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
+def changed_tables(old: ServerPlan, new: ServerPlan) -> list[str]:
+    """The tables that differ between two plans."""
     changed = []
     if old.server != new.server:
         changed.append("[server]")
@@ -137,26 +172,50 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
     return changed
 
 
+class StartDetails(TypedDict):
+    """What only a started server knows of its start message."""
+
+    data: str
+    described: str
+    addresses: dict[str, str]
+    extensions: dict[str, str]
+
+
+def start_details(server: SocketServer) -> StartDetails:
+    """The data directory, what handler sets and extensions say of themselves, and the bound addresses."""
+    pairs = zip(server.plan.extensions, server.extensions, strict=True)
+    return {
+        "data": f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir),
+        "described": "; ".join(text for text in map(describe, server.api_sets.values()) if text),
+        "addresses": server.addresses(),
+        "extensions": {part.name: describe(extension) for part, extension in pairs},
+    }
+
+
 def banner(server: SocketServer, milliseconds: float) -> str:
+    """The start message of a server in this process."""
+    return start_message(server.plan, start_details(server), milliseconds)
+
+
+def start_message(server: ServerPlan, details: StartDetails, milliseconds: float) -> str:
     """The start message: version, data directory, and each listener with its address and parts."""
-    details = "; ".join(text for text in map(_describe, server.api_sets.values()) if text)
-    where = f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir)
-    lines = [f"klamm {__version__}  data {where}" + (f"  {details}" if details else "")]
+    described = details["described"]
+    lines = [f"klamm {__version__}  data {details['data']}" + (f"  {described}" if described else "")]
     rows = []
-    for listener in server.listeners:
-        plan = listener.plan
+    for plan in server.listeners:
         channel = " + ".join(_origin(part) for part in (plan.transport, plan.authenticator) if part is not None)
         extras = [_origin(part) for part in (plan.authorizer, *plan.many) if part]
         extras.append(f"assigner {_origin(plan.assigner)}")
-        api_set = _origin(server.plan.api_sets[plan.api_set], plan.api_set)
-        rows.append((plan.name, str(listener.context.bound), channel, api_set, ", ".join(extras)))
+        api_set = _origin(server.api_sets[plan.api_set], plan.api_set)
+        rows.append((plan.name, details["addresses"][plan.name], channel, api_set, ", ".join(extras)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         cells = "   ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
         lines.append(f"  {cells}".rstrip())
-    beside = [f"request scheduler {_origin(server.plan.request_scheduler)}"]
-    for part, extension in zip(server.plan.extensions, server.extensions, strict=True):
-        beside.append(f"{_origin(part)} {_describe(extension)}".rstrip())
+    beside = [f"request scheduler {_origin(server.request_scheduler)}"]
+    beside += [f"{_origin(part)} {details['extensions'].get(part.name, '')}".rstrip() for part in server.extensions]
+    if server.server.worker_count > 1:
+        beside.append(f"{server.server.worker_count} workers")
     lines.append("  " + ", ".join(beside))
     lines.append(f"ready in {milliseconds:.0f} ms")
     return "\n".join(lines)
@@ -167,7 +226,8 @@ def _origin(part: PartPlan, name: str = "") -> str:
     return (name or part.name) + ("" if own else f" ({part.distribution})")
 
 
-def _describe(part: ApiSet | ServerExtension) -> str:
+def describe(part: ApiSet | ServerExtension) -> str:
+    """What a part says of itself; empty, with a log line, if that fails."""
     try:
         return part.describe()
     except Exception:
@@ -183,10 +243,9 @@ def prepare_ready_file(path: Path) -> None:
     temporary.unlink()
 
 
-def write_ready_file(path: Path, server: SocketServer) -> None:
+def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[str, object]) -> None:
     """Write the file in one step: a reader never sees half of it."""
-    entries = ready_file_entries(server)
-    content = json.dumps({"pid": os.getpid(), "listeners": server.addresses(), **entries})
+    content = json.dumps({"pid": os.getpid(), "listeners": addresses, **entries})
     temporary = _temporary(path)
     temporary.touch(mode=0o600)
     temporary.write_text(content + "\n")
@@ -195,7 +254,7 @@ def write_ready_file(path: Path, server: SocketServer) -> None:
     temporary.replace(path)
 
 
-def ready_file_entries(server: SocketServer) -> dict[str, object]:
+def ready_file_entries(server: HasExtensions) -> dict[str, object]:
     """What extensions have the ready file say; one that raises is logged and says nothing."""
     entries: dict[str, object] = {}
     for extension in server.extensions:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from klamm.shared.features import Feature, FeatureLevels, Features
     from klamm.shared.java_regex import JavaRegexError, compile_java, java_replacement
     from klamm.shared.tables import Row, SharedState, Table, TableStore
+    from klamm.shared.worker_share import WorkerShare
 
 __all__ = [
     "CLIENT_QUOTAS",
@@ -23,6 +24,7 @@ __all__ = [
     "SharedState",
     "Table",
     "TableStore",
+    "WorkerShare",
     "client_quota_key",
     "compile_java",
     "ip_address_of",
@@ -33,7 +35,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     # Loaded at the first use: most servers use a few of these modules.
-    _MODULES = ("client_quotas", "java_regex", "tables", "features", "addresses")
+    _MODULES = ("client_quotas", "java_regex", "tables", "features", "addresses", "worker_share")
 
     def __getattr__(name):
         if name in __all__:

@@ -1,4 +1,4 @@
-"""The handler set `broker`: topics, logs and consumer groups, as one Apache Kafka broker serves them."""
+"""The handler sets `broker`, which serves topics, logs and groups as one Apache Kafka broker does, and `control`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """The handler set `broker`. Its other modules are imported when a listener names it."""
+    """The handler sets. Their other modules are imported when a listener names one."""
     yield Provider(
         "broker",
         factory="klamm_broker.broker:Broker",
@@ -19,4 +19,10 @@ def klamm_api_sets() -> Iterator[Provider]:
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
         default=True,
+    )
+    yield Provider(
+        "control",
+        factory="klamm_broker.control.control:Control",
+        summary="what controllers before KRaft sent to brokers: moves the leaders of a broker's nodes",
+        nodes_of="broker",
     )

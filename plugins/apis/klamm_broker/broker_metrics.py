@@ -22,6 +22,38 @@ _TRAFFIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _LOG: Final = "kafka.log:type=Log,name="
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 
+_TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = {
+    "MessagesInPerSec": ("Records appended.", lambda each: each.messages_in),
+    "BytesInPerSec": ("Bytes of batches appended.", lambda each: each.bytes_in),
+    "BytesOutPerSec": ("Bytes of batches given to consumers.", lambda each: each.bytes_out),
+    "TotalProduceRequestsPerSec": ("Requested appends, one per partition.", lambda each: each.produce_requests),
+    "FailedProduceRequestsPerSec": (
+        "Failed appends, without those of too large or corrupt batches, of internal topics, and of a failing disk.",
+        lambda each: each.failed_produce_requests,
+    ),
+    "TotalFetchRequestsPerSec": ("Requested reads, one per partition.", lambda each: each.fetch_requests),
+    "FailedFetchRequestsPerSec": (
+        "Failed reads, without those of offsets out of range, of deleted topics, and of a failing disk.",
+        lambda each: each.failed_fetch_requests,
+    ),
+    "TotalShareFetchRequestsPerSec": (
+        "ShareFetch requests, once for each topic that they read.",
+        lambda each: each.share_fetch_requests,
+    ),
+    "FailedShareFetchRequestsPerSec": (
+        "ShareFetch requests that failed for a partition of the topic.",
+        lambda each: each.failed_share_fetch_requests,
+    ),
+    "TotalShareAcknowledgementRequestsPerSec": (
+        "ShareFetch and ShareAcknowledge requests with acknowledgements, once for each topic.",
+        lambda each: each.share_acknowledgement_requests,
+    ),
+    "FailedShareAcknowledgementRequestsPerSec": (
+        "Acknowledgements that failed for a partition of the topic.",
+        lambda each: each.failed_share_acknowledgement_requests,
+    ),
+}
+
 
 def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
     """Register them all. Of more than 1,000 topics or partitions, the first are reported; of logs, the open ones."""
@@ -45,22 +77,7 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
 
         return samples
 
-    traffic: dict[str, tuple[str, Callable[[TopicTraffic], int]]] = {
-        "MessagesInPerSec": ("Records appended.", lambda each: each.messages_in),
-        "BytesInPerSec": ("Bytes of batches appended.", lambda each: each.bytes_in),
-        "BytesOutPerSec": ("Bytes of batches given to consumers.", lambda each: each.bytes_out),
-        "TotalProduceRequestsPerSec": ("Requested appends, one per partition.", lambda each: each.produce_requests),
-        "FailedProduceRequestsPerSec": (
-            "Failed appends, without those of too large or corrupt batches, of internal topics, and of a failing disk.",
-            lambda each: each.failed_produce_requests,
-        ),
-        "TotalFetchRequestsPerSec": ("Requested reads, one per partition.", lambda each: each.fetch_requests),
-        "FailedFetchRequestsPerSec": (
-            "Failed reads, without those of offsets out of range, of deleted topics, and of a failing disk.",
-            lambda each: each.failed_fetch_requests,
-        ),
-    }
-    for name, (doc, read_traffic) in traffic.items():
+    for name, (doc, read_traffic) in _TRAFFIC_METRICS.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
     registry.gauge(_REPLICAS + "LeaderCount", "Partitions that this broker leads: all.", lambda: topics.partition_count)

@@ -10,4 +10,6 @@ from klamm import Provider, hookimpl
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
     """How small a handler set can be."""
-    yield Provider("echo", "klamm_echo.echo:Echo", summary="ApiVersions and Metadata only: the smallest example")
+    yield Provider(
+        "echo", "klamm_echo.echo:Echo", summary="ApiVersions and Metadata only: the smallest example", workers="each"
+    )

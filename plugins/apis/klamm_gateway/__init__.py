@@ -17,4 +17,5 @@ def klamm_api_sets() -> Iterator[Provider]:
         summary="forwards requests to a Kafka cluster; security, quotas, filters and audit are those of the listener",
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
+        workers="each",
     )

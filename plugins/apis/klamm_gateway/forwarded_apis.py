@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from klamm.wire.api_keys import SPECS, ApiKey, ApiSpec
+from klamm_gateway.rewriting import REWRITES
 
 _BETWEEN_BROKERS: Final = frozenset(
     {
@@ -48,10 +49,28 @@ _LATEST: Final = {
 }
 
 
-def forwarded_apis() -> Iterator[tuple[ApiSpec, range]]:
-    """Every API that is forwarded, with the versions that klamm knows of it."""
+_NAMES_NODES: Final = frozenset({*REWRITES, ApiKey.FETCH})
+_UNKNOWN_VERSIONS: Final = 10
+"""So many versions beyond those that klamm knows are passed on, if unknown ones are."""
+_MAX_KEY: Final = 127
+
+
+def forwarded_apis(*, unknown: bool = False) -> Iterator[tuple[ApiSpec, range]]:
+    """Every API that is forwarded, with its versions.
+
+    With `unknown` also APIs and versions that klamm does not know: never newer versions of APIs whose responses name
+    nodes, as these would lead clients past the gateway.
+    """
     for spec in SPECS:
         if spec.api_key in _BETWEEN_BROKERS or spec.api_key in _ANSWERED_HERE or spec.api_key in _NOT_OFFERED:
             continue
         latest = min(spec.max_version, _LATEST.get(ApiKey(spec.api_key), spec.max_version))
+        if unknown and spec.api_key not in _NAMES_NODES:
+            latest += _UNKNOWN_VERSIONS
         yield spec, range(spec.min_version, latest + 1)
+    if unknown:
+        for api_key in range(max(ApiKey) + 1, _MAX_KEY + 1):
+            yield (
+                ApiSpec(api_key, f"Api{api_key}", "", 0, _UNKNOWN_VERSIONS, 0, _UNKNOWN_VERSIONS, 0),
+                range(_UNKNOWN_VERSIONS + 1),
+            )

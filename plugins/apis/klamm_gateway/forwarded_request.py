@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from klamm import RequestContext
-from klamm.forwarding import OpaqueResponse, ResponseStream
+from klamm.forwarding import OpaqueResponse, ResponseStream, note_upstream_node
 from klamm.wire.api_keys import ApiKey, load, spec_of
 from klamm.wire.primitives import WireError
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 
 Change: TypeAlias = "Callable[[Any], Any]"
+UNCHANGED: Final = object()
+"""What a `Change` returns that leaves the response as it is: its bytes are passed on."""
 
 
 class ForwardedRequest:
-    """`changes` get the response as a message, and return what the client gets; without any, bytes are passed on."""
+    """`changes` get the response as a message, and return what the client gets, or UNCHANGED."""
 
     __slots__ = ("_changes", "_context", "api_key", "api_version", "correlation_id", "streams")
 
@@ -43,14 +45,19 @@ class ForwardedRequest:
         except WireError as error:
             context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
             return
+        as_it_came = not context.response_wanted
         try:
             for change in self._changes:
-                message = change(message)
+                changed = change(message)
+                if changed is not UNCHANGED:
+                    message, as_it_came = changed, False
         except Exception as error:
             # Of this request alone: answered and logged as what a handler raises.
             context.respond(error)
             return
-        if context.response_wanted:
+        if as_it_came:
+            context.respond(OpaqueResponse(body))
+        elif context.response_wanted:
             context.respond(message)
         else:
             context.respond(OpaqueResponse(message.encode(self.api_version)))
@@ -61,6 +68,8 @@ class ForwardedRequest:
             self._context.may_send_records(len(body) + stream.size_bytes)
         self._context.respond(OpaqueResponse(body, stream))
 
-    def lose(self, reason: str) -> None:
-        """There will be no response: the client's connection is closed."""
+    def lose(self, reason: str, *, sent: bool) -> None:
+        """There will be no response: the client's connection is closed. `sent`: a node may have the request."""
+        if not sent:
+            note_upstream_node(self._context, None)
         self._context.close_connection(reason)

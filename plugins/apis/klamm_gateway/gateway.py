@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,17 +18,19 @@ from klamm import (
     ServerContext,
     bind_handlers,
 )
-from klamm.forwarding import OpaqueRequest
+from klamm.config import Finding
+from klamm.forwarding import OpaqueRequest, note_upstream_node
 from klamm.wire.api_keys import ApiKey, ApiSpec, load
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header
 from klamm_gateway.acks import wants_no_response
 from klamm_gateway.authorization.checks import LocalAnswer
+from klamm_gateway.client_login import LOGIN_HANDLERS
 from klamm_gateway.forwarded_apis import forwarded_apis
-from klamm_gateway.forwarded_request import Change, ForwardedRequest
+from klamm_gateway.forwarded_request import UNCHANGED, Change, ForwardedRequest
 from klamm_gateway.layout import Cluster
 from klamm_gateway.learner import LayoutLearner
-from klamm_gateway.local_answers import LOCAL_HANDLERS
+from klamm_gateway.local_answers import LATE_LOGIN_HANDLERS, versions_of_cluster
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.rewriting import REWRITES, NodeAddresses, Rewrite
 from klamm_gateway.session import ClientSession, SessionParts
@@ -50,6 +53,7 @@ class Gateway(ApiSet):
     def __init__(self, settings: GatewaySettings) -> None:
         super().__init__(settings)
         self.cluster = Cluster()
+        self.cluster.clients_log_in = settings.login == "client"
         self._metrics = GatewayMetrics()
         self._parts: SessionParts
         self._learner: LayoutLearner
@@ -67,13 +71,14 @@ class Gateway(ApiSet):
         self._failure_log = RateLimitedLog(log, server.scheduler.schedule, burst=5)
         self._parts = SessionParts(
             self.cluster,
-            settings.ports,
+            settings.places,
             load_security(settings, server.random_bytes),
             server.scheduler,
             settings.socket_connection_setup_timeout_ms,
             self._metrics,
             self._failure_log,
         )
+        self._metrics.gateway = server.name or self._metrics.gateway
         self._metrics.register(server.services.metrics, lambda: len(self.cluster.layout.nodes))
         timeout_s = settings.socket_connection_setup_timeout_ms / 1000
         self._learner = LayoutLearner(
@@ -89,9 +94,20 @@ class Gateway(ApiSet):
             log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
 
     def listener_opened(self, listener: ListenerContext) -> None:
-        """Remember what its clients are given for the nodes."""
+        """Remember what its clients are given for the nodes. Raises ValueError for a listener that cannot be served."""
+        if self.settings.nodes == "sni" and not listener.security_protocol.endswith("SSL"):
+            raise ValueError('nodes = "sni" needs TLS: clients name the node in their TLS handshake')
+        if self.settings.login == "client":
+            if listener.security_protocol.startswith("SASL"):
+                raise ValueError(
+                    'upstream.login = "client" passes SASL on: the listener must not have an authenticator'
+                )
+            if listener.authorizer is not None:
+                raise ValueError(
+                    'upstream.login = "client" lets the cluster authorize: the listener must have no authorizer'
+                )
         self._addresses[listener.name] = NodeAddresses(
-            listener.advertised.host, self.settings.ports, self.cluster, self._report_unreachable
+            listener.advertised, self._parts.places, self.cluster, self._report_unreachable
         )
 
     def _report_unreachable(self, node_id: int) -> None:
@@ -103,6 +119,13 @@ class Gateway(ApiSet):
             self.settings.node_ports,
             self.settings.first_node_id,
         )
+
+    def examine(self, listeners: Sequence[ListenerContext]) -> Iterator[Finding]:
+        """Try every node, and say where clients find it."""
+        # Imported here: a server does not need it.
+        from klamm_gateway.doctor import examine
+
+        return examine(self.settings, listeners, os.urandom)
 
     def describe(self) -> str:
         """The nodes that are known."""
@@ -125,10 +148,30 @@ class Gateway(ApiSet):
 
     # ---- requests
 
-    def handlers(self) -> Iterator[ApiHandler]:
-        """Every API that clients use, in the versions that klamm knows; ApiVersions offers those of the nodes too."""
-        yield from bind_handlers(LOCAL_HANDLERS, self.cluster)
-        for spec, versions in forwarded_apis():
+    def handlers_of(self, listener: ListenerContext) -> Iterator[ApiHandler]:
+        """Every API that clients use; ApiVersions offers what the nodes know too.
+
+        APIs and versions that klamm does not know are passed on where no part would have to see them.
+        """
+        unknown = self.settings.unknown_apis == "pass" and not listener.reads_requests
+        if unknown:
+            self.cluster.passing_unknown.add(listener.name)
+        elif self.settings.unknown_apis == "pass":
+            log.warning(
+                "listener=%s: APIs and versions that klamm does not know are refused: its filters, observers or"
+                " authorizer could not see them",
+                listener.name,
+            )
+        yield from self.handlers(unknown=unknown)
+
+    def handlers(self, *, unknown: bool = False) -> Iterator[ApiHandler]:
+        """Every API that clients use, in the versions that klamm knows; with `unknown` in others too."""
+        yield from bind_handlers((versions_of_cluster,), self.cluster)
+        if self.settings.login == "client":
+            yield from bind_handlers(LOGIN_HANDLERS, self)
+        else:
+            yield from bind_handlers(LATE_LOGIN_HANDLERS, self.cluster)
+        for spec, versions in forwarded_apis(unknown=unknown):
             yield ApiHandler(
                 api_key=spec.api_key,
                 name=spec.name,
@@ -141,7 +184,7 @@ class Gateway(ApiSet):
 
     def _load(self, spec: ApiSpec) -> tuple[Any, Any]:
         first_version, rewrite = REWRITES.get(spec.api_key, (0, None))
-        return load(spec.api_key), partial(self._forward, first_version, rewrite)
+        return load(spec.api_key) if spec.module else None, partial(self._forward, first_version, rewrite)
 
     def _forward(self, first_version: int, rewrite: Rewrite | None, message: Any, context: RequestContext) -> Any:
         changes: list[Change] = []
@@ -157,12 +200,31 @@ class Gateway(ApiSet):
                 changes.append(verdict.change)
         frame = _frame_of(message, context)
         if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
-            self._send(context, frame, None)
-            return context.no_response()
+            return self._send_unanswered(context, frame)
         if rewrite is not None and context.api_version >= first_version:
             # First: what it learns is not what the client may see.
             changes.insert(0, partial(_rewritten, rewrite, self._addresses[context.listener.name]))
         self._send(context, frame, ForwardedRequest(context, tuple(changes)))
+        return context.later()
+
+    def forward(self, message: Any, context: RequestContext, change: Change) -> Any:
+        """Forward a request whose response `change` gets, whatever the rules for its API."""
+        self._send(context, _frame_of(message, context), ForwardedRequest(context, (change,)))
+        return context.later()
+
+    def _send_unanswered(self, context: RequestContext, frame: list[Buffer]) -> Any:
+        link = context.connection.link
+        assert link is not None
+        if link.on_loop:
+            self._send(context, frame, None)
+            return context.no_response()
+
+        def send() -> None:
+            self._send(context, frame, None)
+            context.respond(context.no_response())
+
+        note_upstream_node(context, None)
+        link.call_soon(send)
         return context.later()
 
     def _send(self, context: RequestContext, frame: list[Buffer], request: ForwardedRequest | None) -> None:
@@ -170,13 +232,14 @@ class Gateway(ApiSet):
         link = connection.link
         assert link is not None
         if not link.on_loop:
-            # A large request that was decoded: its handler runs on another thread.
+            # A large request that was decoded, or one that an observer announces: its handler runs on another thread.
+            note_upstream_node(context, None)
             link.call_soon(lambda: self._send(context, frame, request))
             return
         session: ClientSession | None = connection.state.get(_STATE)
         if session is None:
             session = connection.state[_STATE] = ClientSession(self._parts, connection, link)
-        session.forward(frame, request)
+        session.forward(context, frame, request)
 
 
 def _frame_of(message: Any, context: RequestContext) -> list[Buffer]:
@@ -185,9 +248,10 @@ def _frame_of(message: Any, context: RequestContext) -> list[Buffer]:
         return [message.frame]
     version = context.api_version
     header = encode_request_header(context.api_key, version, context.correlation_id, context.client_id)
-    return [header, message.encode(version)]
+    body = message.encode(version)
+    # Old versions of some requests have no body; what is sent has no empty pieces.
+    return [header, body] if body else [header]
 
 
 def _rewritten(rewrite: Rewrite, addresses: NodeAddresses, response: Any) -> Any:
-    rewrite(response, addresses)
-    return response
+    return response if rewrite(response, addresses) else UNCHANGED

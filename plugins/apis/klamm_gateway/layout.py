@@ -38,12 +38,15 @@ class Layout:
 class Cluster:
     """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
 
-    `refresh` has it learned anew soon.
+    `refresh` has it learned anew soon. `clients_log_in` says that SASL requests are passed on;
+    `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know.
     """
 
     def __init__(self) -> None:
         self.layout = Layout()
         self.refresh: Callable[[], None] = _no_learner
+        self.clients_log_in = False
+        self.passing_unknown: set[str] = set()
         # Protects `_turn` and `_names`.
         self._lock = threading.Lock()
         self._turn = 0

@@ -14,6 +14,7 @@ from klamm.wire.messages import api_versions, sasl_authenticate, sasl_handshake
 from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from klamm_gateway.client_login import HANDSHAKE_VERSIONS
 from klamm_gateway.forwarded_apis import forwarded_apis
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: 
         return ApiVersionsResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
     described = layout.described
     return ApiVersionsResponse(
-        api_keys=_offered(layout),
+        api_keys=_offered(cluster, layout, context.listener.name),
         supported_features=[
             each
             for each in described.supported_features
@@ -45,10 +46,12 @@ def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: 
     )
 
 
-def _offered(layout: Layout) -> list[ApiVersion]:
+def _offered(cluster: Cluster, layout: Layout, listener: str) -> list[ApiVersion]:
     assert layout.versions is not None
     offered = [ApiVersion(own.API_KEY, own.VERSIONS.start, own.VERSIONS.stop - 1) for own in _OWN]
-    for spec, own in forwarded_apis():
+    if cluster.clients_log_in:
+        offered[1].min_version = HANDSHAKE_VERSIONS.start
+    for spec, own in forwarded_apis(unknown=listener in cluster.passing_unknown):
         theirs = layout.versions.get(spec.api_key, range(0))
         first, last = max(own.start, theirs.start), min(own.stop, theirs.stop) - 1
         if spec.api_key == 0:
@@ -75,4 +78,4 @@ def late_authenticate(
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "the client is authenticated already")
 
 
-LOCAL_HANDLERS: Final = (versions_of_cluster, late_handshake, late_authenticate)
+LATE_LOGIN_HANDLERS: Final = (late_handshake, late_authenticate)

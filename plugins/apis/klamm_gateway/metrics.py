@@ -12,9 +12,10 @@ _PREFIX: Final = "klamm:type=Gateway,name="
 
 
 class GatewayMetrics:
-    """Counted on several threads."""
+    """Counted on several threads. `gateway` is the name by which listeners name it, and a label of each metric."""
 
     def __init__(self) -> None:
+        self.gateway = "gateway"
         # Protects all numbers: connections come and go on several loops.
         self._lock = threading.Lock()
         self._failures: dict[str, int] = {}
@@ -44,15 +45,16 @@ class GatewayMetrics:
 
     def register(self, registry: MetricsRegistry, nodes: Callable[[], int]) -> None:
         """Have them collected."""
+        labels = {"gateway": self.gateway}
         registry.gauge(
-            _PREFIX + "UpstreamConnections", "Connections to nodes of the cluster.", lambda: self._connections
+            _PREFIX + "UpstreamConnections", "Connections to nodes of the cluster.", lambda: self._connections, **labels
         )
-        registry.gauge(_PREFIX + "UpstreamNodes", "Nodes of the cluster that are known.", nodes)
+        registry.gauge(_PREFIX + "UpstreamNodes", "Nodes of the cluster that are known.", nodes, **labels)
         registry.register(
             _PREFIX + "UpstreamConnectionsOpened",
             "counter",
             "Connections to nodes that were opened.",
-            lambda: (({}, self._opened),),
+            lambda: ((labels, self._opened),),
         )
         registry.register(
             _PREFIX + "UpstreamConnectionFailures",
@@ -65,4 +67,4 @@ class GatewayMetrics:
         with self._lock:
             failures = dict(self._failures)
         for reason, count in failures.items():
-            yield {"reason": reason}, count
+            yield {"gateway": self.gateway, "reason": reason}, count

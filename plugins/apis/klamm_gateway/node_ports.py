@@ -1,9 +1,12 @@
-"""`NodePorts`: each node of the cluster at a port of its own."""
+"""How clients reach each node of the cluster: by a port of its own, or by a host name of its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import re
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from klamm import Address, ConnectionContext
 
 _MAX_PORTS: Final = 1000
 
@@ -21,6 +24,16 @@ def parse_ports(text: str) -> range:
     return ports
 
 
+class NodePlaces(Protocol):
+    """Where each node is for clients of a listener, and which node a connection is for."""
+
+    def address_of(self, node_id: int, advertised: Address) -> Address | None:
+        """Where clients of a listener with that advertised address find a node; None if they cannot reach it."""
+
+    def node_of(self, connection: ConnectionContext) -> int | None:
+        """The node that a client wants; None is any."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodePorts:
     """Node `first_node_id` is at the first port, and so on."""
@@ -36,3 +49,47 @@ class NodePorts:
     def node_at(self, port: int) -> int | None:
         """The node at a port; None for a port outside the range, which stands for any node."""
         return port - self.ports.start + self.first_node_id if port in self.ports else None
+
+    def address_of(self, node_id: int, advertised: Address) -> Address | None:
+        """The listener's host, and the node's port."""
+        port = self.port_of(node_id)
+        return None if port is None else Address(advertised.host, port)
+
+    def node_of(self, connection: ConnectionContext) -> int | None:
+        """By the port that the client has connected to."""
+        return self.node_at(connection.local_address.port)
+
+
+def check_pattern(pattern: str) -> str | None:
+    """The problem with a pattern for `NodeHosts`."""
+    rest = pattern.replace("{node}", "", 1).replace("{host}", "")
+    if pattern.count("{node}") != 1 or "{" in rest or "}" in rest:
+        return f'must have {{node}} once, and may have {{host}}, e.g. "broker-{{node}}.{{host}}", not "{pattern}"'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHosts:
+    """A host name for each node, of a pattern with `{node}`; `{host}` is the listener's. The port is the listener's."""
+
+    pattern: str
+    _by_host: dict[str, re.Pattern[str]] = field(default_factory=dict)
+
+    def address_of(self, node_id: int, advertised: Address) -> Address | None:
+        """The node's name, and the listener's port."""
+        name = self.pattern.replace("{node}", str(node_id)).replace("{host}", advertised.host)
+        return Address(name, advertised.port)
+
+    def node_of(self, connection: ConnectionContext) -> int | None:
+        """By the host that the client has asked for in its TLS handshake (SNI)."""
+        name = connection.transport_details.get("tls_server_name", "")
+        found = self._names_of(connection.listener.advertised.host).fullmatch(name)
+        return None if found is None else int(found[1])
+
+    def _names_of(self, host: str) -> re.Pattern[str]:
+        names = self._by_host.get(host)
+        if names is None:
+            before, _, after = self.pattern.replace("{host}", host).partition("{node}")
+            text = f"{re.escape(before)}([0-9]{{1,9}}){re.escape(after)}"
+            names = self._by_host[host] = re.compile(text, re.IGNORECASE)
+        return names

@@ -9,29 +9,29 @@ from typing import Any, Final, TypeAlias
 from klamm import Address, ErrorCode
 from klamm.wire.api_keys import ApiKey
 from klamm_gateway.layout import Cluster
-from klamm_gateway.node_ports import NodePorts
+from klamm_gateway.node_ports import NodePlaces
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAddresses:
     """Where the clients of one listener find each node. `unreachable` reports a node that has no port."""
 
-    host: str
-    ports: NodePorts
+    advertised: Address
+    places: NodePlaces
     cluster: Cluster
     unreachable: Callable[[int], None]
 
     def address_of(self, node_id: int, host: str, port: int) -> Address | None:
         """The address of a node that a response names with its own; None if it has no port here."""
         self.cluster.note_node(node_id, host, port)
-        mapped = self.ports.port_of(node_id)
-        if mapped is None:
+        address = self.places.address_of(node_id, self.advertised)
+        if address is None:
             self.unreachable(node_id)
-            return None
-        return Address(self.host, mapped)
+        return address
 
 
-Rewrite: TypeAlias = "Callable[[Any, NodeAddresses], None]"
+Rewrite: TypeAlias = "Callable[[Any, NodeAddresses], bool]"
+"""Changes a response; False if it names no node, and stays as it is."""
 
 
 def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any]:
@@ -45,20 +45,22 @@ def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any
     return moved
 
 
-def rewrite_metadata(response: Any, addresses: NodeAddresses) -> None:
+def rewrite_metadata(response: Any, addresses: NodeAddresses) -> bool:
     """Metadata: its brokers. Topic ids are noted for requests that name no topic but an id."""
     response.brokers = _move(response.brokers, "node_id", addresses)
     for topic in response.topics:
         if topic.name and any(topic.topic_id):
             addresses.cluster.note_topic(topic.topic_id, topic.name)
+    return True
 
 
-def rewrite_describe_cluster(response: Any, addresses: NodeAddresses) -> None:
+def rewrite_describe_cluster(response: Any, addresses: NodeAddresses) -> bool:
     """DescribeCluster: its brokers."""
     response.brokers = _move(response.brokers, "broker_id", addresses)
+    return True
 
 
-def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> None:
+def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> bool:
     """FindCoordinator: one coordinator, or several. One that cannot be reached is not available."""
     for found in (response, *response.coordinators):
         if found.error_code or not found.host:
@@ -69,12 +71,15 @@ def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> None:
             found.host, found.port = "", -1
         else:
             found.host, found.port = address
+    return True
 
 
-def rewrite_node_endpoints(response: Any, addresses: NodeAddresses) -> None:
+def rewrite_node_endpoints(response: Any, addresses: NodeAddresses) -> bool:
     """Produce, ShareFetch and ShareAcknowledge: the new leaders of partitions (KIP-951)."""
-    if response.node_endpoints:
-        response.node_endpoints = _move(response.node_endpoints, "node_id", addresses)
+    if not response.node_endpoints:
+        return False
+    response.node_endpoints = _move(response.node_endpoints, "node_id", addresses)
+    return True
 
 
 REWRITES: Final[dict[int, tuple[int, Rewrite]]] = {

@@ -6,16 +6,16 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from klamm import ConnectionContext, RateLimitedLog
-from klamm.forwarding import ConnectionLink
+from klamm import ConnectionContext, RateLimitedLog, RequestContext
+from klamm.forwarding import ConnectionLink, note_upstream_node
 from klamm.runtime import Scheduler, Timer
 from klamm.wire.chunks import Buffer
 from klamm_gateway.forwarded_request import ForwardedRequest
 from klamm_gateway.layout import Cluster, Node
 from klamm_gateway.metrics import GatewayMetrics
-from klamm_gateway.node_ports import NodePorts
+from klamm_gateway.node_ports import NodePlaces
 from klamm_gateway.upstream.connection import UpstreamConnection
-from klamm_gateway.upstream.protocol import UpstreamProtocol
+from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
 from klamm_gateway.upstream.security import Security
 from klamm_gateway.upstream.states import UpstreamError
 
@@ -29,7 +29,7 @@ class SessionParts:
     """What the sessions of one gateway share. `security` is replaced as a whole when files are read again."""
 
     cluster: Cluster
-    ports: NodePorts
+    places: NodePlaces
     security: Security
     scheduler: Scheduler
     setup_timeout_ms: int
@@ -58,11 +58,12 @@ class ClientSession:
         """The node that serves this client."""
         return self._node
 
-    def forward(self, frame: list[Buffer], request: ForwardedRequest | None) -> None:
+    def forward(self, context: RequestContext, frame: list[Buffer], request: ForwardedRequest | None) -> None:
         """Send a request to the node. Without a `ForwardedRequest` there is no response to it."""
         if self._closed:
+            note_upstream_node(context, None)
             if request is not None:
-                request.lose("the connection is closed")
+                request.lose("the connection is closed", sent=False)
             return
         upstream = self._upstream
         if upstream is None:
@@ -70,8 +71,11 @@ class ClientSession:
                 upstream = self._open()
             except UpstreamError as error:
                 self._report(error)
+                note_upstream_node(context, None)
                 self._give_up(request, f"no connection to a node: {error.reason}: {error}")
                 return
+        assert self._node is not None
+        note_upstream_node(context, self._node.node_id)
         upstream.send(frame, request)
 
     def closed(self) -> None:
@@ -80,17 +84,16 @@ class ClientSession:
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             waiting = [*upstream.protocol.exchanges]
+            was_ready = upstream.protocol.was_ready
             upstream.finish()
             self._ended()
-            for request in waiting:
-                assert isinstance(request, ForwardedRequest)
-                request.lose("the connection is closed")
+            _lose(waiting, "the connection is closed", sent=was_ready)
 
     # ---- the connection to the node
 
     def _open(self) -> UpstreamConnection:
         parts = self._parts
-        node_id = parts.ports.node_at(self._connection.local_address.port)
+        node_id = parts.places.node_of(self._connection)
         cluster = parts.cluster
         node = cluster.any_node() if node_id is None else cluster.layout.nodes.get(node_id)
         if node is None or not node.addresses:
@@ -98,7 +101,7 @@ class ClientSession:
             what = "no node of the cluster is known" if node_id is None else f"node {node_id} is not known"
             raise UpstreamError("unknown_node", what)
         self._node = node
-        protocol = UpstreamProtocol(parts.security.account, CLIENT_ID, self._ready)
+        protocol = UpstreamProtocol(parts.security.account_of(self._connection.principal), CLIENT_ID, self._ready)
         upstream = UpstreamConnection(self._link, protocol, parts.security.context, node.host, self._lost)
         self._upstream = upstream
         parts.metrics.opened()
@@ -131,16 +134,17 @@ class ClientSession:
         self._ended()
         protocol = upstream.protocol
         if error.reason == "closed_by_node" and protocol.is_idle:
-            # The next request opens another connection.
+            if self._parts.security.passes_login:
+                # The client has logged in on that connection.
+                self._link.close(f"node {self._node} closed the connection that the client has logged in on")
+            # Otherwise the next request opens another connection.
             return
         self._report(error)
         reason = f"node {self._node}: {error.reason}: {error}"
         if protocol.stream is not None:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
-        for request in waiting:
-            assert isinstance(request, ForwardedRequest)
-            request.lose(reason)
+        _lose(waiting, reason, sent=protocol.was_ready)
         if not waiting and protocol.has_unsent:
             self._link.close(reason)
 
@@ -163,4 +167,11 @@ class ClientSession:
         if request is None:
             self._link.close(reason)
         else:
-            request.lose(reason)
+            request.lose(reason, sent=False)
+
+
+def _lose(waiting: list[Exchange], reason: str, *, sent: bool) -> None:
+    """There will be no responses; `sent` says that the node may have the requests."""
+    for request in waiting:
+        assert isinstance(request, ForwardedRequest)
+        request.lose(reason, sent=sent)

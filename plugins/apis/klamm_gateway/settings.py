@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm import setting
-from klamm_gateway.node_ports import NodePorts, parse_ports
+from klamm_gateway.node_ports import NodeHosts, NodePlaces, NodePorts, check_pattern, parse_ports
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -34,11 +34,26 @@ def _check_bootstrap(addresses: tuple[str, ...]) -> str | None:
 
 
 def _check_ports(text: str) -> str | None:
+    if not text:
+        return None
     try:
         parse_ports(text)
     except ValueError as error:
         return str(error)
     return None
+
+
+def _check_function(text: str) -> str | None:
+    module, colon, function = text.partition(":")
+    return None if not text or (colon and module and function) else f'must be "module:function", not "{text}"'
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSettings:
+    """A table of `accounts_file`."""
+
+    username: str = setting(doc="The account at the nodes.")
+    password: str = setting(doc="Its password.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +65,29 @@ class GatewaySettings:
         kafka="bootstrap.servers",
         check=_check_bootstrap,
     )
+    nodes: str = setting(
+        "ports",
+        doc="How clients reach each node: `ports` gives each a port of its own, `sni` a host name of its own on the "
+        "listener's port, which needs TLS.",
+        choices=("ports", "sni"),
+    )
     node_ports: str = setting(
-        doc="Ports for the nodes of the cluster, FIRST-LAST. Node `first_node_id` is at the first, the next node id at "
-        "the next port. Each listener of this handler set binds them all, beside its own port.",
+        "",
+        doc="With `ports`: ports for the nodes of the cluster, FIRST-LAST. Node `first_node_id` is at the first, the "
+        "next node id at the next port. Each listener of this handler set binds them all, beside its own port.",
         check=_check_ports,
     )
-    nodes: str = setting(
-        "ports", doc="How clients reach each node: `ports` gives each a port of its own.", choices=("ports",)
+    node_hosts: str = setting(
+        "broker-{node}.{host}",
+        doc="With `sni`: the host name of node `{node}`; `{host}` is that of the listener's `advertise`.",
+        check=check_pattern,
+    )
+    unknown_apis: str = setting(
+        "refuse",
+        doc="APIs and versions that klamm does not know: `refuse` does not offer them, `pass` passes them on as they "
+        "are, on listeners without filters, observers and authorizer, which could not see them. A response of these "
+        "may name nodes, which lead clients past the gateway.",
+        choices=("refuse", "pass"),
     )
     first_node_id: int = setting(0, doc="The node id at the first of `node_ports`.", minimum=0)
     metadata_max_age_ms: int = setting(
@@ -78,6 +109,27 @@ class GatewaySettings:
         kafka="security.protocol",
         choices=_PROTOCOLS,
     )
+    login: str = setting(
+        "gateway",
+        name="upstream.login",
+        doc="Who logs in to the nodes for a client: `gateway` is the account below, `principal` an account of the "
+        "client's principal, `client` the client itself: its SASL requests are passed on.",
+        choices=("gateway", "principal", "client"),
+    )
+    accounts_file: Path | None = setting(
+        None,
+        name="upstream.accounts_file",
+        doc='With `login = "principal"`: TOML file with a table for each principal, `["User:alice"]`, with `username` '
+        "and `password`. Read at the start, and again by SIGHUP.",
+        private=True,
+    )
+    accounts_function: str = setting(
+        "",
+        name="upstream.accounts_function",
+        doc='With `login = "principal"`: "module:function"; function(principal) returns user name and password, or '
+        "None. It must not wait.",
+        check=_check_function,
+    )
     sasl_mechanism: str = setting(
         "SCRAM-SHA-512",
         name="upstream.sasl_mechanism",
@@ -88,7 +140,7 @@ class GatewaySettings:
     sasl_username: str = setting(
         "",
         name="upstream.sasl_username",
-        doc="The account that the gateway logs in with.",
+        doc="The account that the gateway logs in with. Whatever `login` says, it asks for the nodes with this one.",
         kafka="sasl.jaas.config",
     )
     sasl_password_file: Path | None = setting(
@@ -125,18 +177,29 @@ class GatewaySettings:
         return NodePorts(parse_ports(self.node_ports), self.first_node_id)
 
     @property
+    def places(self) -> NodePlaces:
+        """How clients reach each node."""
+        return self.ports if self.nodes == "ports" else NodeHosts(self.node_hosts)
+
+    @property
     def more_ports(self) -> Sequence[int]:
         """The ports that listeners bind for the nodes."""
-        return parse_ports(self.node_ports)
+        return parse_ports(self.node_ports) if self.nodes == "ports" else ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What cannot be used."""
+        if self.nodes == "ports" and not self.node_ports:
+            yield "node_ports", 'is needed for nodes = "ports"'
+        if self.login != "gateway" and not self.security_protocol.startswith("SASL"):
+            yield "upstream.login", f'"{self.login}" needs security_protocol = "SASL_SSL" or "SASL_PLAINTEXT"'
+        if self.login == "principal" and (self.accounts_file is None) == (not self.accounts_function):
+            yield "upstream.login", '"principal" needs either accounts_file or accounts_function'
         if self.security_protocol.startswith("SASL"):
             if not self.sasl_username:
                 yield "upstream.sasl_username", f"is needed for {self.security_protocol}"
             if self.sasl_password_file is None:
                 yield "upstream.sasl_password_file", f"is needed for {self.security_protocol}"
-        for key in ("sasl_password_file", "ssl_truststore_location", "ssl_keystore_location"):
+        for key in ("sasl_password_file", "accounts_file", "ssl_truststore_location", "ssl_keystore_location"):
             path: Path | None = getattr(self, key)
             if path is not None and not path.is_file():
                 yield f"upstream.{key}", f"{path} is no file"

@@ -85,7 +85,10 @@ class Priority(LaneScheduler):
         return self._lane_of(request).name
 
     def _lane_of(self, request: RequestContext) -> Lane:
-        if request.api_key in self._control_apis or request.connection.listener.name in self._control_listeners:
+        if (
+            request.api_key in self._control_apis
+            or request.connection.listener.configured_as in self._control_listeners
+        ):
             return self._control
         return self._data
 

@@ -15,6 +15,7 @@ def klamm_extensions() -> Iterator[Provider]:
         "klamm_metrics.exporter:PrometheusExporter",
         settings="klamm_metrics.settings:PrometheusSettings",
         summary="metrics over HTTP, for Prometheus, with /health and /ready",
+        workers="parent",
     )
 
 

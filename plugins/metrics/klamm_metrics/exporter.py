@@ -14,6 +14,7 @@ from klamm_metrics.http import HttpServer, Page, render
 from klamm_metrics.settings import PrometheusSettings, endpoint
 
 _TURN_AGE: Final = "klamm:type=Processor,name=TurnAgeMs"
+_WORKERS_READY: Final = "klamm:type=Workers,name=Ready"
 _STUCK_AFTER_MS: Final = 10_000
 
 
@@ -83,9 +84,11 @@ class PrometheusExporter(ServerExtension):
         if self._state is not ServerState.READY:
             return [f"the server is {self._state.name.lower()}"]
         found = []
-        for family in self._services.metrics.collect(lambda name: name == _TURN_AGE):
+        for family in self._services.metrics.collect(lambda name: name in (_TURN_AGE, _WORKERS_READY)):
             for sample in family.samples:
-                if isinstance(sample.value, (int, float)) and sample.value > _STUCK_AFTER_MS:
+                if family.name == _WORKERS_READY:
+                    found += [] if sample.value else ["no worker serves"]
+                elif isinstance(sample.value, (int, float)) and sample.value > _STUCK_AFTER_MS:
                     where = " ".join(f"{key}={value}" for key, value in sample.labels.items())
                     found.append(f"{where} has not finished a turn of its loop for {sample.value / 1000:.0f} s")
         return found

@@ -97,6 +97,7 @@ def _summary(seen: Difference, url: str) -> Text:
     pool_used = now.value("kafka_network_socketserver_memorypoolused")
     pool_free = now.value("kafka_network_socketserver_memorypoolavailable")
     resident = now.value("process_resident_memory_bytes")
+    of_workers = now.value("klamm_workers_residentmemorybytes")
     errors = sum(
         rate
         for (error,), rate in seen.rates("kafka_network_requestmetrics_errors_total", "error").items()
@@ -117,8 +118,11 @@ def _summary(seen: Difference, url: str) -> Text:
         ),
     ]
     memory = [f"resident {_bytes(resident)}"] if resident is not None else []
+    if of_workers is not None:
+        ready, count = now.value("klamm_workers_ready") or 0, now.value("klamm_workers_count") or 0
+        memory.append(f"of workers {_bytes(of_workers)}   workers {_number(ready)} of {_number(count)}")
     if pool_used is not None and pool_free is not None and pool_free < _NO_LIMIT:
-        depleted = now.value("kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
+        depleted = _mean(now, "kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
         memory.append(f"pool {_bytes(pool_used)} of {_bytes(pool_used + pool_free)}, depleted {depleted:.0%}")
     if memory:
         lines.append("memory " + "   ".join(memory))
@@ -150,13 +154,16 @@ def _processors(seen: Difference) -> Table:
 def _lanes(seen: Difference) -> Table:
     table = _table("Request handlers", "lane", "waiting", "handlers", "busy", "", "queue full")
     now = seen.now
-    idle = now.value("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
+    idle = _mean(now, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
     busy = 1 - idle if idle is not None else 0.0
     handlers = _number(now.value("klamm_requesthandlerpool_size") or 0)
     full = f"{_number(seen.rate('klamm_requestchannel_queuefull_total'))}/s"
-    for number, (labels, size) in enumerate(now.rows("klamm_requestchannel_lanesize")):
+    sizes: dict[str, float] = {}
+    for labels, size in now.rows("klamm_requestchannel_lanesize"):
+        sizes[labels.get("lane", "")] = sizes.get(labels.get("lane", ""), 0.0) + size
+    for number, (lane, size) in enumerate(sizes.items()):
         rest = (handlers, f"{busy:.0%}", _bar(busy), full) if number == 0 else ("", "", "", "")
-        table.add_row(labels.get("lane", ""), _number(size), *rest)
+        table.add_row(lane, _number(size), *rest)
     return table
 
 
@@ -254,7 +261,19 @@ def _plain(text: str) -> str:
 
 
 def _by_processor(now: Snapshot, name: str, label: str) -> dict[tuple[str, str], float]:
-    return {(labels.get("listener", ""), labels[label]): value for labels, value in now.rows(name) if labels.get(label)}
+    found = {}
+    for labels, value in now.rows(name):
+        if labels.get(label):
+            # Of several workers, each has a processor of the number.
+            worker = f"{labels['worker']}/" if "worker" in labels else ""
+            found[labels.get("listener", ""), worker + labels[label]] = value
+    return found
+
+
+def _mean(now: Snapshot, name: str) -> float | None:
+    """Of all workers; None if there is no such metric."""
+    values = [value for _, value in now.rows(name)]
+    return sum(values) / len(values) if values else None
 
 
 def _bar(share: float) -> str:

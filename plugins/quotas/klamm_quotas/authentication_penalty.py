@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
 from klamm.runtime import Clock
-from klamm.shared import IpNetworks, source_of
+from klamm.shared import IpNetworks, WorkerShare, source_of
 from klamm_quotas.settings import AuthenticationPenaltySettings
 
 _MS_NS = 1_000_000
@@ -70,9 +70,11 @@ class AuthenticationPenalty(ConnectionGate):
         super().__init__(settings or AuthenticationPenaltySettings())
         self._exempt = IpNetworks(self.settings.exempt)
         self._failures: AuthenticationFailures
+        self._share = WorkerShare()
 
     def open(self, listener: ListenerContext) -> None:
         services = listener.services
+        self._share = services.worker
 
         def make() -> AuthenticationFailures:
             failures = AuthenticationFailures(services.clock)
@@ -124,7 +126,7 @@ class AuthenticationPenalty(ConnectionGate):
             shared.by_source[source] = failures
             failures.count += 1
             failures.forgotten_ns = now_ns + settings.forget_after_ms * _MS_NS
-            beyond = failures.count - settings.allowed_failures
+            beyond = failures.count - self._share.at_least_one(settings.allowed_failures)
             if beyond > 0:
                 # More doublings exceed every limit.
                 penalty_ms = min(settings.max_penalty_ms, settings.initial_penalty_ms << min(beyond - 1, 32))

@@ -7,6 +7,7 @@ from typing import Final
 
 from klamm import ListenerContext
 from klamm.runtime import Scheduler
+from klamm.shared import WorkerShare
 
 # Connections that are being set up cannot be evicted yet.
 _RETRY_MS: Final = 100
@@ -32,8 +33,9 @@ class ListenerCount:
 class ConnectionCounts:
     """`lock` guards all fields. A source without connections is not in `by_source`."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, share: WorkerShare | None = None) -> None:
         self._scheduler = scheduler
+        self._of_all_workers = share.counts if share is not None else None
         self._limit = 0
         self._retry_scheduled = False
         # Protects the counts of all listeners, which change together.
@@ -47,6 +49,14 @@ class ConnectionCounts:
         self.total += 1
         listener.connections += 1
         self.by_source[source] = self.by_source.get(source, 0) + 1
+        if self._of_all_workers is not None:
+            self._of_all_workers.add(f"connections {source}", 1)
+
+    def of(self, source: str) -> int:
+        """The connections of a source, those of other worker processes included."""
+        if self._of_all_workers is not None:
+            return self._of_all_workers.count(f"connections {source}")
+        return self.by_source.get(source, 0)
 
     def remove(self, source: str, listener: ListenerCount) -> None:
         """A connection is closed. Acceptors that wait for this try again."""
@@ -54,6 +64,8 @@ class ConnectionCounts:
             self.total -= 1
             listener.connections -= 1
             listener.evicting = max(0, listener.evicting - 1)
+            if self._of_all_workers is not None:
+                self._of_all_workers.add(f"connections {source}", -1)
             left = self.by_source[source] - 1
             if left:
                 self.by_source[source] = left

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
-from klamm.shared import source_of
+from klamm.shared import WorkerShare, source_of
 from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
-from klamm_quotas.settings import ConnectionQuotaSettings
+from klamm_quotas.settings import UNLIMITED, ConnectionQuotaSettings
 
 # An acceptor is woken earlier; a connection behind a proxy is not.
 _RETRY_MS: Final = 100
@@ -28,10 +28,14 @@ class ConnectionQuota(ConnectionGate):
         self._overrides = NetworkMap(self.settings.overrides)
         self._counts: ConnectionCounts
         self._listener: ListenerCount
+        self._share = WorkerShare()
 
     def open(self, listener: ListenerContext) -> None:
         services = listener.services
-        self._counts = services.shared.once("connection_counts", lambda: ConnectionCounts(services.scheduler))
+        self._share = services.worker
+        self._counts = services.shared.once(
+            "connection_counts", lambda: ConnectionCounts(services.scheduler, services.worker)
+        )
         self._listener = ListenerCount(listener, self.settings.protected)
         with self._counts.lock:
             self._counts.listeners[listener.name] = self._listener
@@ -54,13 +58,17 @@ class ConnectionQuota(ConnectionGate):
         with counts.lock:
             self.settings, self._overrides = settings, overrides
             self._listener.protected = settings.protected
-        counts.keep_limit(settings.broker_max_connections)
+        counts.keep_limit(self._broker_limit)
         self._listener.context.resume_accepting()
         return True
 
     def limit_of(self, host: str) -> int:
         """Connections that an address may have."""
         return self._overrides.find(host, self.settings.max_connections_per_ip)
+
+    @property
+    def _broker_limit(self) -> int:
+        return self._share.of(self.settings.broker_max_connections)
 
     def count_of(self, source: str) -> int:
         """Connections that a source has."""
@@ -69,24 +77,24 @@ class ConnectionQuota(ConnectionGate):
     def admit(self, address: Address) -> Admission:
         source = self._source(address)
         limit = self.limit_of(address.host)
-        settings, counts, listener = self.settings, self._counts, self._listener
+        settings, counts, listener, broker_limit = self.settings, self._counts, self._listener, self._broker_limit
         # The only listener of a server keeps the limit, as in Kafka.
         protected = settings.protected and len(listener.context.services.listeners) > 1
         with counts.lock:
-            count = counts.by_source.get(source, 0)
+            count = counts.of(source) if limit < UNLIMITED else 0
             if count >= limit:
                 return Refuse("per_ip", f"{source} has {count} of {limit} connections")
-            if listener.connections >= settings.max_connections:
+            if listener.connections >= self._share.of(settings.max_connections):
                 listener.waiting = True
                 return Delay(_RETRY_MS, "per_listener", pause_acceptor=True)
-            if counts.total >= settings.broker_max_connections and not protected:
+            if counts.total >= broker_limit and not protected:
                 listener.waiting = True
                 return Delay(_RETRY_MS, "per_broker", pause_acceptor=True)
             listener.waiting = False
             counts.add(source, listener)
-            excess = counts.total - settings.broker_max_connections
+            excess = counts.total - broker_limit
         if excess > 0:
-            counts.keep_limit(settings.broker_max_connections)
+            counts.keep_limit(broker_limit)
         return None
 
     def release(self, address: Address) -> None:

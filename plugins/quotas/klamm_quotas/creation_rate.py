@@ -6,7 +6,7 @@ from functools import partial
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext
 from klamm.runtime import Rate
-from klamm.shared import source_of
+from klamm.shared import WorkerShare, source_of
 from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_rates import ConnectionRates, RecentMean
 from klamm_quotas.settings import UNLIMITED, CreationRateSettings
@@ -32,6 +32,7 @@ class CreationRate(ConnectionGate):
         self._throttle_time: RecentMean
         self._ip_throttle_time: RecentMean
         self._listener: ListenerContext
+        self._share = WorkerShare()
 
     @property
     def _window_ms(self) -> int:
@@ -40,6 +41,7 @@ class CreationRate(ConnectionGate):
     def open(self, listener: ListenerContext) -> None:
         services, samples = listener.services, self.settings.quota_window_num
         self._listener = listener
+        self._share = services.worker
         self._rates = services.shared.once("connection_rates", lambda: _new_rates(listener, samples, self._window_ms))
         self._rate = Rate(samples, self._window_ms)
         self._throttle_time = RecentMean()
@@ -128,7 +130,7 @@ class CreationRate(ConnectionGate):
         rate.record(1, now_ms)
         if limit >= UNLIMITED:
             return 0
-        return min(rate.throttle_time_ms(limit, now_ms), self._window_ms)
+        return min(rate.throttle_time_ms(self._share.of_rate(limit), now_ms), self._window_ms)
 
     @property
     def _protected(self) -> bool:

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Final
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
-from klamm.shared import source_of
-from klamm_quotas.settings import HandshakeLimitSettings
+from klamm.shared import WorkerShare, source_of
+from klamm_quotas.settings import UNLIMITED, HandshakeLimitSettings
 
 # An acceptor is woken earlier; a connection behind a proxy is not.
 _RETRY_MS: Final = 100
@@ -32,9 +32,11 @@ class HandshakeLimit(ConnectionGate):
         self._by_source: Counter[str] = Counter()
         self._waiting = False
         self._listener: ListenerContext
+        self._share = WorkerShare()
 
     def open(self, listener: ListenerContext) -> None:
         self._listener = listener
+        self._share = listener.services.worker
         listener.services.metrics.gauge(
             "klamm:type=HandshakeLimit,name=Handshakes",
             "Connections in their handshakes or authentication.",
@@ -55,14 +57,17 @@ class HandshakeLimit(ConnectionGate):
         with self._lock:
             # A peer may connect again from the same port before its old connection is released.
             self._forget(address)
-            if self._by_source[source] >= settings.max_handshakes_per_ip:
-                return Refuse("handshakes_per_ip", f"{source} has {self._by_source[source]} handshakes under way")
-            if len(self._under_way) >= settings.max_handshakes:
+            count = self._count_of(source) if settings.max_handshakes_per_ip < UNLIMITED else 0
+            if count >= settings.max_handshakes_per_ip:
+                return Refuse("handshakes_per_ip", f"{source} has {count} handshakes under way")
+            if len(self._under_way) >= self._share.of(settings.max_handshakes):
                 self._waiting = True
                 return Delay(_RETRY_MS, "handshakes", pause_acceptor=True)
             self._waiting = False
             self._under_way.add(address)
             self._by_source[source] += 1
+            if self._share.counts is not None:
+                self._share.counts.add(self._counted_as(source), 1)
         return None
 
     def authenticated(self, address: Address) -> None:
@@ -83,8 +88,19 @@ class HandshakeLimit(ConnectionGate):
         if address in self._under_way:
             self._under_way.remove(address)
             self._by_source[source] -= 1
+            if self._share.counts is not None:
+                self._share.counts.add(self._counted_as(source), -1)
         if not self._by_source[source]:
             del self._by_source[source]
+
+    def _counted_as(self, source: str) -> str:
+        return f"handshakes {self._listener.name} {source}"
+
+    def _count_of(self, source: str) -> int:
+        """Handshakes of a source that are under way, those of other worker processes included."""
+        if self._share.counts is not None:
+            return self._share.counts.count(self._counted_as(source))
+        return self._by_source[source]
 
     def _source(self, address: Address) -> str:
         return source_of(address.host, self.settings.ipv6_prefix_length)

@@ -107,7 +107,8 @@ class SslContexts(NamedTuple):
 class SslFiles:
     """The content of the files that the settings name, at one moment.
 
-    `digest` changes with any content. Raises SslFilesError for a file that cannot be read.
+    `digest` changes with any content, and with the settings that change while a server runs. Raises SslFilesError for a
+    file that cannot be read.
     """
 
     def __init__(self, settings: SslOptions, environment: Mapping[str, str]) -> None:
@@ -116,7 +117,7 @@ class SslFiles:
         self._default = _identity(settings)
         self._by_host = {host.lower(): _identity(files, f"sni.{host}.") for host, files in settings.sni.items()}
         self._contents = {path: _read(path, key) for path, key in sorted(self._paths().items())}
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(f"{settings.client_auth}\0{settings.ciphers}\0".encode())
         for path, content in self._contents.items():
             digest.update(f"{path}\0{len(content)}\0".encode())
             digest.update(content)

@@ -101,6 +101,7 @@ class SslOptions:
         doc="Whether clients are asked for a certificate, and whether they need one.",
         kafka="ssl.client.auth",
         choices=("none", "requested", "required"),
+        dynamic=PER_BROKER,
     )
     min_version: str = setting(
         "TLSv1.2",
@@ -118,6 +119,7 @@ class SslOptions:
         None,
         doc="Cipher suites of TLS 1.2 by OpenSSL's names, joined by colons; unset is Python's choice.",
         kafka="ssl.cipher.suites",
+        dynamic=PER_BROKER,
     )
     principal_mapping_rules: str = setting(
         "DEFAULT",

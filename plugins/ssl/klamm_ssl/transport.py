@@ -56,6 +56,7 @@ _RECEIVE_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _DAY_MS: Final = 86_400_000
 _FILES: Final = ("certificate", "chain", "private_key", "keystore", "trust_store")
+_CHANGEABLE: Final = ("principal_mapping_rules", "client_auth", "ciphers")
 _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
@@ -108,8 +109,7 @@ class SslTransport(Transport):
         self._seen = files.digest
         self._listener = listener
         self._client_trust = self._trust_of(self._contexts)
-        if self.settings.revoke_sessions and self.settings.client_auth != "none":
-            self._sessions = SessionRegistry(listener, _end_session)
+        self._watch_sessions()
         metrics = listener.services.metrics
         labels = {"listener": listener.name}
         self._reloads = metrics.counter(_METRICS + "Reloads", "Changed files that were loaded.", **labels)
@@ -133,6 +133,11 @@ class SslTransport(Transport):
         self._timers = [scheduler.every(_DAY_MS, self.warn_of_expiration)]
         if self.settings.reload_interval_ms > 0:
             self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
+
+    def _watch_sessions(self) -> None:
+        """Have sessions end with their certificates, from the first clients on that have one."""
+        if self._sessions is None and self.settings.revoke_sessions and self.settings.client_auth != "none":
+            self._sessions = SessionRegistry(self._listener, _end_session)
 
     def wrap(self, sock: socket.socket, peer: Address) -> SslTransportLayer:
         return SslTransportLayer(
@@ -194,8 +199,8 @@ class SslTransport(Transport):
         )
 
     def reconfigure(self, settings: SslSettings) -> bool:
-        """Takes other files and `principal_mapping_rules`, if nothing else has changed. Raises SslFilesError."""
-        changeable = {name: getattr(self.settings, name) for name in (*_FILES, "principal_mapping_rules")}
+        """Takes other files and what `_CHANGEABLE` names, if nothing else has changed. Raises SslFilesError."""
+        changeable = {name: getattr(self.settings, name) for name in (*_FILES, *_CHANGEABLE)}
         if replace(settings, **changeable) != self.settings:
             return False
         before, self.settings = self.settings, settings
@@ -204,6 +209,7 @@ class SslTransport(Transport):
         except SslFilesError:
             self.settings = before
             raise
+        self._watch_sessions()
         if settings.principal_mapping_rules != before.principal_mapping_rules:
             self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
             if self._sessions is not None:

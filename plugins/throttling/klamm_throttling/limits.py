@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from klamm.shared import QuotaEntity, Row, quotas_by_entity
+from klamm.shared import QuotaEntity, Row, WorkerShare, quotas_by_entity
 from klamm_throttling.settings import DEFAULT_NAME, ClientQuotaSettings
 
 DEFAULT: Final = None
@@ -25,9 +25,15 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """All quotas: those of the table, and those of the settings that the table does not override. Immutable."""
+    """All quotas: those of the table, and those of the settings that the table does not override. Immutable.
 
-    def __init__(self, settings: ClientQuotaSettings, rows: Mapping[str, Row]) -> None:
+    With several workers each has its share of every quota.
+    """
+
+    def __init__(
+        self, settings: ClientQuotaSettings, rows: Mapping[str, Row], share: WorkerShare | None = None
+    ) -> None:
+        self._share = share or WorkerShare()
         self._quotas: dict[Pair, dict[str, float]] = {}
         for user, quotas in settings.users.items():
             self._put((_name(user), _ABSENT), quotas)
@@ -56,7 +62,7 @@ class QuotaLimits:
             pair = (user if user_of else user_of, client_id if client_of else client_of)
             value = self._quotas.get(pair, _NOTHING).get(key)
             if value is not None:
-                return Limit(value, user if by_user else "", client_id if by_client else "")
+                return Limit(self._share.of_rate(value), user if by_user else "", client_id if by_client else "")
         return None
 
 

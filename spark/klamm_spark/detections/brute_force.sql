@@ -1,5 +1,6 @@
 -- title: Brute force
 -- severity: high
+-- key: address
 -- doc: At least 5 failed logins from one address within 5 minutes.
 WITH failures AS (
   SELECT *, count(*) OVER (

@@ -1,5 +1,6 @@
 -- title: Probing for access
 -- severity: medium
+-- key: principal
 -- doc: One account was denied at least 5 different resources.
 SELECT e.principal, min(e.client_address) AS address, concat(min(r.name), ' and others') AS object,
   sum(e.requests) AS events, min(e.time_us) AS first_us, max(e.time_us) AS last_us,

@@ -1,5 +1,6 @@
 -- title: First administrative act of an account
 -- severity: low
+-- key: principal
 -- doc: An account that had sent at least 100 requests, none of them administrative, changed topics, configurations, ACLs, credentials, quotas or tokens.
 WITH acts AS (
   SELECT principal, client_address, time_us, event_id, api_name FROM events WHERE api_key IN ({administrative}) AND requests > 0

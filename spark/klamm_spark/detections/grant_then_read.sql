@@ -1,5 +1,6 @@
 -- title: Access granted, then used for a bulk read
 -- severity: critical
+-- key: principal, object
 -- doc: An ACL that grants READ or ALL on a topic, and within an hour a first read of over 1 MiB, or of 1,000 requests, from that topic by whom it grants.
 WITH grants AS (
   SELECT e.principal AS by_whom, e.time_us, e.event_id, r.name AS topic,

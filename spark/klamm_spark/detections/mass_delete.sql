@@ -1,5 +1,6 @@
 -- title: Mass deletion
 -- severity: high
+-- key: principal
 -- doc: One account deleted at least 5 topics, groups, ACLs or the records of topics within 5 minutes.
 WITH deletions AS (
   SELECT e.principal, e.client_address, e.time_us, e.event_id, r.name,

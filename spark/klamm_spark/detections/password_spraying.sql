@@ -1,5 +1,6 @@
 -- title: Password spraying
 -- severity: high
+-- key: address
 -- doc: Failed logins of at least 5 accounts from one address within 10 minutes.
 WITH failures AS (
   SELECT client_address, attempted_principal, time_us, event_id, listener
@@ -7,6 +8,7 @@ WITH failures AS (
   WHERE kind = 'authentication' AND action = 'failure' AND attempted_principal IS NOT NULL
 ), pairs AS (
   SELECT a.client_address, a.event_id, a.time_us, min(a.listener) AS listener,
+    min(a.attempted_principal) AS attempted_principal,
     count(DISTINCT b.attempted_principal) AS accounts
   FROM (
     SELECT client_address, attempted_principal, listener, max(time_us) AS time_us, max_by(event_id, time_us) AS event_id
@@ -19,5 +21,6 @@ WITH failures AS (
 SELECT '' AS principal, client_address AS address, min(listener) AS object, count(*) AS events,
   min(time_us) AS first_us, max(time_us) AS last_us,
   min_by(event_id, time_us) AS first_event, max_by(event_id, time_us) AS last_event,
-  concat(cast(max(accounts) AS VARCHAR(20)), ' accounts tried within 10 minutes') AS detail
+  concat(cast(max(accounts) AS VARCHAR(20)), ' accounts tried within 10 minutes, among them ',
+    min(attempted_principal), ' and ', max(attempted_principal)) AS detail
 FROM pairs GROUP BY client_address HAVING max(accounts) >= 5

@@ -1,5 +1,6 @@
 -- title: Quota abuse
 -- severity: medium
+-- key: principal
 -- doc: At least half of an account's requests were throttled, and at least 100.
 SELECT principal, min(client_address) AS address, coalesce(min(client_id), '') AS object,
   sum(CASE WHEN throttle_time_ms > 0 THEN requests ELSE 0 END) AS events, min(time_us) AS first_us,

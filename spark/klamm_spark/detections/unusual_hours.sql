@@ -1,5 +1,6 @@
 -- title: Access at unusual hours
 -- severity: medium
+-- key: principal
 -- doc: An account that was active on at least 3 days came in an hour of the day (UTC) at least 3 hours away from all earlier ones.
 WITH used AS (
   SELECT principal, cast(floor(time_us / 86400000000.0) AS BIGINT) AS day,

@@ -47,6 +47,8 @@ def text(event: Event) -> str:
     words.append(event["outcome"])
     words.extend(_who(event))
     words.extend(_resources(event))
+    if event.get("upstream_node_id") is not None:
+        words.append(f"node={event['upstream_node_id']} remote_ms={event.get('remote_time_ms', 0.0):.3f}")
     ends = (("error", "error_name"), ("reason", "reason"), ("detail", "detail"))
     words.extend(f"{key}={event[name]}" for key, name in ends if event.get(name))
     return escape_control_characters(" ".join(words))

@@ -15,7 +15,7 @@ _PRODUCER_MEMORY_BYTES = 1 << 20
 
 
 def java_command(main_class: str, *arguments: str, classes: str | None = None) -> list[str]:
-    """A JVM that starts soon rather than runs fast. `classes` is one more folder of the class path."""
+    """A JVM that starts soon rather than runs fast. `classes` are more entries of the class path."""
     path = classpath() if classes is None else f"{classes}:{classpath()}"
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256M"]
     return ["java", *options, "-cp", path, main_class, *arguments]

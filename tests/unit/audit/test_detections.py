@@ -105,6 +105,10 @@ CASES = {
             [grant(0), fetch(60, outcome="denied")],
         ],
     ),
+    "self_grant": (
+        [[grant(0, grantee="User:a")], [grant(0, "*", grantee="User:a", operation="WRITE"), grant(9)]],
+        [[grant(0)], [grant(0, grantee="User:*")], [grant(0, grantee="User:a", permission="DENY")]],
+    ),
     "mass_delete": (
         [
             [request(n, "DeleteTopics", 20, topic(f"t{n}")) for n in range(5)],
@@ -243,7 +247,11 @@ def test_a_finding_names_account_address_and_topic(findings):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("SELECT 1", "needs a line `-- title"), ("-- title: a\n-- doc: b\n-- severity: bad\n", "severity is one of")],
+    [
+        ("SELECT 1", "needs a line `-- title"),
+        ("-- title: a\n-- doc: b\n-- severity: bad\n", "severity is one of"),
+        ("-- title: a\n-- doc: b\n-- severity: low\n-- key: who\n", "key names columns of a finding, not who"),
+    ],
 )
 def test_a_wrong_file_is_refused(tmp_path, text, problem):
     path = tmp_path / "x.sql"
@@ -253,6 +261,6 @@ def test_a_wrong_file_is_refused(tmp_path, text, problem):
 
 
 def test_the_page_lists_them():
-    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "audit" / "questions.md").read_text()
     rows = [f"| `{one.name}` | {one.severity} | {one.doc} |" for one in own_detections()]
     assert "\n".join(rows) in page

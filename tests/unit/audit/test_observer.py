@@ -20,7 +20,7 @@ def test_a_request_becomes_one_event_with_all_that_is_known(audit):
     (event,) = audit.requests()
     boot = audit.sink.requests.spool.boot
     assert event == {
-        "schema_version": 2,
+        "schema_version": 3,
         "event_id": f"node-1/{boot}/0",
         "node": "node-1",
         "boot": boot,

@@ -1,4 +1,4 @@
-"""docs/audit.md documents every setting and table of the pipeline, with its default."""
+"""docs/audit/ documents every setting and table of the pipeline, with its default."""
 
 import ast
 import re
@@ -7,18 +7,25 @@ from pathlib import Path
 import pytest
 
 from klamm.config import specs_of
+from klamm_spark.findings.settings import DetectSettings
 from klamm_spark.spark_settings import SparkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+TEXT = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "audit").glob("*.md")))
 
 
-@pytest.mark.parametrize("spec", specs_of(SparkSettings).values(), ids=lambda spec: spec.name)
-def test_settings(spec):
-    (row,) = re.findall(rf"^\| ([^|]*`{spec.name}`[^|]*) \| ([^|]*) \|", TEXT, re.MULTILINE)
+def specs():
+    for table, settings in (("spark", SparkSettings), ("detect", DetectSettings)):
+        yield from (pytest.param(table, spec, id=f"{table}-{spec.name}") for spec in specs_of(settings).values())
+
+
+@pytest.mark.parametrize(("table", "spec"), list(specs()))
+def test_settings(table, spec):
+    rows = TEXT.split(f"| key of `[audit.{table}]` |")[1].split("\n\n")[0]
+    (row,) = re.findall(rf"^\| ([^|]*`{spec.name}`[^|]*) \| ([^|]*) \|", rows, re.MULTILINE)
     keys = [key.strip("` ") for key in row[0].split(",")]
     default = row[1].split(",")[keys.index(spec.name)].strip("` ")
-    assert default == ("unset" if spec.default in ("", {}) else str(spec.default).replace("True", "true"))
+    assert default == ("unset" if spec.default in ("", {}, None) else str(spec.default).replace("True", "true"))
 
 
 def test_tables():
@@ -27,5 +34,5 @@ def test_tables():
         node for node in module.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "TABLES"
     )
     names = re.search(r"for build in \(([^)]*)\)", ast.unparse(tables))[1].split(", ")
-    assert len(names) == 7
+    assert len(names) == 6
     assert [name for name in names if f"| `{name}` |" not in TEXT] == []

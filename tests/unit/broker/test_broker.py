@@ -22,7 +22,8 @@ from tests.unit.broker.broker_harness import BrokerHarness
 
 
 def test_provider_names_the_broker() -> None:
-    (provider,) = klamm_api_sets()
+    provider, control = klamm_api_sets()
+    assert (control.name, control.nodes_of) == ("control", "broker")
     assert provider.name == "broker"
     assert provider.load_factory() is Broker
     assert provider.load_settings() is BrokerSettings

@@ -26,7 +26,7 @@ def test_help_lists_the_subcommands(klamm):
     code, out, _ = klamm("--help")
     assert code == 0
     text = "\n".join(out)
-    commands = ("serve", "check", "init", "plugins", "audit", "certs", "metrics", "top", "users")
+    commands = ("serve", "check", "doctor", "init", "plugins", "audit", "certs", "metrics", "top", "users")
     assert all(f"\n    {command} " in text for command in commands)
 
 
@@ -311,7 +311,7 @@ def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):
     code, out, err = klamm("shuot")
     assert (code, out) == (2, [])
     assert err[0].startswith(
-        'klamm: unknown command "shuot"; did you mean "shout"? (known: serve, check, init, plugins, '
+        'klamm: unknown command "shuot"; did you mean "shout"? (known: serve, check, doctor, init, plugins, '
     )
 
 

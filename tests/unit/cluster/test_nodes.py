@@ -35,6 +35,9 @@ from klamm.wire.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    share_acknowledge,
+    share_fetch,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
 )
@@ -515,6 +518,33 @@ def test_every_node_has_the_configs_of_the_process(server: EmbeddedServer) -> No
 
     assert [answers(name) for name in ("1", "2", "3")] == [(0, [("num.partitions", "1")])] * 3
     assert answers("4") == (ErrorCode.INVALID_REQUEST, [])
+
+
+def test_share_requests_at_another_node_name_the_leader(server: EmbeddedServer, replicated: str) -> None:
+    leader = leader_of(server, replicated)
+    asked = other_than(leader)
+    coordinator = server.nodes.coordinator("sharers")
+    joined = share_group_heartbeat.ShareGroupHeartbeatRequest("sharers", "m", 0, None, [replicated])
+    assert ask(server, coordinator, joined, 1).error_code == 0
+    request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=replicated)])
+    topic_id = ask(server, asked, request, 12).topics[0].topic_id
+    partition = share_acknowledge.AcknowledgePartition(0, [share_acknowledge.AcknowledgementBatch(0, 0, [1])])
+    with node_client(server, asked) as client:
+        topics = [share_fetch.FetchTopic(topic_id, [share_fetch.FetchPartition(0)])]
+        fetched = client.call(share_fetch.ShareFetchRequest("sharers", "m", 0, 10, topics=topics), 1)
+        acknowledged = client.call(
+            share_acknowledge.ShareAcknowledgeRequest(
+                "sharers", "m", 1, topics=[share_acknowledge.AcknowledgeTopic(topic_id, [partition])]
+            ),
+            1,
+        )
+    epoch = partition_metadata(server, replicated).leader_epoch
+    for answer in (fetched, acknowledged):
+        found = answer.responses[0].partitions[0]
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (leader, epoch)
+        (node,) = answer.node_endpoints
+        assert (node.node_id, f"{node.host}:{node.port}") == (leader, server.bootstrap.split(",")[leader - 1])
 
 
 def test_a_restart_keeps_leaders_and_epochs() -> None:

@@ -69,6 +69,27 @@ def test_a_provider_may_serve_twice_under_two_names_with_settings_of_its_own(loa
     assert plan.api_sets["second"].found.provider.name == "topics"
 
 
+def test_tables_below_a_provider_are_handler_sets_of_their_own(load):
+    plan = load(
+        """
+        [listeners.a]
+        bind = "127.0.0.1:0"
+        api_set = "topics"
+        [listeners.b]
+        bind = "127.0.0.1:0"
+        api_set = "topics.east"
+        [topics]
+        num.partitions = 2
+        [topics.east]
+        num.partitions = 9
+        """,
+        "topics.east.broker.rack=r1",
+    )
+    assert plan.api_sets["topics"].settings.num_partitions == 2
+    east = plan.api_sets["topics.east"]
+    assert (east.settings.num_partitions, east.settings.rack, east.found.provider.name) == (9, "r1", "topics")
+
+
 @pytest.mark.parametrize(
     ("line", "attribute", "value"),
     [
@@ -288,3 +309,14 @@ def test_a_window_is_that_of_all_parts_that_have_it(load, plugins):
     (listener,) = load(None, "quota.window.num=3", "controller.quota.window.num=4").listeners
     assert listener.gates[1].settings.quota_window_num == listener.throttles[0].settings.quota_window_num == 3
     assert listener.throttles[0].settings.controller_quota_window_num == 4
+
+
+def test_nodes_have_the_ports_that_a_listener_names(load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    text = "[broker]\nnodes = 3\n[listeners.one]\nbind = '127.0.0.1:9092'\nnode_ports = [9500, 9600]\n"
+    text += "[listeners.two]\nbind = '127.0.0.1:9700'\nadvertise = 'proxy:1000'\nnode_ports = [9800, 9900]\n"
+    one = [plan for plan in load(text).listeners if plan.configured_as == "one" or plan.name == "one"]
+    two = [plan for plan in load(text).listeners if plan.configured_as == "two" or plan.name == "two"]
+    assert [plan.bind[1] for plan in one] == [9092, 9500, 9600]
+    assert [plan.bind[1] for plan in two] == [9700, 9800, 9900]
+    assert [plan.advertise for plan in two] == [("proxy", 1000), ("proxy", 1001), ("proxy", 1002)]

@@ -2,12 +2,14 @@
 
 import pytest
 
+import klamm_broker
 import klamm_throttling
 from klamm.config import toml_positions as positions
 from klamm.config.planner import load_plan
 from klamm.config.problems import ConfigError
 
 ECHO = '[listeners.a]\napi_set = "echo"\n'
+EAST = '[listeners.a]\napi_set = "topics.east"\n[topics.east]\n'
 TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
 
 
@@ -89,6 +91,35 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             'klamm.toml:4:1  topics.num.partition: unknown key; did you mean "num.partitions"?',
         ),
         (TOPICS + "broker.rack = ''\n", "klamm.toml:4:1  topics.broker.rack: must not be blank"),
+        (
+            EAST + "num.partitions = 11\n",
+            "klamm.toml:4:1  topics.east.num.partitions: must be at most 10, not 11",
+        ),
+        (
+            EAST + "num.partition = 1\n",
+            'klamm.toml:4:1  topics.east.num.partition: unknown key; did you mean "num.partitions"?',
+        ),
+        (
+            '[listeners.a]\napi_set = "topics.est"\n[topics.east]\nnum.partitions = 1\n',
+            'klamm.toml:2:1  listeners.a.api_set: there is no table [topics.est]; did you mean "topics.east"?',
+        ),
+        (
+            EAST + "num.partitions = 1\n[topics.eat]\nnum.partitions = 1\n",
+            'klamm.toml:5:1  topics.eat: no listener has api_set = "topics.eat"; did you mean "topics.east"?',
+        ),
+        (
+            EAST + "num.partitions = 1\n[topics]\nnum.partitions = 1\n",
+            'klamm.toml:6:1  topics.num: no listener has api_set = "topics.num"; did you mean "topics.east"?',
+        ),
+        (
+            EAST + "num.partitions = 1\n[topics]\nretention = 1\n",
+            "klamm.toml:6:1  topics.retention: unknown key; the listeners use [topics.east]",
+        ),
+        (
+            '[listeners.a]\napi_set = "topic.east"\n[topic.east]\nnum.partitions = 1\n',
+            'klamm.toml:2:1  listeners.a.api_set: unknown api set "topic"; did you mean "topics"?'
+            " (known: echo, topics)",
+        ),
         ("[listeners.a]\napi_set = [1]\n", "klamm.toml:2:1  listeners.a.api_set: must be a string, not a list"),
         ("[listeners]\na = 5\n", "klamm.toml:2:1  listeners.a: must be a table"),
         ("server = 5\n" + ECHO, "klamm.toml:1:1  server: must be a table"),
@@ -339,6 +370,34 @@ def test_listeners_that_a_scheduler_names_must_be_there(problems):
     assert problems(text + TWO_GATED) == [
         'klamm.toml:4:1  server.priority.control_listeners: there is no listener "iner"; did you mean "inner"?'
     ]
+
+
+def test_an_api_set_that_follows_the_nodes_of_another_needs_it(problems, load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    control = '[listeners.orders]\nbind = "127.0.0.1:9192"\napi_set = "control"\n'
+    assert problems(control) == [
+        'klamm.toml:3:1  listeners.orders.api_set: needs a listener with the api set "broker" beside it'
+    ]
+    both = control + '[listeners.clients]\napi_set = "many"\n[many]\nprovider = "broker"\nnodes = 2\n'
+    assert [plan.name for plan in load(both).listeners] == ["orders", "orders-2", "clients", "clients-2"]
+
+
+@pytest.mark.parametrize(
+    ("bind", "ports", "problem"),
+    [
+        ("127.0.0.1:9092", "[9500]", "must have 2 ports, for the nodes after the first, not 1"),
+        ("127.0.0.1:9092", "[9500, 70000]", "70000 is no port"),
+        ("127.0.0.1:9092", "[9500, 9092]", None),
+        ("unix:/tmp/klamm.sock", "[9500, 9600]", "does not work on a Unix domain socket: it has no ports"),
+    ],
+)
+def test_ports_of_nodes(problems, plugins, bind, ports, problem):
+    plugins.add(klamm_broker, "klamm_broker")
+    text = f"[broker]\nnodes = 3\n[listeners.one]\nbind = '{bind}'\nnode_ports = {ports}\n"
+    if problem is None:
+        assert problems(text) == ["klamm.toml:4:1  listeners.one.bind: port 9092 is taken by listener one"]
+    else:
+        assert problems(text) == [f"klamm.toml:5:1  listeners.one.node_ports: {problem}"]
 
 
 def test_client_quotas_must_be_the_same_on_all_listeners(problems, plugins):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from klamm import Address
 from klamm.forwarding import OpaqueRequest
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -12,7 +13,7 @@ from klamm.wire.messages.produce import NodeEndpoint, ProduceRequest, ProduceRes
 from klamm_gateway.acks import wants_no_response
 from klamm_gateway.forwarded_apis import forwarded_apis
 from klamm_gateway.layout import Cluster, Layout, Node, with_versions_of
-from klamm_gateway.node_ports import NodePorts, parse_ports
+from klamm_gateway.node_ports import NodeHosts, NodePorts, check_pattern, parse_ports
 from klamm_gateway.rewriting import (
     REWRITES,
     NodeAddresses,
@@ -36,8 +37,33 @@ def test_what_is_no_range_of_ports(text):
         parse_ports(text)
 
 
+@pytest.mark.parametrize("pattern", ["", "broker", "{node}-{node}", "b-{node}.{zone}", "b-{node", "{node}}"])
+def test_what_is_no_pattern_of_hosts(pattern):
+    assert check_pattern(pattern).startswith("must have {node} once")
+
+
+@pytest.mark.parametrize("pattern", ["{node}", "broker-{node}.{host}", "b{node}.other.example"])
+def test_patterns_of_hosts(pattern):
+    assert check_pattern(pattern) is None
+    address = NodeHosts(pattern).address_of(7, Address("front", 9092))
+    assert address == (pattern.replace("{node}", "7").replace("{host}", "front"), 9092)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "keys"),
+    [
+        ({"node_ports": ""}, ["node_ports"]),
+        ({"login": "client"}, ["upstream.login"]),
+        ({"login": "principal", "security_protocol": "SASL_SSL"}, ["upstream.login"]),
+    ],
+)
+def test_settings_that_do_not_go_together(wrong, keys):
+    settings = GatewaySettings(("b:1",), **{"node_ports": "9093", **wrong})
+    assert [key for key, _ in settings.problems() if "sasl" not in key] == keys
+
+
 def test_settings_need_an_account_for_sasl():
-    settings = GatewaySettings(("b:1",), "9093", security_protocol="SASL_SSL")
+    settings = GatewaySettings(("b:1",), node_ports="9093", security_protocol="SASL_SSL")
     assert [key for key, _ in settings.problems()] == ["upstream.sasl_username", "upstream.sasl_password_file"]
 
 
@@ -60,7 +86,7 @@ def addresses(missed, refreshed):
     cluster = Cluster()
     cluster.refresh = lambda: refreshed.append(True)
     cluster.learn(Layout({1: Node(1, "b1", 10)}))
-    return NodeAddresses("front", NodePorts(range(9093, 9095), 1), cluster, missed.append)
+    return NodeAddresses(Address("front", 9092), NodePorts(range(9093, 9095), 1), cluster, missed.append)
 
 
 def test_metadata_names_the_gateway(addresses, missed, refreshed):

@@ -19,6 +19,8 @@ from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscrip
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest
 from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from klamm.workers.metrics import register_process, register_supervision
+from klamm.workers.supervisor import Supervisor
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_metrics.names import exposed_name
 
@@ -28,6 +30,8 @@ SETTINGS = (
     "listeners.default.acl.allow_everyone_if_no_acl_found=true",
     "listeners.default.gates=moody,connection_quota,creation_rate,handshake_limit,authentication_penalty",
     "listeners.default.throttles=client_quota",
+    "listeners.default.filters=deny_apis",
+    "listeners.default.deny_apis.deny=Envelope",
 )
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 
@@ -103,6 +107,9 @@ def families():
             gateway = GatewayMetrics()
             gateway.failed("timeout")
             gateway.register(server.server.services.metrics, lambda: 1)
+            metrics = server.server.services.metrics
+            register_supervision(metrics, Supervisor(2, None, server.server.clock, 0))
+            register_process(metrics)
             return list(server.server.services.metrics.collect())
 
 

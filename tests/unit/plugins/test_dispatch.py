@@ -209,6 +209,13 @@ def test_all_requests_of_a_pinned_listener_are_control():
     assert (queue.lane(pinned), queue.lane(request())) == ("control", "data")
 
 
+def test_the_listeners_of_all_nodes_are_pinned():
+    queue = Priority(PrioritySettings(control_listeners=("internal",)), 100)
+    pinned = request(ApiKey.PRODUCE, "pinned", listener="internal-2")
+    pinned.connection.listener.configured_as = "internal"
+    assert order(queue, [request(), pinned]) == ["pinned", "c"]
+
+
 def test_a_full_data_lane_leaves_room_for_control():
     queue = Priority(PrioritySettings(data_max_queued=0.5), 10)
     assert [queue.offer(request()) for _ in range(6)] == [True] * 5 + [False]

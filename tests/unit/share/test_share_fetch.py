@@ -365,6 +365,45 @@ def test_what_a_group_has_read_goes_at_a_start_if_the_group_does_not_exist(share
     assert shares.saved_partitions() == 0
 
 
+def test_a_fetch_that_waits_ends_when_its_group_is_deleted(shares: Shares) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=10_000)
+    assert shares.join("a", -1).error_code == 0
+    assert waiting.pending
+    assert shares.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == 0
+    (partition,) = waiting.response.responses[0].partitions
+    assert partition.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_fetch_that_waits_ends_when_what_its_group_has_read_is_forgotten(shares: Shares) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=10_000)
+    assert shares.join("a", -1).error_code == 0
+    assert waiting.pending
+    deleted = shares.ask(DeleteShareGroupOffsetsRequest("g", [DeleteShareGroupOffsetsRequestTopic("t")]), 0)
+    assert deleted.error_code == 0
+    (partition,) = waiting.response.responses[0].partitions
+    assert partition.error_code == 0
+
+
+def test_requests_are_counted_once_for_each_topic(shares: Shares) -> None:
+    shares.produce(b"0", b"1")
+    topic = shares.harness.broker.topics.get("t")
+    assert topic is not None
+    traffic = topic.traffic
+    shares.fetch("a", 0)
+    assert (traffic.share_fetch_requests, traffic.share_acknowledgement_requests) == (1, 0)
+    shares.fetch("a", 1, (0, 0, [ACCEPT]))
+    shares.acknowledge("a", 2, (1, 1, [ACCEPT]))
+    assert (traffic.share_fetch_requests, traffic.share_acknowledgement_requests) == (2, 2)
+    assert traffic.failed_share_acknowledgement_requests == 0
+    shares.acknowledge("a", 3, (5, 5, [ACCEPT]))
+    assert (traffic.share_acknowledgement_requests, traffic.failed_share_acknowledgement_requests) == (3, 1)
+    waiting = shares.send_fetch("a", 4, wait_ms=10_000)
+    topic.partitions[0].leadership = topic.partitions[0].leadership._replace(leader_id=7)
+    topic.partitions[0].wake_fetches()
+    assert not waiting.pending
+    assert traffic.failed_share_fetch_requests == 1
+
+
 def test_a_fetch_that_waits_ends_when_the_leader_moves(shares: Shares) -> None:
     waiting = shares.send_fetch("a", 0, wait_ms=10_000)
     shares.settle()
@@ -374,10 +413,11 @@ def test_a_fetch_that_waits_ends_when_the_leader_moves(shares: Shares) -> None:
     moved, other = topic.partitions
     other.wake_fetches()
     assert waiting.pending
-    moved.leadership = moved.leadership._replace(leader_id=moved.leadership.leader_id + 1)
+    moved.leadership = moved.leadership._replace(leader_id=moved.leadership.leader_id + 1, epoch=5)
     moved.wake_fetches()
     (partition,) = waiting.response.responses[0].partitions
     assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (2, 5)
 
 
 def test_members_share_partitions_and_groups_are_described(shares: Shares) -> None:

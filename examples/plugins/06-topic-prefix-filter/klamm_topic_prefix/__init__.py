@@ -1,4 +1,4 @@
-"""klamm-topic-prefix: the filter `topic_prefix`.
+"""klamm-topic-prefix: the filter `team_topics`.
 
 klamm imports this module at every start, so it holds the hook alone.
 """
@@ -14,7 +14,7 @@ from klamm import Provider, hookimpl
 def klamm_request_filters() -> Iterator[Provider]:
     """What a configuration can name, and where its code is."""
     yield Provider(
-        "topic_prefix",
+        "team_topics",
         factory="klamm_topic_prefix.filter:TopicPrefix",
         settings="klamm_topic_prefix.filter:TopicPrefixSettings",
         summary="gives the clients of a listener topics of their own",

@@ -1,4 +1,4 @@
-"""The filter `topic_prefix`: adds a prefix to the topics of requests, and takes it from those of responses."""
+"""The filter `team_topics`: adds a prefix to the topics of requests, and takes it from those of responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm.wire.entities import map_consumer_protocol
 
 @dataclass(frozen=True, slots=True)
 class TopicPrefixSettings:
-    """The table `topic_prefix` of a listener."""
+    """The table `team_topics` of a listener."""
 
     prefix: str = setting(doc="What the names of these clients' topics begin with at the broker.")
 

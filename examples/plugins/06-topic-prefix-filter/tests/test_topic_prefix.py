@@ -12,8 +12,8 @@ from klamm.testing import EmbeddedServer
 def doors():
     settings = [
         "listeners.team.bind=127.0.0.1:0",
-        'listeners.team.filters=["topic_prefix"]',
-        "listeners.team.topic_prefix.prefix=team-a.",
+        'listeners.team.filters=["team_topics"]',
+        "listeners.team.team_topics.prefix=team-a.",
     ]
     with EmbeddedServer(settings, plugins=[klamm_topic_prefix]) as server:
         host, port = server.address("team")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from klamm_broker.cluster.controlled_nodes import ControlledNodes
 from klamm_broker.cluster.coordinators import Coordinators
 from klamm_broker.cluster.elections import Elections
 from klamm_broker.cluster.membership import Membership
@@ -14,6 +15,7 @@ from klamm_broker.topics.placement import ReplicaPlacement
 
 if TYPE_CHECKING:
     from klamm import ListenerContext
+    from klamm.shared import SharedState
     from klamm_broker.settings import BrokerSettings
     from klamm_broker.storage.store import Store
     from klamm_broker.topics.registry import TopicRegistry
@@ -36,6 +38,11 @@ class Cluster:
         self.elections = Elections(topics, store, self.membership)
         self.elections.load()
         self.nodes = Nodes(self.membership, self._coordinators, topics, self.elections, leave)
+
+    def publish(self, shared: SharedState, topics: TopicRegistry) -> None:
+        """Let tests, and controllers, steer the nodes."""
+        shared.once("klamm.nodes", lambda: self.nodes)
+        shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self.membership, self.elections, topics))
 
     def view(self, node: int) -> ClusterView:
         """The cluster as a node sees it, by its position."""

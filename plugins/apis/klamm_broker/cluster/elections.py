@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
 
-_Change: TypeAlias = "tuple[Partition, int, tuple[int, ...]]"
-"""A partition, its new leader and its new replicas."""
+_Change: TypeAlias = "tuple[Partition, Leadership]"
+"""A partition and its new leadership."""
 
 
 class Elections:
@@ -57,7 +57,7 @@ class Elections:
         """Have other replicas lead what the node led; without one that runs, no node leads."""
         self._change(
             lambda: [
-                (each, self._elected(each.leadership.replicas), each.leadership.replicas)
+                (each, self._without(each.leadership, node_id))
                 for each in self._all()
                 if each.leadership.leader_id == node_id
             ]
@@ -67,15 +67,18 @@ class Elections:
         """Have the node lead those of its partitions that no node leads."""
         self._change(
             lambda: [
-                (each, node_id, each.leadership.replicas)
+                (each, each.leadership.followed_by(node_id, each.leadership.replicas))
                 for each in self._all()
                 if each.leadership.leader_id == NO_LEADER and node_id in each.leadership.replicas
             ]
         )
 
-    def _elected(self, replicas: Sequence[int]) -> int:
+    def _elected(self, replicas: Sequence[int], but: int = NO_LEADER) -> int:
         running = self._membership.running
-        return next((node_id for node_id in replicas if node_id in running), NO_LEADER)
+        return next((node_id for node_id in replicas if node_id in running and node_id != but), NO_LEADER)
+
+    def _without(self, leadership: Leadership, node_id: int) -> Leadership:
+        return leadership.followed_by(self._elected(leadership.replicas, but=node_id), leadership.replicas)
 
     def _all(self) -> Iterator[Partition]:
         return (partition for topic in self._topics.all() for partition in topic.partitions)
@@ -94,7 +97,7 @@ class Elections:
                 raise ValueError(f"node {node_id} does not run")
             if leader_id != node_id:
                 kept = replicas if node_id in (NO_LEADER, *replicas) else (node_id, *replicas[1:])
-                yield partition, node_id, kept
+                yield partition, partition.leadership.followed_by(node_id, kept)
 
         self._change(decide)
 
@@ -107,7 +110,7 @@ class Elections:
                 raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader leads")
             if replicas[0] not in self._membership.running:
                 raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {replicas[0]} does not run")
-            yield partition, replicas[0], replicas
+            yield partition, partition.leadership.followed_by(replicas[0], replicas)
 
         self._change(decide)
 
@@ -121,7 +124,7 @@ class Elections:
             elected = self._elected(replicas)
             if elected == NO_LEADER:
                 raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
-            yield partition, elected, replicas
+            yield partition, partition.leadership.followed_by(elected, replicas)
 
         self._change(decide)
 
@@ -132,16 +135,65 @@ class Elections:
             leader_id, _epoch, before = partition.leadership
             wanted = tuple(replicas)
             if wanted != before:
-                yield partition, leader_id if leader_id in wanted else self._elected(wanted), wanted
+                elected = leader_id if leader_id in wanted else self._elected(wanted)
+                yield partition, partition.leadership.followed_by(elected, wanted)
+
+        self._change(decide)
+
+    # As a controller orders it
+
+    def impose(self, changes: Iterable[tuple[Partition, Leadership]]) -> None:
+        """Take these leaderships, of an epoch each that is higher than that of its partition; others are left out.
+
+        A leader that does not run, or has no replica, is none.
+        """
+
+        def decide() -> Iterable[_Change]:
+            running = self._membership.running
+            newest: dict[Partition, Leadership] = {}
+            for partition, wanted in changes:
+                if wanted.epoch > newest.get(partition, partition.leadership).epoch:
+                    may_lead = wanted.leader_id in running and wanted.leader_id in wanted.replicas
+                    newest[partition] = wanted if may_lead else wanted._replace(leader_id=NO_LEADER)
+            return newest.items()
+
+        self._change(decide)
+
+    def leave(self, node_id: int) -> list[Partition]:
+        """Have other replicas lead what a node leads. Returns what has other replicas, but none that runs."""
+        remaining: list[Partition] = []
+
+        def decide() -> Iterator[_Change]:
+            for each in self._all():
+                if each.leadership.leader_id == node_id and len(each.leadership.replicas) > 1:
+                    wanted = self._without(each.leadership, node_id)
+                    if wanted.leader_id == NO_LEADER:
+                        remaining.append(each)
+                    else:
+                        yield each, wanted
+
+        self._change(decide)
+        return remaining
+
+    def remove_replica(self, partition: Partition, node_id: int) -> None:
+        """Take a partition from a node. The last replica stays, and does not lead."""
+
+        def decide() -> Iterator[_Change]:
+            leader_id, _epoch, replicas = partition.leadership
+            if node_id in replicas:
+                kept = tuple(each for each in replicas if each != node_id) or replicas
+                elected = self._elected(kept, but=node_id) if leader_id == node_id else leader_id
+                if (elected, kept) != (leader_id, replicas):
+                    yield partition, partition.leadership.followed_by(elected, kept)
 
         self._change(decide)
 
     def _change(self, decide: Callable[[], Iterable[_Change]]) -> None:
         with self._lock:
             changes = list(decide())
-            for partition, leader_id, replicas in changes:
-                partition.leadership = Leadership(leader_id, partition.leadership.epoch + 1, replicas)
-            topics = {partition.topic.id: partition.topic for partition, _leader_id, _replicas in changes}
+            for partition, leadership in changes:
+                partition.leadership = leadership
+            topics = {partition.topic.id: partition.topic for partition, _leadership in changes}
             if topics:
                 self._store.submit(
                     [
@@ -152,5 +204,5 @@ class Elections:
             self._membership.generation += bool(changes)
         if changes:
             self._topics.metadata_changed()
-        for partition, _leader_id, _replicas in changes:
+        for partition, _leadership in changes:
             partition.wake_fetches()

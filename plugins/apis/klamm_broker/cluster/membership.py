@@ -31,6 +31,8 @@ class Membership:
         self.node_ids: Sequence[int] = tuple(range(first_id, first_id + count))
         self.running: Sequence[int] = self.node_ids
         self.generation = 0
+        self.starts: Mapping[int, int] = dict.fromkeys(self.node_ids, 1)
+        """How often each node has started: Kafka's broker epochs."""
         self._first_id = first_id
         self._rack = rack
         self.listeners = listeners or {}
@@ -39,6 +41,8 @@ class Membership:
         """These nodes run, and no others. Raises ValueError for none: the last node cannot stop."""
         if not node_ids:
             raise ValueError("the last node that runs cannot be stopped")
+        started = [node_id for node_id in node_ids if node_id not in self.running]
+        self.starts = {node_id: count + (node_id in started) for node_id, count in self.starts.items()}
         self.running = tuple(node_id for node_id in self.node_ids if node_id in node_ids)
         self.generation += 1
 

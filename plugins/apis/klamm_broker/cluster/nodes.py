@@ -40,12 +40,13 @@ class Nodes:
         self._lock = threading.Lock()
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each node: its id, its addresses by listener, whether it runs, and how many partitions it leads."""
+        """Each node: its id, its addresses by listener, whether it runs, its epoch, how many partitions it leads."""
         leaders = [partition.leadership.leader_id for topic in self._topics.all() for partition in topic.partitions]
         return [
             {
                 "id": node_id,
                 "running": node_id in self._membership.running,
+                "epoch": self._membership.starts[node_id],
                 "listeners": {each.configured_as: str(each.bound) for each in self._membership.listeners_of(node_id)},
                 "leads": leaders.count(node_id),
             }

@@ -10,7 +10,8 @@ Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
 - `is_renew_ack` (v2) extends locks and fetches nothing: with other limits than 0, INVALID_REQUEST.
 - Acknowledgements that do not fit what the member holds: INVALID_RECORD_STATE or INVALID_REQUEST for the partition,
   and none of it counts.
-- A group that does not exist, or is of another kind: GROUP_ID_NOT_FOUND for each partition.
+- A group that does not exist, is of another kind, or is deleted meanwhile: GROUP_ID_NOT_FOUND for each partition.
+- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and where it is.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.
@@ -37,6 +38,7 @@ from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
 from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch, keys_of
+from klamm_broker.share.leaders import name_leaders
 from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
         if is_final:
             broker.shares.sessions.end(session.key)
         lock_ms = broker.group_configs.share_record_lock_duration_ms(group_id)
-        context.respond(ShareFetchResponse(acquisition_lock_timeout_ms=lock_ms, responses=_topics(fetched, outcomes)))
+        response = ShareFetchResponse(acquisition_lock_timeout_ms=lock_ms, responses=_topics(fetched, outcomes))
+        name_leaders(share_fetch, response, broker, context)
+        context.respond(response)
 
     done = call_after(2, answer)
 

@@ -7,6 +7,7 @@ locks. Answered when that is durable. Follows `KafkaApis.handleShareAcknowledgeR
   Epoch -1 ends it and releases what is still held.
 - Of a partition all acknowledgements count or none: INVALID_RECORD_STATE for records that the member does not hold,
   INVALID_REQUEST for offsets and types that cannot be.
+- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and where it is.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.
@@ -28,6 +29,7 @@ from klamm.wire.messages.share_acknowledge import (
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
+from klamm_broker.share.leaders import name_leaders
 from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 
 if TYPE_CHECKING:
@@ -62,7 +64,9 @@ def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest,
                 PartitionData(index, outcome.error_code, outcome.message)
             )
         lock_ms = broker.group_configs.share_record_lock_duration_ms(key.group_id)
-        context.respond(ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=list(topics.values())))
+        response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=list(topics.values()))
+        name_leaders(share_acknowledge, response, broker, context)
+        context.respond(response)
 
     acknowledge(
         broker,

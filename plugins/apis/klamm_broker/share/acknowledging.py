@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
     from klamm_broker.share.sessions import SessionKey, TopicPartition
-    from klamm_broker.topics.topic import Partition
+    from klamm_broker.topics.topic import Partition, Topic
 
 
 class AcknowledgedPartition(NamedTuple):
@@ -57,6 +57,7 @@ def acknowledge(
 ) -> None:
     """Acknowledge, partition by partition. `then` gets the outcomes once, when all are durable, on any thread."""
     outcomes: dict[TopicPartition, Outcome] = {}
+    topics: set[Topic] = set()
     started: list[tuple[TopicPartition, Callable[[Callable[[Outcome], None]], None]]] = []
     for each in wanted:
         place = each.topic_id, each.partition
@@ -66,6 +67,7 @@ def acknowledge(
             continue
         if not each.batches:
             continue
+        topics.add(partition.topic)
         acknowledgements = _checked(each.batches, may_renew)
         live = broker.shares.find(key.group_id, partition.topic, each.partition)
         if acknowledgements is None:
@@ -79,7 +81,16 @@ def acknowledge(
         else:
             broker.shares.count(acknowledgements)
             started.append((place, _start_of(live.acknowledge, key.member_id, acknowledgements)))
-    done = call_after(len(started) + 1, lambda: then(outcomes))
+    for topic in topics:
+        topic.traffic.share_acknowledgement_requests += 1
+
+    def finish() -> None:
+        failed = {topic_id for (topic_id, _), outcome in outcomes.items() if outcome.error_code}
+        for topic in topics:
+            topic.traffic.failed_share_acknowledgement_requests += topic.id in failed
+        then(outcomes)
+
+    done = call_after(len(started) + 1, finish)
     for place, start in started:
         start(_noting(outcomes, place, done))
     done()

@@ -6,6 +6,7 @@ Follows Kafka's `DelayedShareFetch`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
@@ -66,14 +67,17 @@ class PendingShareFetch:
         self.partitions: list[tuple[TopicPartition, LiveSharePartition]] = []
         self._node_id = broker.cluster.node_id
         group_id = session.key.group_id
-        is_group = broker.groups.shares.exists(group_id)
+        self._is_group = partial(broker.groups.shares.exists, group_id)
+        is_group = self._is_group()
         for place in session.in_turn():
             partition, error = find_partition(broker, context, *place)
             if partition is None or not is_group:
                 self.refused[place] = PartitionData(place[1], error or ErrorCode.GROUP_ID_NOT_FOUND)
             else:
                 self.partitions.append((place, broker.shares.get_or_create(group_id, partition)))
-        if self.partitions and not broker.groups.shares.exists(group_id):
+        for traffic in {live.partition.topic.traffic for _, live in self.partitions}:
+            traffic.share_fetch_requests += 1
+        if self.partitions and not self._is_group():
             # The group was deleted meanwhile: nothing of it may stay.
             broker.shares.group_deleted(group_id)
             for place, _ in self.partitions:
@@ -88,7 +92,7 @@ class PendingShareFetch:
         """Whether a pass may find records, or an error."""
         for _, live in self.partitions:
             try:
-                if self._has_moved(live) or live.has_records() or live.partition.topic.deleted:
+                if self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted:
                     return True
             except KafkaError:
                 return True
@@ -106,6 +110,11 @@ class PendingShareFetch:
                 break
             if self._has_moved(live):
                 reading.data[place] = PartitionData(place[1], ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                continue
+            if live.is_closed and not live.partition.topic.deleted:
+                # Of a group that is still there the next request finds what it begins with.
+                code = ErrorCode.NONE if self._is_group() else ErrorCode.GROUP_ID_NOT_FOUND
+                reading.data[place] = PartitionData(place[1], code)
                 continue
             try:
                 delivery = live.fetch(
@@ -154,6 +163,12 @@ class PendingShareFetch:
         found = {place: PartitionData(place[1]) for place in self._session.new if place in self._session.partitions}
         for live, delivery in reading.deliveries:
             live.partition.topic.traffic.bytes_out += delivery.read.size_bytes
+        for traffic in {
+            live.partition.topic.traffic
+            for place, live in self.partitions
+            if place in reading.data and reading.data[place].error_code
+        }:
+            traffic.failed_share_fetch_requests += 1
         return {**found, **self.refused, **reading.data}
 
     def give_back(self, reading: ShareReading) -> None:
@@ -162,7 +177,7 @@ class PendingShareFetch:
 
 
 class DelayedShareFetch(DelayedOperation):
-    """Waits until a record can be acquired, a partition fails or is deleted, or `max_wait_ms` have passed."""
+    """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed."""
 
     __slots__ = ("_fetch", "_reading", "_then")
 

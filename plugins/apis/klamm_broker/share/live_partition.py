@@ -241,6 +241,11 @@ class LiveSharePartition:
             self._fail_waiting()
         self._parts.wake(self)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the group has forgotten the partition."""
+        return self._is_closed
+
     def close(self) -> None:
         """The group or the topic is deleted, or the broker stops: nothing is acquired or written any more."""
         with self._lock:

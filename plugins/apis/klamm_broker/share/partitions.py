@@ -129,6 +129,7 @@ class SharePartitions:
             if dropped:
                 # Under the lock: what a new group of this id writes comes after it.
                 self._store.submit([persistence.delete_group(group_id)])
+        self._wake(dropped.values())
 
     def topic_deleted(self, topic: Topic) -> None:
         """Forget what groups have read of a topic."""
@@ -143,6 +144,12 @@ class SharePartitions:
         owners = sorted({(live.key.group_id, live.key.topic_id) for live in gone})
         if owners:
             self._store.submit([persistence.delete_topic(*owner) for owner in owners])
+        self._wake(gone)
+
+    def _wake(self, gone: Iterable[LiveSharePartition]) -> None:
+        """Have the fetches that wait for what is forgotten find that out."""
+        for live in gone:
+            self._parts.wake(live)
 
     def forget_topic_of(self, group_id: str, topic_id: bytes) -> None:
         """Forget what one group has read of a topic."""

@@ -28,6 +28,10 @@ class Leadership(NamedTuple):
     epoch: int
     replicas: tuple[int, ...]
 
+    def followed_by(self, leader_id: int, replicas: tuple[int, ...]) -> Leadership:
+        """That of the next epoch."""
+        return Leadership(leader_id, self.epoch + 1, replicas)
+
 
 # One object for all partitions of equal replicas: there may be many thousand.
 @lru_cache(1024)

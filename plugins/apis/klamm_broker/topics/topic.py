@@ -135,9 +135,13 @@ class TopicTraffic:
         "bytes_out",
         "failed_fetch_requests",
         "failed_produce_requests",
+        "failed_share_acknowledgement_requests",
+        "failed_share_fetch_requests",
         "fetch_requests",
         "messages_in",
         "produce_requests",
+        "share_acknowledgement_requests",
+        "share_fetch_requests",
     )
 
     def __init__(self) -> None:
@@ -145,9 +149,13 @@ class TopicTraffic:
         self.bytes_out = 0
         self.failed_fetch_requests = 0
         self.failed_produce_requests = 0
+        self.failed_share_acknowledgement_requests = 0
+        self.failed_share_fetch_requests = 0
         self.fetch_requests = 0
         self.messages_in = 0
         self.produce_requests = 0
+        self.share_acknowledgement_requests = 0
+        self.share_fetch_requests = 0
 
     def add(self, other: TopicTraffic) -> None:
         """Add the counts of another."""

@@ -174,7 +174,8 @@ class UpstreamConnection:
                     sent = self._socket.send(_first_bytes(outgoing))
             except _WOULD_BLOCK:
                 break
-            while sent and sent >= len(outgoing[0]):
+            # Bodies may be empty: such a buffer has left when those before it have.
+            while outgoing and sent >= len(outgoing[0]):
                 sent -= len(outgoing.popleft())
             if sent:
                 outgoing[0] = memoryview(outgoing[0])[sent:]

@@ -60,6 +60,8 @@ class UpstreamProtocol:
         self._shaken = False
         self._rest = b""
         self.stream: ResponseStream | None = None
+        self.was_ready = False
+        """Whether requests could leave."""
 
     def transition_to(self, state: UpstreamState) -> None:
         """Change the state. Raises IllegalTransitionError for a transition that is not in the table."""
@@ -129,8 +131,10 @@ class UpstreamProtocol:
             if exchange is None:
                 self._continue_login(bytes(data[begin + 4 : end]))
             else:
+                # First: an exchange that is not answered has to stay, to be lost with the connection.
+                body = _body(exchange, data[begin:end])
                 self.exchanges.popleft()
-                exchange.completed(_body(exchange, data[begin:end]))
+                exchange.completed(body)
             return end
         missing = end - len(data)
         streams = exchange is not None and exchange.streams and frame_bytes > _STREAM_RESPONSES_FROM_BYTES
@@ -141,9 +145,10 @@ class UpstreamProtocol:
         if missing <= STREAMED_FROM_BYTES or len(data) - begin < 5:
             return position
         assert exchange is not None
+        body = _body(exchange, data[begin:])
         self.exchanges.popleft()
         self.stream = ResponseStream(missing)
-        exchange.began(_body(exchange, data[begin:]), self.stream)
+        exchange.began(body, self.stream)
         return len(data)
 
     def _expected(self, correlation_id: int) -> Exchange | None:
@@ -194,6 +199,7 @@ class UpstreamProtocol:
 
     def _begin(self) -> None:
         self.transition_to(UpstreamState.READY)
+        self.was_ready = True
         self.outgoing.extend(self._waiting)
         self._waiting = []
         self._ready()

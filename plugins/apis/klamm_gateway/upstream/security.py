@@ -6,10 +6,15 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from klamm import KafkaPrincipal
 from klamm_gateway.settings import GatewaySettings
 from klamm_gateway.upstream.login import Account
+from klamm_gateway.upstream.states import UpstreamError
+
+if TYPE_CHECKING:
+    from klamm_gateway.upstream.accounts import Accounts
 
 SocketAddress: TypeAlias = "tuple[int, tuple[Any, ...]]"
 """Family and address, as `socket.connect` takes it."""
@@ -17,15 +22,36 @@ SocketAddress: TypeAlias = "tuple[int, tuple[Any, ...]]"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """`context` is None without TLS, `account` without SASL."""
+    """`context` is None without TLS, `account`, the gateway's own, without SASL.
+
+    `accounts` are those of principals, None where clients have none of their own. With `passes_login` they log in
+    themselves.
+    """
 
     context: ssl.SSLContext | None
     account: Account | None
+    accounts: Accounts | None = None
+    passes_login: bool = False
+
+    def account_of(self, principal: KafkaPrincipal) -> Account | None:
+        """Who logs in for a client; None is no account. Raises UpstreamError for a principal without an account."""
+        if self.passes_login:
+            return None
+        if self.accounts is None:
+            return self.account
+        account = self.accounts.of(principal)
+        if account is None:
+            raise UpstreamError("no_account", f"{principal} has no account for the nodes")
+        return account
 
 
 def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes]) -> Security:
-    """Read the files that the settings name. Raises OSError, and ssl.SSLError for a certificate that is not valid."""
-    context = account = None
+    """Read the files that the settings name, and import the function.
+
+    Raises OSError, ssl.SSLError for a certificate that is not valid, ConfigError for accounts, ImportError and
+    AttributeError for the function.
+    """
+    context = account = accounts = None
     if settings.security_protocol.endswith("SSL"):
         context = ssl.create_default_context(cafile=settings.ssl_truststore_location)
         context.check_hostname = bool(settings.ssl_endpoint_identification_algorithm)
@@ -34,7 +60,12 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
     if settings.security_protocol.startswith("SASL") and settings.sasl_password_file is not None:
         password = settings.sasl_password_file.read_text().partition("\n")[0].rstrip("\r")
         account = Account(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
-    return Security(context, account)
+    if settings.login == "principal":
+        # Imported here: most gateways have one account.
+        from klamm_gateway.upstream.accounts import load_accounts
+
+        accounts = load_accounts(settings, random_bytes)
+    return Security(context, account, accounts, settings.login == "client")
 
 
 def resolve(host: str, port: int) -> tuple[SocketAddress, ...]:

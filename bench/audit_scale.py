@@ -1,0 +1,236 @@
+"""A fleet's trail on one machine: the spools of 50 nodes, shipped, verified and reported on, beside DuckDB and PySpark.
+
+    python -m bench.audit_scale                                         2 M events
+    python -m bench.audit_scale --events 100000000 --many 100000        the full size: 90 GB of disk, hours
+    python -m bench.audit_scale --compression zstd
+
+The segments repeat eight samples with other names of nodes and boots: of each boot there is one segment. `--many` is
+the number of small segments for the last table, which shows whether the time per batch stays the same. Needs the extra
+`spark` and Java. Memory is the resident size of the JVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from klamm_spark.compression import compress
+from klamm_spark.session import open_session
+from klamm_spark.spark_settings import Pipeline, SparkSettings
+from klamm_spark.spool_layout import (
+    COMPRESSED_SUFFIXES,
+    NO_CHAIN,
+    SEAL_SUFFIX,
+    SEALED_SUFFIX,
+    Seal,
+    SegmentName,
+    chain_of,
+)
+from tests.audit_samples import sample_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NODES = 50
+SAMPLES = 8
+SAMPLE_NODE, SAMPLE_BOOT = "node-1", "019b8ff8d000c0ffee00"
+MANY_PER_BATCH = 500
+
+
+def main() -> None:
+    """Print a Markdown table per measurement."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--segment-events", type=int, default=20_000)
+    parser.add_argument("--compression", choices=list(COMPRESSED_SUFFIXES), default="none")
+    parser.add_argument("--many", type=int, default=5_000, help="small segments for the time per batch; 0: none")
+    parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="klamm-audit-scale-", dir=options.folder))
+    settings = SparkSettings(lake=folder / "lake", aggregates=False, max_files_per_trigger=16)
+    try:
+        segments = max(1, options.events // options.segment_events)
+        events = segments * options.segment_events
+        size = write_fleet(folder / "spool", segments, options.segment_events, options.compression)
+        print(f"{events:,} events of {NODES} nodes in {segments:,} segments ({options.compression})")
+        print(f"{size / events:,.0f} bytes an event in the spool\n")
+        print("| | s | events/s |\n| --- | ---: | ---: |")
+        row("DuckDB reads the spool", events, lambda: read_with_duckdb(folder / "spool"))
+        row("`klamm audit report SPOOL`", events, lambda: report_on_spool(folder / "spool"))
+        spark = open_session(settings, "klamm bench")
+        try:
+            measure_spark(spark, folder, settings, events)
+            if options.many:
+                measure_batches(spark, folder, settings, options.many)
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def row(name: str, events: int, run: Callable[[], Any]) -> None:
+    """Measure and print."""
+    began = time.monotonic()
+    run()
+    seconds = time.monotonic() - began
+    print(f"| {name} | {seconds:.1f} | {events / seconds:,.0f} |", flush=True)
+
+
+def write_fleet(spool: Path, segments: int, segment_events: int, compression: str) -> int:
+    """The spools of `NODES` nodes; their bytes on disk."""
+    samples = [
+        b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in sample)
+        for sample in (sample_events(segment_events, seed=seed) for seed in range(SAMPLES))
+    ]
+    chains, size = dict.fromkeys(range(NODES), NO_CHAIN), 0
+    for number in range(segments):
+        node = number % NODES
+        name, boot = f"node-{node:02}", f"{number:010x}c0ffee0000"
+        data = samples[number % SAMPLES].replace(SAMPLE_NODE.encode(), name.encode())
+        data = data.replace(SAMPLE_BOOT.encode(), boot.encode())
+        chains[node], written = write_segment(spool / name, boot, data, number // NODES, chains[node], compression)
+        size += written
+    return size
+
+
+def write_segment(
+    folder: Path, boot: str, data: bytes, index: int, previous_chain: str, compression: str
+) -> tuple[str, int]:
+    """A sealed segment with its seal; its chain, and its bytes on disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = data.splitlines()
+    stem, sha256 = SegmentName(boot, 0).stem, hashlib.sha256(data).hexdigest()
+    chain = chain_of(previous_chain, sha256)
+    seal = Seal(
+        schema_version=2,
+        node=folder.name,
+        boot=boot,
+        index=index,
+        segment=stem,
+        first_seq=0,
+        last_seq=len(lines) - 1,
+        events=len(lines),
+        size_bytes=len(data),
+        sha256=sha256,
+        previous_chain=previous_chain,
+        chain=chain,
+        sealed_time_us=json.loads(lines[-1])["time_us"],
+        final=True,
+    )
+    (folder / f"{stem}{SEAL_SUFFIX}").write_bytes(seal.to_json())
+    packed = compress(data, compression)
+    (folder / f"{stem}{SEALED_SUFFIX}{COMPRESSED_SUFFIXES[compression]}").write_bytes(packed)
+    return chain, len(packed)
+
+
+def read_with_duckdb(spool: Path) -> None:
+    """What DuckDB does at its best: it reads the few fields that a query names."""
+    import duckdb
+
+    columns = {"kind": "VARCHAR", "outcome": "VARCHAR", "principal": "VARCHAR", "request_bytes": "BIGINT"}
+    files = [str(path) for path in spool.glob("*/*.jsonl*")]
+    duckdb.execute(
+        "SELECT kind, outcome, principal, count(*), sum(request_bytes) FROM "
+        f"read_json(?, format = 'newline_delimited', columns = {columns}) GROUP BY ALL",
+        [files],
+    ).fetchall()
+
+
+def report_on_spool(spool: Path) -> None:
+    """All questions and detections."""
+    from klamm_spark.event_views import DuckDbViews, Period
+    from klamm_spark.report import answer
+
+    views = DuckDbViews(spool, Period())
+    answer(views, str(spool))
+    views.close()
+
+
+def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, events: int) -> None:
+    """Plain PySpark and `ship` over the same files, then what reads the lake."""
+    from klamm_spark import ship, verify
+    from klamm_spark.lake import Lake
+    from klamm_spark.report import build
+    from klamm_spark.spark_schema import EVENT_SCHEMA
+
+    pipeline = Pipeline(folder / "spool", settings)
+    plain = spark.read.schema(EVENT_SCHEMA).json(f"{folder}/spool/*/*.jsonl*")
+    # Codes of the JVM are warm for the second.
+    plain.limit(1000).write.mode("overwrite").parquet(str(folder / "plain"))
+    row("PySpark: JSON to Parquet", events, lambda: plain.write.mode("overwrite").parquet(str(folder / "plain")))
+    with Memory(spark) as memory:
+        row("`klamm audit ship --once`", events, lambda: ship.run(spark, pipeline, once=True, say=lambda line: None))
+    lake = Lake.of(settings, spark)
+    size = sum(path.stat().st_size for path in Path(str(lake.events)).rglob("*.parquet"))
+    problems: list[str] = []
+    row("`klamm audit verify`", events, lambda: verify.run(spark, pipeline, say=problems.append))
+    row("`klamm audit report LAKE`", events, lambda: build(spark, lake))
+    print(f"\n{size / events:,.0f} bytes an event in the lake; memory while shipping, by quarters: {memory}\n")
+
+
+def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:
+    """The time that a batch takes before it reads, over many small segments."""
+    from klamm_spark.lake import Lake
+    from klamm_spark.ship import start
+
+    write_fleet(folder / "many", many, 2, "none")
+    lake = Lake(folder / "many-lake", settings.sink)
+    batch = SparkSettings(lake=lake.root, max_files_per_trigger=MANY_PER_BATCH, deduplicate_hours=0)
+    found: list[dict[str, int]] = []
+    query = start(spark, folder / "many", lake, batch, once=True)
+    query.awaitTermination()
+    found = [progress.durationMs for progress in query.recentProgress if progress.numInputRows]
+    print(f"{many:,} segments, {MANY_PER_BATCH} in a batch; milliseconds, median:\n")
+    print("| | first quarter | last quarter |\n| --- | ---: | ---: |")
+    quarter = max(1, len(found) // 4)
+    for name in ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "triggerExecution"):
+        first, last = (
+            statistics.median(one.get(name, 0) for one in part) for part in (found[:quarter], found[-quarter:])
+        )
+        print(f"| {name} | {first:.0f} | {last:.0f} |")
+
+
+class Memory:
+    """The most that the JVM held in each quarter of the time."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        # spark-submit runs the JVM in its own process by `exec`.
+        self._status = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status")
+        self._ended = threading.Event()
+        self._sizes: list[int] = []
+        self._thread = threading.Thread(target=self._sample)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.25):
+            self._sizes.extend(self._resident())
+
+    def _resident(self) -> Iterator[int]:
+        for line in self._status.read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                yield int(line.split()[1]) >> 10
+
+    def __str__(self) -> str:
+        step = max(1, len(self._sizes) // 4)
+        quarters = [self._sizes[at : at + step] for at in range(0, len(self._sizes), step)][:4]
+        return ", ".join(f"{max(part):,} MiB" for part in quarters)
+
+
+if __name__ == "__main__":
+    main()

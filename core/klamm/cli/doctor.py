@@ -1,0 +1,112 @@
+"""`klamm doctor`: where clients of each listener are sent, and whether what the listeners depend on answers."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from klamm.api.api_set import ApiSet, Finding
+from klamm.api.context import Address, ListenerContext
+from klamm.cli.serve import plan_of
+from klamm.config.plan import ListenerPlan, ServerPlan
+from klamm.config.planner import ANY_HOST
+from klamm.config.plugin_registry import PluginRegistry, load_factory
+from klamm.logs.escaping import escape_control_characters
+from klamm.server.listening import advertised
+from klamm.shared.addresses import UNIX_PREFIX
+
+
+def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
+    """0 if all is well, 1 if a finding has a remedy. Raises ConfigError or PluginError.
+
+    One line for each finding, as it is found.
+    """
+    plan = plan_of(options, plugins, files=True)
+    wrong = False
+    for finding in _findings(plan):
+        wrong = wrong or bool(finding.remedy)
+        print(escape_control_characters(_line(finding)), flush=True)
+    return 1 if wrong else 0
+
+
+def _line(finding: Finding) -> str:
+    head = "wrong" if finding.remedy else "ok"
+    return f"{head:<5}  {finding.subject}: {finding.text}" + (f"; {finding.remedy}" if finding.remedy else "")
+
+
+def _findings(plan: ServerPlan) -> Iterator[Finding]:
+    for warning in plan.warnings:
+        yield Finding("configuration", str(warning))
+    contexts = {listener.name: _context_of(listener) for listener in plan.listeners}
+    for context in contexts.values():
+        yield _address_of(context)
+    yield from _ports_that_meet(plan)
+    for name, part in plan.api_sets.items():
+        api_set: ApiSet = part.build()
+        users = [contexts[listener.name] for listener in plan.listeners if listener.api_set == name]
+        try:
+            yield from api_set.examine(users)
+        except Exception as error:
+            yield Finding(f"[{name}]", f"cannot be examined: {error!r}", f"{part.distribution} has to be fixed")
+
+
+def _context_of(listener: ListenerPlan) -> ListenerContext:
+    bound = Address(*listener.bind)
+    parts = (listener.authenticator, listener.transport)
+    security_protocol = "".join(getattr(load_factory(part.found), "security_protocol", "") for part in parts if part)
+    return ListenerContext(
+        listener.name, bound, advertised(listener, bound), security_protocol, transport=listener.transport.name
+    )
+
+
+def _address_of(context: ListenerContext) -> Finding:
+    """Where clients of a listener are sent, and whether that name resolves here."""
+    subject, address = f"listener {context.name}", context.advertised
+    text = f"binds {context.bound}, clients are sent to {address} and use {context.security_protocol}"
+    if address.host.startswith(UNIX_PREFIX):
+        return Finding(subject, text)
+    problem = resolution_problem(address.host)
+    if problem:
+        remedy = f"add {address.host} to the DNS that clients use, or set listeners.{context.name}.advertise"
+        return Finding(subject, f"{text}, but {problem}", remedy)
+    return Finding(subject, text)
+
+
+def resolution_problem(host: str) -> str:
+    """Why a host name does not resolve here; empty if it does."""
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return f"{host} does not resolve: {error}"
+    return ""
+
+
+def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
+    """Ports that two listeners would bind, those that handler sets add to each listener included."""
+    seen: list[tuple[ListenerPlan, frozenset[int]]] = []
+    for listener in plan.listeners:
+        host, port = listener.bind
+        more: Sequence[int] = _more_ports(plan.api_sets[listener.api_set].settings)
+        ports = frozenset((port, *more)) - {0}
+        if len(more) + 1 != len({port, *more}):
+            yield Finding(
+                f"listener {listener.name}",
+                f"its own port {port} is one of those that [{listener.api_set}] adds",
+                f"move listeners.{listener.name}.bind out of that range",
+            )
+        for other, others in seen:
+            both = sorted(ports & others)
+            if both and (host == other.bind[0] or not ANY_HOST.isdisjoint((host, other.bind[0]))):
+                yield Finding(
+                    f"listener {listener.name}",
+                    f"listener {other.name} has port {both[0]} too" + (f" and {len(both) - 1} more" * (len(both) > 1)),
+                    "give each listener ports of its own; a handler set that adds ports, one table for each listener",
+                )
+        seen.append((listener, ports))
+
+
+def _more_ports(settings: Any) -> Sequence[int]:
+    ports: Sequence[int] = getattr(settings, "more_ports", ())
+    return ports

@@ -1,0 +1,48 @@
+"""`SharedCounts`: counts by name that several worker processes keep together, without a lock."""
+
+from __future__ import annotations
+
+import threading
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+_ROWS: Final = 4
+_WIDTH: Final = 65_536
+_POSITIONS: Final = Struct(f"<{_ROWS}H")
+BYTES_PER_WORKER: Final = 4 * _ROWS * _WIDTH
+"""The size of a worker's part of the table. Memory is used as names come."""
+
+
+class SharedCounts:
+    """A count-min sketch in shared memory: each worker writes its own part of the table and reads all.
+
+    A killed worker can leave no lock behind, and its part is cleared when it has ended. `key` is secret, so that no
+    client can choose names that count together. Counts are never too low but for what another worker adds in the same
+    moment. A count is too high if other names share all four positions with it: with 10,000 names, for one of 2,500.
+    """
+
+    def __init__(self, table: memoryview, number: int, key: bytes) -> None:
+        self._table = table
+        self._key = key
+        size = _ROWS * _WIDTH
+        self._starts = range(0, len(table), size)
+        self._own = (number - 1) * size
+        # Protects this worker's part, which several of its threads write.
+        self._lock = threading.Lock()
+
+    def _positions(self, name: str) -> list[int]:
+        found = _POSITIONS.unpack(blake2b(name.encode(), digest_size=_POSITIONS.size, key=self._key).digest())
+        return [row * _WIDTH + column for row, column in enumerate(found)]
+
+    def add(self, name: str, amount: int) -> None:
+        """Count for this worker; from any thread."""
+        positions = self._positions(name)
+        with self._lock:
+            for position in positions:
+                self._table[self._own + position] += amount
+
+    def count(self, name: str) -> int:
+        """The count of all workers."""
+        table = self._table
+        return min(sum(table[start + position] for start in self._starts) for position in self._positions(name))

@@ -1,0 +1,132 @@
+"""`Child`: a worker process. It serves with the parent's listening sockets, and does what the parent asks for."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm.logs.escaping import FORMAT, EscapingFormatter
+from klamm.server.listening import ListeningSocket
+from klamm.server.server import Inherited, SocketServer, StartError
+from klamm.server.serving import no_collections, nothing_changed, reload_parts, start_details
+from klamm.shared.worker_share import WorkerShare
+from klamm.workers.messages import MessageReader, encode, families_to_json
+from klamm.workers.metrics import register_process
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ServerPlan
+
+log = logging.getLogger("klamm.workers")
+
+_STOP: Final = "stop"
+_RELOAD: Final = "reload"
+_PARENT_ENDED: Final = "parent ended"
+_READ_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What a worker is started with. `connections` is shared memory, with a place for each worker (`AcceptTurns`).
+    `temporary` is the parent's temporary data directory, if there is one."""
+
+    plan: ServerPlan
+    share: WorkerShare
+    sockets: Mapping[str, tuple[ListeningSocket, ...]]
+    connections: memoryview
+    temporary: Path | None
+    reload_plan: Callable[[], ServerPlan] | None
+
+    def run(self, channel: socket.socket) -> int:
+        """Serve until the parent asks for the end, or ends itself; returns the exit code."""
+        wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        signal.signal(signal.SIGTERM, lambda _number, _frame: wanted.put(_STOP))
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(EscapingFormatter(f"{FORMAT} worker={self.share.number}"))
+        server = SocketServer(
+            _of_worker(self.plan),
+            temporary=self.temporary,
+            inherited=Inherited(self.share, self.sockets, self.connections),
+        )
+        link = ParentLink(channel, server, wanted)
+        try:
+            with no_collections():
+                server.start()
+        except StartError as error:
+            link.send(encode("failed", error=str(error)))
+            return 1
+        register_process(server.services.metrics)
+        link.send(encode("ready", **start_details(server)))
+        link.start()
+        while (what := wanted.get()) == _RELOAD:
+            link.send(self._reload(server))
+        if what == _PARENT_ENDED:
+            log.error("the parent process has ended: this worker stops")
+        # The others need not give way to it any more.
+        self.connections[self.share.number - 1] = 0
+        server.stop(keep_data=True)
+        link.report_metrics()
+        return 0
+
+    def _reload(self, server: SocketServer) -> bytes:
+        try:
+            plan = self.reload_plan
+            done = reload_parts(server, None if plan is None else lambda: _of_worker(plan()))
+        except Exception as error:
+            return encode("reloaded", lines=[nothing_changed(error)], left=[])
+        return encode("reloaded", lines=[*done.applied, *done.problems], left=list(done.left))
+
+
+def _of_worker(plan: ServerPlan) -> ServerPlan:
+    """The plan without the extensions that run once: the parent opens them."""
+    own = tuple(part for part in plan.extensions if part.found.provider.workers == "each")
+    return replace(plan, extensions=own)
+
+
+class ParentLink:
+    """Reads what the parent wants on a thread of its own, so that metrics are reported during a reload or a stop."""
+
+    def __init__(self, channel: socket.socket, server: SocketServer, wanted: queue.SimpleQueue[str]) -> None:
+        self._channel = channel
+        self._server = server
+        self._wanted = wanted
+        # Protects the channel: a message is sent as a whole.
+        self._sending = threading.Lock()
+
+    def send(self, message: bytes) -> None:
+        """Send a message; from any thread. A parent that has ended gets none."""
+        try:
+            with self._sending:
+                self._channel.sendall(message)
+        except OSError:
+            self._wanted.put(_PARENT_ENDED)
+
+    def report_metrics(self) -> None:
+        """Send all metrics."""
+        self.send(encode("metrics", families=families_to_json(self._server.services.metrics.collect())))
+
+    def start(self) -> None:
+        """Begin to read."""
+        threading.Thread(target=self._read, name="klamm-parent", daemon=True).start()
+
+    def _read(self) -> None:
+        reader = MessageReader()
+        while data := self._receive():
+            for message in reader.feed(data):
+                if message["type"] == "metrics":
+                    self.report_metrics()
+                else:
+                    self._wanted.put(message["type"])
+        self._wanted.put(_PARENT_ENDED)
+
+    def _receive(self) -> bytes:
+        try:
+            return self._channel.recv(_READ_BYTES)
+        except OSError:
+            return b""

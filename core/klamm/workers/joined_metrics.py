@@ -1,0 +1,102 @@
+"""`JoinedMetrics`: the metrics of all workers as those of one server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from klamm.metrics.registry import Family, HistogramValue, Kind, MetricsRegistry, Sample
+
+LabelKey: TypeAlias = tuple[tuple[str, str], ...]
+_OF_OPEN_CONNECTIONS: Final = "klamm:type=Client,"
+Value: TypeAlias = "float | HistogramValue"
+
+
+class JoinedMetrics:
+    """Counters and histograms are summed; each gauge gets the label `worker`, as not all of them can be added.
+
+    A worker's counts stay in the sums when its process ends, so that no sum ever falls. Of a worker that is killed
+    these are the counts of its last report: sums grow by less than was done, never by more. What is counted of clients
+    is of open connections, and goes with them.
+    """
+
+    def __init__(self) -> None:
+        # Protects the reports, which the parent's loop writes and exporters read.
+        self._lock = threading.Lock()
+        self._reports: dict[int, list[Family]] = {}
+        self._ended: dict[str, tuple[Kind, str, dict[LabelKey, Value]]] = {}
+
+    def update(self, number: int, families: list[Family]) -> None:
+        """What a worker reports now, in place of its last report."""
+        with self._lock:
+            self._reports[number] = families
+
+    def worker_ended(self, number: int) -> None:
+        """The process of a worker has ended: its counts are kept, its gauges are gone."""
+        with self._lock:
+            for family in self._reports.pop(number, ()):
+                if family.kind != "gauge" and not family.name.startswith(_OF_OPEN_CONNECTIONS):
+                    _add(self._ended, family)
+
+    def families(self) -> Iterator[Family]:
+        """All families, ordered by name."""
+        with self._lock:
+            sums = {name: (kind, doc, dict(values)) for name, (kind, doc, values) in self._ended.items()}
+            reports = sorted(self._reports.items())
+        gauges: dict[str, tuple[str, list[Sample]]] = {}
+        for number, families in reports:
+            for family in families:
+                if family.kind == "gauge":
+                    samples = gauges.setdefault(family.name, (family.doc, []))[1]
+                    samples += [Sample({**one.labels, "worker": str(number)}, one.value) for one in family.samples]
+                else:
+                    _add(sums, family)
+        for name in sorted({*sums, *gauges}):
+            if name in sums:
+                kind, doc, values = sums[name]
+                yield Family(name, kind, doc, tuple(Sample(dict(key), value) for key, value in values.items()))
+            else:
+                yield Family(name, "gauge", gauges[name][0], tuple(gauges[name][1]))
+
+
+def _add(sums: dict[str, tuple[Kind, str, dict[LabelKey, Value]]], family: Family) -> None:
+    values = sums.setdefault(family.name, (family.kind, family.doc, {}))[2]
+    for sample in family.samples:
+        key = tuple(sorted(sample.labels.items()))
+        values[key] = _plus(values[key], sample.value) if key in values else sample.value
+
+
+def _plus(one: Value, other: Value) -> Value:
+    if isinstance(one, HistogramValue) and isinstance(other, HistogramValue):
+        bounds = tuple(
+            (bound, count + more) for (bound, count), (_, more) in zip(one.bounds, other.bounds, strict=True)
+        )
+        return HistogramValue(bounds, one.count + other.count, one.total + other.total)
+    assert not isinstance(one, HistogramValue)
+    assert not isinstance(other, HistogramValue)
+    return one + other
+
+
+class JoinedRegistry(MetricsRegistry):
+    """The parent's own metrics, and those of its workers. `refresh` has the workers report, and waits for that."""
+
+    def __init__(self, joined: JoinedMetrics, refresh: Callable[[], None]) -> None:
+        super().__init__()
+        self._joined = joined
+        self._refresh = refresh
+
+    def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
+        """Every metric whose name is wanted, now, ordered by name."""
+        own = list(super().collect(wanted))
+        self._refresh()
+        of_workers = (family for family in self._joined.families() if wanted(family.name))
+        yield from sorted(_once([*own, *of_workers]), key=lambda family: family.name)
+
+
+def _once(families: Iterable[Family]) -> Iterable[Family]:
+    """A family of a name that both have stands there once: the parent's."""
+    found: dict[str, Family] = {}
+    for family in families:
+        found.setdefault(family.name, family)
+    return found.values()

@@ -1,0 +1,63 @@
+"""Messages between the parent and its workers: a JSON object a line, over a socket pair.
+
+From the parent: `stop`, `reload`, `metrics`. From a worker: `ready` with what the start message shows, `failed` with
+the reason why it cannot start, `reloaded` with lines for the terminal, `metrics` with all families.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from klamm.metrics.registry import Family, HistogramValue, Sample
+
+Message: TypeAlias = dict[str, Any]
+
+
+def encode(kind: str, **fields: Any) -> bytes:
+    """One message as bytes."""
+    return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode() + b"\n"
+
+
+class MessageReader:
+    """Bytes as they come → messages."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete now. Raises ValueError for bytes that are none."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def families_to_json(families: Iterable[Family]) -> list[Any]:
+    """Metric families as JSON has them."""
+    return [
+        [family.name, family.kind, family.doc, [[dict(one.labels), _value(one)] for one in family.samples]]
+        for family in families
+    ]
+
+
+def _value(sample: Sample) -> Any:
+    if isinstance(sample.value, HistogramValue):
+        return [sample.value.bounds, sample.value.count, sample.value.total]
+    return sample.value
+
+
+def families_from_json(content: Iterable[Any]) -> list[Family]:
+    """The families that `families_to_json` wrote."""
+    return [
+        Family(name, kind, doc, tuple(Sample(labels, _read_value(value)) for labels, value in samples))
+        for name, kind, doc, samples in content
+    ]
+
+
+def _read_value(value: Any) -> float | HistogramValue:
+    if isinstance(value, list):
+        bounds, count, total = value
+        return HistogramValue(tuple((bound, below) for bound, below in bounds), count, total)
+    number: float = value
+    return number

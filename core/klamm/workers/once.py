@@ -1,0 +1,75 @@
+"""`OnceParts`: the extensions that run once, in the parent, with the metrics of all workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm.api.context import ServerServices
+from klamm.api.extension import ServerExtension
+from klamm.runtime.clock import Clock
+from klamm.server.parts import ServerParts
+from klamm.server.serving import at_next_start, describe
+from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry
+from klamm.workers.metrics import register_supervision
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ServerPlan
+    from klamm.workers.supervisor import Supervisor
+
+log = logging.getLogger("klamm.workers")
+
+
+class OnceParts:
+    """Opened before the first worker is started, closed when all have ended."""
+
+    def __init__(self, plan: ServerPlan, clock: Clock, supervisor: Supervisor, refresh: Callable[[], None]) -> None:
+        self._plans = [part for part in plan.extensions if part.found.provider.workers == "parent"]
+        self.extensions: list[ServerExtension] = []
+        self.joined = JoinedMetrics()
+        self._services = ServerServices(clock)
+        self._services.metrics = JoinedRegistry(self.joined, refresh)
+        self._parts = ServerParts(self._services)
+        register_supervision(self._services.metrics, supervisor)
+
+    def open(self) -> None:
+        """Open all. Raises StartError."""
+        if self._plans:
+            self._services.scheduler.start()
+        for plan in self._plans:
+            extension: ServerExtension = plan.build()
+            self._parts.open(f"extension {plan.name}", f"[{plan.name}]", plan, extension, self._services)
+            self.extensions.append(extension)
+
+    def ready(self) -> None:
+        """Every worker serves."""
+        for extension in self.extensions:
+            self._parts.attempt(extension, extension.ready)
+
+    def stopping(self) -> None:
+        """The server begins to stop."""
+        for extension in self.extensions:
+            self._parts.attempt(extension, extension.stopping)
+
+    def described(self) -> dict[str, str]:
+        """What each says of itself in the start message, by name."""
+        pairs = zip(self._plans, self.extensions, strict=True)
+        return {plan.name: describe(extension) for plan, extension in pairs}
+
+    def reconfigure(self, plan: ServerPlan) -> list[str]:
+        """Apply their settings in a new plan, and have them read their files again; returns a report."""
+        changed, taken, problems = self._parts.reconfigure(plan.counterpart)
+        for old, new in changed:
+            self._plans[self._plans.index(old)] = new
+        left = [part for part in self._plans if plan.counterpart(part) not in (None, part)]
+        problems += self._parts.reload()
+        applied = [f"reload: {table} has changed and is applied" for table in taken]
+        applied += [at_next_start(f"[{part.name}]") for part in left]
+        return [*applied, *(f"reload: {problem}" for problem in problems)]
+
+    def close(self) -> None:
+        """Close all."""
+        self._parts.close(lambda part: True)
+        if self._plans:
+            self._services.scheduler.stop()

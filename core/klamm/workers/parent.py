@@ -1,0 +1,303 @@
+"""`klamm serve` with `[server] workers`: a parent that serves no client, and its worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.runtime.clock import SystemClock
+from klamm.server.listening import BindError, ListeningSocket, bind_all
+from klamm.server.parts import StartError
+from klamm.server.serving import (
+    RELOAD_DONE,
+    at_next_start,
+    nothing_changed,
+    prepare_ready_file,
+    raise_descriptor_limit,
+    ready_file_entries,
+    start_message,
+    write_ready_file,
+)
+from klamm.shared.shared_counts import BYTES_PER_WORKER, SharedCounts
+from klamm.shared.worker_share import WorkerShare
+from klamm.workers.child import Child
+from klamm.workers.messages import Message
+from klamm.workers.once import OnceParts
+from klamm.workers.processes import Processes
+from klamm.workers.reloading import Reloading
+from klamm.workers.supervisor import Supervisor, describe_status
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan, ServerPlan
+
+log = logging.getLogger("klamm.workers")
+
+_EXIT_USAGE: Final = 2
+_SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD")
+
+
+def run(
+    plan: ServerPlan, *, ready_file: Path | None = None, reload_plan: Callable[[], ServerPlan] | None = None
+) -> int:
+    """Serve with several workers until SIGTERM or SIGINT; returns the exit code. SIGHUP reloads files and settings."""
+    if ready_file is not None:
+        try:
+            prepare_ready_file(ready_file)
+        except OSError as error:
+            print(f"klamm: ready file {ready_file}: {error.strerror or error}", file=sys.stderr)
+            return _EXIT_USAGE
+    raise_descriptor_limit()
+    parent = Parent(plan, ready_file, reload_plan)
+    try:
+        with contextlib.ExitStack() as opened:
+            parent.open(opened)
+            return parent.serve()
+    except (BindError, StartError) as error:
+        print(f"klamm: {error}", file=sys.stderr)
+        return 1
+
+
+class Parent:
+    """Binds, starts the workers, and does what the supervisor and a reload decide. One thread; see `serve`."""
+
+    def __init__(self, plan: ServerPlan, ready_file: Path | None, reload_plan: Callable[[], ServerPlan] | None) -> None:
+        self.plan = plan
+        self._ready_file = ready_file
+        self._reload_plan = reload_plan
+        self._started_ns = time.monotonic_ns()
+        self._clock = SystemClock()
+        self._selector = selectors.DefaultSelector()
+        self._count = plan.server.worker_count
+        self._supervisor = Supervisor(self._count, self, self._clock, plan.server.shutdown_deadline_ms)
+        self._once = OnceParts(plan, self._clock, self._supervisor, lambda: self._processes.refresh())
+        self._processes = Processes(self, self._selector, self._once.joined)
+        self._reloading = Reloading(self)
+        self._sockets: dict[str, tuple[ListeningSocket, ...]] = {}
+        # Memory that all workers share: see `AcceptTurns` and `SharedCounts`.
+        self._connections = memoryview(mmap.mmap(-1, 4 * self._count)).cast("I")
+        self._counts = memoryview(mmap.mmap(-1, BYTES_PER_WORKER * self._count))
+        self._key = os.urandom(16)
+        self._temporary: Path | None = None
+        self._details: Any = None
+        self._errors: dict[int, str] = {}
+        self._new_plan: ServerPlan | None = None
+        self._earlier_plan: ServerPlan | None = None
+        self._plan_is_older = False
+        self._reload_again = False
+
+    def open(self, opened: contextlib.ExitStack) -> None:
+        """Bind every listener, and open the extensions that run once. Raises BindError, StartError."""
+        opened.callback(self._selector.close)
+        opened.callback(self._close_sockets)
+        for listener in self.plan.listeners:
+            self._sockets[listener.name] = bind_all(listener, self.plan.more_ports(listener.api_set))
+        if self.plan.server.data_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
+            opened.callback(shutil.rmtree, self._temporary, ignore_errors=True)
+        opened.callback(self._once.close)
+        self._once.open()
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets.values():
+            for one in listening:
+                one.close()
+
+    def serve(self) -> int:
+        """The loop: signals, messages of workers, and what is due. Returns the exit code."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+            for name in _SIGNALS:
+                signal.signal(getattr(signal, name), lambda _number, _frame: None)
+            self._selector.register(ours, selectors.EVENT_READ, None)
+            self._supervisor.start()
+            while not self._supervisor.ended:
+                for key, _ in self._selector.select(self._timeout_s()):
+                    if key.data is not None:
+                        self._processes.read(key.data)
+                        continue
+                    for number in ours.recv(4096):
+                        self._signalled(signal.Signals(number))
+                self._processes.reap()
+                self._supervisor.due()
+            signal.set_wakeup_fd(-1)
+        return self._supervisor.exit_code
+
+    def _timeout_s(self) -> float | None:
+        due_ns = self._supervisor.next_due_ns()
+        return None if due_ns is None else max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9)
+
+    def _signalled(self, received: signal.Signals) -> None:
+        if received is signal.SIGHUP:
+            self._reload()
+        elif received in (signal.SIGTERM, signal.SIGINT) and not self._supervisor.stopping:
+            self.say(f"{received.name}: stopping")
+            self._remove_ready_file()
+            self._once.stopping()
+            self._close_sockets()
+            self._supervisor.stop()
+
+    def _remove_ready_file(self) -> None:
+        if self._ready_file is not None:
+            with contextlib.suppress(OSError):
+                self._ready_file.unlink()
+
+    # ---- what workers send
+
+    def received(self, number: int, message: Message) -> None:
+        """A message of a worker."""
+        if message["type"] == "ready":
+            self._details = message
+            self._supervisor.answers(number)
+            if self._plan_is_older:
+                self._processes.send(number, "reload")
+        elif message["type"] == "reloaded":
+            self._reloading.worker_reloaded(number, message["lines"], message["left"])
+        elif message["type"] == "failed":
+            self._errors[number] = message["error"]
+
+    def exited(self, number: int, status: int) -> None:
+        """A worker has ended."""
+        self._connections[number - 1] = 0
+        start = BYTES_PER_WORKER * (number - 1)
+        self._counts[start : start + BYTES_PER_WORKER] = bytes(BYTES_PER_WORKER)
+        supervisor, reason = self._supervisor, self._errors.pop(number, "")
+        if not supervisor.served and not supervisor.stopping:
+            pid = supervisor.workers[number].pid
+            ended = f"worker {number} (process {pid}) ended {describe_status(status)} before it was ready"
+            print(f"klamm: {reason or ended}", file=sys.stderr, flush=True)
+        elif reason and not supervisor.stopping:
+            log.error("worker %d cannot start: %s", number, reason)
+        supervisor.exited(number, status)
+        self._reloading.worker_ended(number)
+        if supervisor.stopping:
+            self._remove_ready_file()
+            self._close_sockets()
+
+    # ---- what the supervisor has done
+
+    def fork(self, number: int) -> int:
+        """Start the process of a worker with the configuration in use."""
+        share = WorkerShare(number, self._count, SharedCounts(self._counts.cast("I"), number, self._key))
+        sockets = {
+            name: tuple(replace(one, file=None) for one in listening) for name, listening in self._sockets.items()
+        }
+        child = Child(self.plan, share, sockets, self._connections, self._temporary, self._reload_plan)
+        keep = [one.socket.fileno() for listening in self._sockets.values() for one in listening]
+        return self._processes.fork(number, child.run, keep)
+
+    def stop(self, number: int) -> None:
+        """Ask a worker to drain."""
+        self._processes.send(number, "stop")
+
+    def kill(self, number: int) -> None:
+        """End a worker at once."""
+        self._processes.kill(number)
+
+    def report(self, line: str) -> None:
+        """Write to the log."""
+        log.error("%s", line)
+
+    def all_ready(self) -> None:
+        """Write the start message and the ready file."""
+        self._once.ready()
+        extensions = {**self._details["extensions"], **self._once.described()}
+        details = {**self._details, "extensions": extensions}
+        milliseconds = (time.monotonic_ns() - self._started_ns) / 1e6
+        print(start_message(self.plan, details, milliseconds), flush=True)  # type: ignore[arg-type]
+        if self._ready_file is not None:
+            write_ready_file(self._ready_file, self._details["addresses"], ready_file_entries(self._once))
+        if self._reload_again:
+            self._reload_again = False
+            self._reload()
+
+    def replaced_all(self) -> None:
+        """Every worker has the new configuration."""
+        self._earlier_plan = None
+        self._reloading.end()
+
+    def replacement_failed(self, number: int) -> None:
+        """Go back to the configuration that the other workers have."""
+        self.say(f"reload: worker {number} does not start with the new configuration; the others keep what they have")
+        if self._earlier_plan is not None:
+            self.plan, self._earlier_plan = self._earlier_plan, None
+        self._reloading.end()
+
+    # ---- what a reload has done
+
+    def _reload(self) -> None:
+        if self._reloading.under_way or not self._supervisor.served or self._supervisor.stopping:
+            self._reload_again = True
+            return
+        if self._reload_plan is not None:
+            try:
+                self._new_plan = self._reload_plan()
+            except Exception as error:
+                self.say(nothing_changed(error))
+                return
+            for line in self._once.reconfigure(self._new_plan):
+                self.say(line)
+        self._reloading.start()
+
+    def ready_numbers(self) -> Sequence[int]:
+        """The workers that serve."""
+        return self._supervisor.ready_numbers
+
+    def reload_worker(self, number: int) -> None:
+        """Ask a worker to reload."""
+        self._processes.send(number, "reload")
+
+    def say(self, line: str) -> None:
+        """Write a line on the terminal."""
+        print(f"klamm: {line}", flush=True)
+
+    def replace_workers(self, left: Sequence[str]) -> bool:
+        """Replace all workers, unless the parent's own settings have changed: then all is left to the next start."""
+        assert self._new_plan is not None
+        if _of_parent(self.plan) != _of_parent(self._new_plan):
+            self._plan_is_older = True
+            for table in left:
+                self.say(at_next_start(table))
+            return False
+        for table in left:
+            self.say(f"reload: {table} has changed; the workers are replaced one after another")
+        self._earlier_plan, self.plan = self.plan, self._new_plan
+        self._supervisor.replace_all()
+        return True
+
+    def reloaded(self) -> None:
+        """The reload is over."""
+        if self._new_plan is not None and _of_parent(self.plan) == _of_parent(self._new_plan):
+            self._plan_is_older = False
+        self._new_plan = None
+        self.say(RELOAD_DONE)
+        if self._reload_again:
+            self._reload_again = False
+            self._reload()
+
+
+def _of_parent(plan: ServerPlan) -> list[object]:
+    """What the parent has bound and opened: other values need another parent."""
+    listeners = [(one.name, one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners]
+    return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
+
+
+def _bound(plan: ListenerPlan) -> tuple[object, ...]:
+    settings = plan.settings
+    buffers = settings.socket_send_buffer_bytes, settings.socket_receive_buffer_bytes
+    return plan.bind, settings.backlog, settings.unix_socket_mode, buffers

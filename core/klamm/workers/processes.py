@@ -1,0 +1,133 @@
+"""`Processes`: the processes of the workers, and what they send."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+from klamm.workers.joined_metrics import JoinedMetrics
+from klamm.workers.messages import Message, MessageReader, encode, families_from_json
+from klamm.workers.process import WorkerProcess, fork
+
+if TYPE_CHECKING:
+    import socket
+
+log = logging.getLogger("klamm.workers")
+
+_READ_BYTES: Final = 262_144
+_REPORT_WITHIN_S: Final = 1.0
+
+
+class Receiver(Protocol):
+    """Gets what happens to workers; on the parent's thread."""
+
+    def received(self, number: int, message: Message) -> None:
+        """A worker has sent a message other than `metrics`."""
+
+    def exited(self, number: int, status: int) -> None:
+        """The process of a worker has ended; `status` as `os.waitstatus_to_exitcode` has it."""
+
+
+class _Open:
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
+        self.reader = MessageReader()
+
+
+class Processes:
+    """At most one process for each worker. `refresh` is called by exporters on their threads, the rest by the parent's
+    loop."""
+
+    def __init__(self, receiver: Receiver, selector: selectors.BaseSelector, joined: JoinedMetrics) -> None:
+        self._receiver = receiver
+        self._selector = selector
+        self._joined = joined
+        self._open: dict[int, _Open] = {}
+        self._serving: set[int] = set()
+        # Protects the processes, and wakes exporters that wait for reports.
+        self._changed = threading.Condition()
+
+    def fork(self, number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> int:
+        """Start the process of a worker; returns its id."""
+        process = fork(number, run, keep)
+        with self._changed:
+            self._open[number] = _Open(process)
+        self._selector.register(process.channel, selectors.EVENT_READ, number)
+        return process.pid
+
+    def send(self, number: int, kind: str) -> None:
+        """Send a message to a worker; one that has ended gets none."""
+        if number in self._open and not self._open[number].process.send(encode(kind)):
+            log.warning("worker %d does not take the message %s", number, kind)
+
+    def kill(self, number: int) -> None:
+        """End the process of a worker at once."""
+        if number in self._open:
+            self._open[number].process.kill()
+
+    def read(self, number: int) -> None:
+        """Take up what a worker has sent."""
+        one = self._open.get(number)
+        if one is None:
+            return
+        for message in self._messages(one):
+            if message["type"] != "metrics":
+                if message["type"] == "ready":
+                    self._serving.add(number)
+                self._receiver.received(number, message)
+                continue
+            self._joined.update(number, families_from_json(message["families"]))
+            with self._changed:
+                one.process.reporting = False
+                self._changed.notify_all()
+
+    def _messages(self, one: _Open) -> Iterator[Message]:
+        while True:
+            try:
+                data = one.process.channel.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                if one.process.channel in self._selector.get_map():
+                    self._selector.unregister(one.process.channel)
+                return
+            yield from one.reader.feed(data)
+
+    def reap(self) -> None:
+        """Take up the processes that have ended."""
+        for number, one in list(self._open.items()):
+            pid, status = os.waitpid(one.process.pid, os.WNOHANG)
+            if not pid:
+                continue
+            # Its last words, e.g. its counts or why it could not start.
+            self.read(number)
+            if one.process.channel in self._selector.get_map():
+                self._selector.unregister(one.process.channel)
+            one.process.channel.close()
+            self._joined.worker_ended(number)
+            with self._changed:
+                del self._open[number]
+                self._serving.discard(number)
+                one.process.reporting = False
+                self._changed.notify_all()
+            self._receiver.exited(number, os.waitstatus_to_exitcode(status))
+
+    def refresh(self) -> None:
+        """Have the workers report their metrics, and wait up to a second for that. From any thread but the loop's.
+
+        A worker that does not answer is waited for once; until it does, its last report counts.
+        """
+        with self._changed:
+            asked = []
+            for number in sorted(self._serving):
+                process = self._open[number].process
+                if not process.reporting and process.send(encode("metrics")):
+                    process.reporting = True
+                    asked.append(process)
+            self._changed.wait_for(lambda: not any(one.reporting for one in asked), _REPORT_WITHIN_S)

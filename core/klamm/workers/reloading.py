@@ -1,0 +1,83 @@
+"""`Reloading`: SIGHUP with several workers. One after another they apply what a running process can apply.
+
+If something is left that only a new process reads, the workers are replaced, one after another. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class ReloadActions(Protocol):
+    """What a reload has done for it."""
+
+    def ready_numbers(self) -> Sequence[int]:
+        """The workers that serve."""
+
+    def reload_worker(self, number: int) -> None:
+        """Ask a worker to reload; its answer is `worker_reloaded`."""
+
+    def say(self, line: str) -> None:
+        """Write a line on the terminal."""
+
+    def replace_workers(self, left: Sequence[str]) -> bool:
+        """Replace all workers, as only new processes read these tables; False if that needs a new parent too."""
+
+    def reloaded(self) -> None:
+        """The reload has ended."""
+
+
+class Reloading:
+    """At most one reload at a time; a signal that comes meanwhile starts another one afterwards."""
+
+    def __init__(self, actions: ReloadActions) -> None:
+        self._actions = actions
+        self._waiting: deque[int] = deque()
+        self._current: int | None = None
+        self._said: Sequence[str] | None = None
+        self._left: list[str] = []
+        self.under_way = False
+
+    def start(self) -> None:
+        """Have every worker reload."""
+        self.under_way = True
+        self._said, self._left = None, []
+        self._waiting = deque(self._actions.ready_numbers())
+        self._next()
+
+    def _next(self) -> None:
+        self._current = self._waiting.popleft() if self._waiting else None
+        if self._current is not None:
+            self._actions.reload_worker(self._current)
+            return
+        if self._left and self._actions.replace_workers(self._left):
+            return
+        self.end()
+
+    def worker_reloaded(self, number: int, lines: Sequence[str], left: Sequence[str]) -> None:
+        """What a worker has done. Lines that every worker reports are written once."""
+        if number != self._current:
+            return
+        if self._said is None:
+            self._said = lines
+            for line in lines:
+                self._actions.say(line)
+        elif lines != self._said:
+            for line in lines:
+                self._actions.say(f"worker {number}: {line}")
+        self._left += [table for table in left if table not in self._left]
+        self._next()
+
+    def worker_ended(self, number: int) -> None:
+        """A worker has ended before it answered: its successor starts with the new configuration."""
+        if number == self._current:
+            self._next()
+
+    def end(self) -> None:
+        """The reload is over; also called when the workers are replaced."""
+        if self.under_way:
+            self.under_way = False
+            self._current = None
+            self._actions.reloaded()

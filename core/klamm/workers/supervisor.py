@@ -1,0 +1,221 @@
+"""`Supervisor`: when workers are started, stopped and replaced. No I/O: what is to be done goes to `Actions`."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from klamm.runtime.clock import Clock
+from klamm.workers.restarts import Restarts
+from klamm.workers.states import WorkerEvent, WorkerState, next_state
+
+_MS_NS: Final = 1_000_000
+KILL_GRACE_MS: Final = 5_000
+"""How much longer than its own deadline a stopping worker may take before it is killed."""
+EXIT_FAILED: Final = 1
+
+
+class Actions(Protocol):
+    """What a supervisor has done for it."""
+
+    def fork(self, number: int) -> int:
+        """Start the process of a worker; returns its process id."""
+
+    def stop(self, number: int) -> None:
+        """Ask a worker to drain its connections and end."""
+
+    def kill(self, number: int) -> None:
+        """End a worker at once."""
+
+    def all_ready(self) -> None:
+        """Every worker answers for the first time."""
+
+    def replaced_all(self) -> None:
+        """`replace_all` has replaced every worker."""
+
+    def replacement_failed(self, number: int) -> None:
+        """A worker did not start again while `replace_all` went on; the others are not replaced."""
+
+    def report(self, line: str) -> None:
+        """Write a line to the log: an operator should see it."""
+
+
+class Worker:
+    """One worker, by its number. `pid` is that of the current process, 0 without one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.state = WorkerState.WAITING
+        self.pid = 0
+        self.restarts = Restarts()
+        self.started_ns = 0
+        self.restart_at_ns = 0
+        self.kill_at_ns = 0
+
+    def take(self, event: WorkerEvent) -> None:
+        """Change the state. Raises IllegalTransitionError."""
+        self.state = next_state(self.state, event)
+
+
+class Supervisor:
+    """Called by one thread. `ended` says that no process is left and none will be started; `exit_code` is valid then.
+
+    Before all workers have answered once, a worker that ends stops the server. Later it is started again, with a
+    delay if it fails repeatedly. The server gives up only when no worker serves and each has failed five times in a
+    row: as long as one serves, the others are tried again.
+    """
+
+    def __init__(self, count: int, actions: Actions, clock: Clock, stop_deadline_ms: int) -> None:
+        self.workers = {number: Worker(number) for number in range(1, count + 1)}
+        self.restarted = 0
+        self.exit_code = 0
+        self.stopping = False
+        self.served = False
+        self._actions = actions
+        self._clock = clock
+        self._kill_after_ns = (stop_deadline_ms + KILL_GRACE_MS) * _MS_NS
+        self._to_replace: deque[Worker] = deque()
+        self._replacing: Worker | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the parent may end."""
+        return self.stopping and all(worker.state is WorkerState.WAITING for worker in self.workers.values())
+
+    @property
+    def ready_count(self) -> int:
+        """Workers that serve clients."""
+        return len(self.ready_numbers)
+
+    @property
+    def ready_numbers(self) -> Sequence[int]:
+        """Workers that serve clients, by number."""
+        return [worker.number for worker in self.workers.values() if worker.state is WorkerState.READY]
+
+    def start(self) -> None:
+        """Start every worker."""
+        for worker in self.workers.values():
+            self._fork(worker)
+
+    def answers(self, number: int) -> None:
+        """A worker's listeners answer."""
+        worker = self.workers[number]
+        worker.take(WorkerEvent.ANSWERS)
+        if worker is self._replacing and worker.state is WorkerState.READY:
+            self._replacing = None
+            self._replace_next()
+        if not self.served and self.ready_count == len(self.workers):
+            self.served = True
+            self._actions.all_ready()
+
+    def exited(self, number: int, status: int) -> None:
+        """The process of a worker has ended; `status` as `os.waitstatus_to_exitcode` has it."""
+        worker = self.workers[number]
+        before, pid, worker.pid = worker.state, worker.pid, 0
+        worker.take(WorkerEvent.EXIT)
+        if self.stopping:
+            return
+        if not self.served:
+            self.exit_code = EXIT_FAILED
+            self.stop()
+            return
+        if before is WorkerState.STOPPING or status == 0:
+            self._fork(worker)
+            return
+        if worker is self._replacing:
+            self._replacing = None
+            self._to_replace.clear()
+            self._actions.replacement_failed(number)
+        self._failed(worker, pid, status)
+
+    def _failed(self, worker: Worker, pid: int, status: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        delay_ms = worker.restarts.failed((now_ns - worker.started_ns) / _MS_NS)
+        ended = f"worker {worker.number} (process {pid}) ended {describe_status(status)}"
+        if not self.ready_count and all(one.restarts.hopeless for one in self.workers.values()):
+            self._actions.report(f"{ended}; no worker stays up, each failed at least five times in a row: stopping")
+            self.exit_code = EXIT_FAILED
+            self.stop()
+            return
+        self.restarted += 1
+        when = f"in {delay_ms / 1000:g} s" if delay_ms else "now"
+        self._actions.report(f"{ended}; {worker.restarts.in_a_row} in a row; it is started again {when}")
+        worker.restart_at_ns = now_ns + delay_ms * _MS_NS
+        if not delay_ms:
+            self._fork(worker)
+
+    def stop(self) -> None:
+        """Have every worker drain its connections and end."""
+        self.stopping = True
+        self._to_replace.clear()
+        for worker in self.workers.values():
+            if worker.state in (WorkerState.STARTING, WorkerState.READY):
+                self._stop(worker)
+
+    def replace_all(self) -> None:
+        """Replace every worker by a new process, one after another."""
+        if not self.stopping:
+            self._to_replace = deque(self.workers.values())
+            if self._replacing is None:
+                self._replace_next()
+
+    @property
+    def replacing(self) -> bool:
+        """Whether workers are being replaced."""
+        return self._replacing is not None or bool(self._to_replace)
+
+    def _replace_next(self) -> None:
+        while self._to_replace:
+            worker = self._to_replace.popleft()
+            # The others are started with the new configuration anyway.
+            if worker.state is WorkerState.READY:
+                self._replacing = worker
+                self._stop(worker)
+                return
+        if not self.stopping:
+            self._actions.replaced_all()
+
+    def due(self) -> None:
+        """Start workers whose delay is over, and kill those that do not end."""
+        now_ns = self._clock.monotonic_ns()
+        for worker in self.workers.values():
+            if worker.state is WorkerState.WAITING and not self.stopping and now_ns >= worker.restart_at_ns:
+                self._fork(worker)
+            elif worker.state is WorkerState.STOPPING and worker.kill_at_ns and now_ns >= worker.kill_at_ns:
+                worker.kill_at_ns = 0
+                self._actions.report(f"worker {worker.number} (process {worker.pid}) does not end; it is killed")
+                self._actions.kill(worker.number)
+
+    def next_due_ns(self) -> int | None:
+        """When `due` has something to do next; None if nothing is to come."""
+        return min(self._moments(), default=None)
+
+    def _moments(self) -> Iterable[int]:
+        for worker in self.workers.values():
+            if worker.state is WorkerState.WAITING and not self.stopping:
+                yield worker.restart_at_ns
+            elif worker.state is WorkerState.STOPPING and worker.kill_at_ns:
+                yield worker.kill_at_ns
+
+    def _fork(self, worker: Worker) -> None:
+        worker.take(WorkerEvent.FORK)
+        worker.started_ns = self._clock.monotonic_ns()
+        worker.restart_at_ns = worker.kill_at_ns = 0
+        worker.pid = self._actions.fork(worker.number)
+
+    def _stop(self, worker: Worker) -> None:
+        worker.take(WorkerEvent.STOP)
+        worker.kill_at_ns = self._clock.monotonic_ns() + self._kill_after_ns
+        self._actions.stop(worker.number)
+
+
+def describe_status(status: int) -> str:
+    """`by SIGKILL` or `with exit code 3`."""
+    if status >= 0:
+        return f"with exit code {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"

@@ -1,0 +1,213 @@
+"""An Apache Kafka, and klamm before it with TLS, SCRAM, ACLs, quotas and audit; real clients show each of them.
+
+    scripts/gateway-demo [--folder DIR] [--once]
+
+Serves klamm.toml of this folder before a Kafka from its published jars. Runs on until Ctrl-C, with --once until the
+clients are done. Exit code 1 if one of them did not get what it should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1]))
+
+from tests.peers.kafka_server import KafkaServer  # noqa: E402
+from tests.peers.server import lasting_port  # noqa: E402
+
+USERS = ("alice", "bob", "bulk")
+TOPIC, GROUP = "orders", "billing"
+BULK_BYTES = 50_000
+BULK_REQUESTS = 30
+KLAMM = [sys.executable, "-m", "klamm"]
+
+
+def prepare(folder: Path, bootstrap: str, *, free_ports: bool) -> Path:
+    """The configuration with certificates and users, before the Kafka at `bootstrap`."""
+    text = (HERE / "klamm.toml").read_text().replace("127.0.0.1:19092", bootstrap)
+    if free_ports:
+        text = re.sub("9092", str(lasting_port()), text)
+        text = text.replace('"9093"', f'"{lasting_port()}"')
+    file = folder / "klamm.toml"
+    file.write_text(text)
+    subprocess.run([*KLAMM, "certs", str(folder / "tls")], check=True, stdout=subprocess.DEVNULL)
+    for user in USERS:
+        password = folder / "password"
+        password.write_text(f"{user}-secret\n")
+        subprocess.run([*KLAMM, "users", "add", "--password-file", password, folder / "users", user], check=True)
+        password.unlink()
+    return file
+
+
+@contextlib.contextmanager
+def serving(file: Path) -> Iterator[str]:
+    """klamm, until the block ends; where clients connect to."""
+    ready = file.parent / "ready.json"
+    process = subprocess.Popen([*KLAMM, "serve", str(file), "--ready-file", str(ready), "--log-level", "ERROR"])
+    try:
+        until = time.monotonic() + 30
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > until:
+                sys.exit("klamm does not start")
+            time.sleep(0.05)
+        found = re.search(r'^advertise = "(.+)"', file.read_text(), re.MULTILINE)
+        assert found is not None
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def client_settings(folder: Path, bootstrap: str, user: str, password: str = "") -> dict[str, Any]:
+    """What a client of librdkafka needs."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": user,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(folder / "tls" / "ca.pem"),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user,
+        "sasl.password": password or f"{user}-secret",
+        "log_level": 0,
+        "log.connection.close": False,
+    }
+
+
+def write_client_properties(folder: Path, bootstrap: str) -> Path:
+    """The same for Kafka's own tools, as alice."""
+    file = folder / "client.properties"
+    file.write_text(
+        f"bootstrap.servers={bootstrap}\nsecurity.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={folder / 'tls' / 'ca.pem'}\nsasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="alice" password="alice-secret";\n'
+    )
+    return file
+
+
+class Tour:
+    """Each step says what a client tries, and what it got."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self.failed = False
+
+    def _settings(self, user: str, **more: Any) -> dict[str, Any]:
+        return client_settings(self._folder, self._bootstrap, user) | more
+
+    def _say(self, what: str, got: str, *, right: bool) -> None:
+        self.failed |= not right
+        print(f"{'ok' if right else 'WRONG':<6} {what}: {got}", flush=True)
+
+    def run(self) -> None:
+        """All of them."""
+        self.alice_writes_and_reads()
+        self.bob_may_not_write()
+        self.a_wrong_password()
+        self.bulk_is_throttled()
+
+    def alice_writes_and_reads(self) -> None:
+        """TLS, SCRAM, and what an ACL allows."""
+        admin = AdminClient(self._settings("alice"))
+        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])[TOPIC].result(30)
+        producer = Producer(self._settings("alice"))
+        for number in range(3):
+            producer.produce(TOPIC, f"order {number}".encode())
+        left = producer.flush(30)
+        consumer = Consumer(self._settings("alice", **{"group.id": GROUP, "auto.offset.reset": "earliest"}))
+        consumer.subscribe([TOPIC])
+        read: list[str] = []
+        until = time.monotonic() + 30
+        while len(read) < 3 and time.monotonic() < until:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                read.append((message.value() or b"").decode())
+        consumer.close()
+        self._say("alice writes and reads orders over TLS", ", ".join(read), right=not left and len(read) == 3)
+
+    def bob_may_not_write(self) -> None:
+        """What no ACL allows."""
+        answer = self._produce(Producer(self._settings("bob")), 1, b"mine")
+        self._say("bob writes to orders", answer, right=answer == "TOPIC_AUTHORIZATION_FAILED")
+
+    def a_wrong_password(self) -> None:
+        """What no account proves."""
+        failures: list[KafkaError] = []
+        settings = client_settings(self._folder, self._bootstrap, "mallory", "guess")
+        producer = Producer(settings | {"error_cb": failures.append})
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not failures:
+            producer.poll(0.05)
+        got = failures[0].name() if failures else "nothing"
+        self._say("mallory logs in", got, right=got == "_AUTHENTICATION")
+
+    def bulk_is_throttled(self) -> None:
+        """What goes beyond a quota."""
+        throttled: list[Any] = []
+        more = {"batch.num.messages": 1, "throttle_cb": throttled.append}
+        answer = self._produce(Producer(self._settings("bulk", **more)), BULK_REQUESTS, bytes(BULK_BYTES))
+        longest = max((event.throttle_time for event in throttled), default=0.0)
+        what = f"bulk writes {BULK_REQUESTS * BULK_BYTES:,} bytes at 100,000 a second"
+        self._say(what, f"{answer}, throttled for {longest:.1f} s", right=answer == "ok" and longest > 0)
+
+    @staticmethod
+    def _produce(producer: Producer, count: int, value: bytes) -> str:
+        answers: list[str] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            answers.append("ok" if error is None else error.name())
+
+        for _ in range(count):
+            producer.produce(TOPIC, value, on_delivery=delivered)
+        producer.flush(60)
+        return ", ".join(sorted(set(answers))) or "nothing"
+
+
+def main() -> int:
+    """0 if every client got what it should."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder, which stays")
+    parser.add_argument("--once", action="store_true", help="end when the clients are done")
+    parser.add_argument("--free-ports", action="store_true", help="instead of 9092 and 9093")
+    options = parser.parse_args()
+    folder = (options.folder or Path(tempfile.mkdtemp(prefix="klamm-gateway-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if shutil.which("java") is None:
+        sys.exit("Kafka needs Java 17 or later")
+    with KafkaServer(folder / "kafka") as kafka:
+        file = prepare(folder, kafka.bootstrap, free_ports=options.free_ports)
+        subprocess.run([*KLAMM, "doctor", str(file)], check=True)
+        with serving(file) as bootstrap:
+            print(f"\nKafka at {kafka.bootstrap}, klamm before it at {bootstrap}\n", flush=True)
+            tour = Tour(folder, bootstrap)
+            tour.run()
+            print("\nthe audit trail, the end of it:", flush=True)
+            # Events are written within a second.
+            time.sleep(1.5)
+            subprocess.run([*KLAMM, "audit", "tail", str(file), "-n", "25"], check=True)
+            properties = write_client_properties(folder, bootstrap)
+            if not options.once:
+                print(f"\n{properties} is for clients of your own; Ctrl-C ends Kafka and klamm")
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.pause()
+    return 1 if tour.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

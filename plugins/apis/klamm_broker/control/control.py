@@ -1,0 +1,35 @@
+"""`Control`: a listener of this set has a port for each node of the broker, which a test steers through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from klamm import ApiHandler, ApiSet, bind_handlers
+from klamm_broker.control.k04_leader_and_isr import become_leader_or_follower
+from klamm_broker.control.k05_stop_replica import stop_replicas
+from klamm_broker.control.k06_update_metadata import update_metadata
+from klamm_broker.control.k07_controlled_shutdown import shut_down
+
+if TYPE_CHECKING:
+    from klamm import ListenerContext, ServerContext, ServerServices
+    from klamm_broker.cluster.controlled_nodes import ControlledNodes
+
+_HANDLERS = (become_leader_or_follower, stop_replicas, update_metadata, shut_down)
+
+
+def _no_broker() -> Any:
+    raise LookupError("no listener has the api set broker")
+
+
+class Control(ApiSet):
+    """Each handler gets the node whose port the request has come to."""
+
+    _services: ServerServices
+
+    def open(self, server: ServerContext) -> None:
+        self._services = server.services
+
+    def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:
+        nodes: ControlledNodes = self._services.shared.once("klamm.controlled-nodes", _no_broker)
+        return bind_handlers(_HANDLERS, nodes.at(listener.node))

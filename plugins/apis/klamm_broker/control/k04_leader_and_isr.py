@@ -1,0 +1,69 @@
+"""LeaderAndIsr, versions 0 to 7: who leads partitions, in which epoch, and which nodes have replicas.
+
+Follows `ReplicaManager.becomeLeaderOrFollower` of Kafka 3.9.
+
+- An earlier controller epoch than one before: STALE_CONTROLLER_EPOCH, of the whole request. An earlier broker epoch
+  than that of the node: STALE_BROKER_EPOCH; from a KRaft controller, another one.
+- By partition: a leader epoch that is not higher: STALE_CONTROLLER_EPOCH. No such partition, or one whose replicas
+  do not include this node: UNKNOWN_TOPIC_OR_PARTITION. Another topic id: INCONSISTENT_TOPIC_ID.
+- All nodes share one leadership of a partition: clients see it at every node at once, and Kafka's other brokers with
+  their own requests. A request that repeats for this node what another one has changed is right.
+- Topics are not created by it. Replicas that are in sync are those whose nodes run; `isr` is not looked at, nor
+  are replicas on nodes that there are not. A leader that does not run, or has no replica, is none.
+
+Authorization: CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import leader_and_isr
+from klamm.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from klamm_broker.cluster.controlled_nodes import ControlledNode, PartitionOrder
+from klamm_broker.security.authorization import require_cluster
+from klamm_broker.topics.leadership import Leadership
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+
+_FIRST_VERSION_BY_TOPIC_ID = 5
+
+
+@handles(leader_and_isr, versions=range(0, 8))
+def become_leader_or_follower(
+    node: ControlledNode, request: LeaderAndIsrRequest, context: RequestContext
+) -> LeaderAndIsrResponse:
+    """Take leaderships. Raises KafkaError."""
+    require_cluster(context, AclOperation.CLUSTER_ACTION)
+    node.check_broker_epoch(request.broker_epoch, from_kraft=request.is_k_raft_controller)
+    states = [(each.topic_name, bytes(16), each) for each in request.ungrouped_partition_states]
+    states += [
+        (topic.topic_name, topic.topic_id, each) for topic in request.topic_states for each in topic.partition_states
+    ]
+    orders = [
+        PartitionOrder(
+            name, each.partition_index, topic_id, Leadership(each.leader, each.leader_epoch, tuple(each.replicas))
+        )
+        for name, topic_id, each in states
+    ]
+    results = node.lead(request.controller_epoch, orders)
+    if context.api_version < _FIRST_VERSION_BY_TOPIC_ID:
+        return LeaderAndIsrResponse(
+            partition_errors=[
+                LeaderAndIsrPartitionError(order.topic, order.partition, result)
+                for order, result in zip(orders, results, strict=True)
+            ]
+        )
+    topics: dict[bytes, LeaderAndIsrTopicError] = {}
+    for order, result in zip(orders, results, strict=True):
+        topic = topics.setdefault(order.topic_id, LeaderAndIsrTopicError(order.topic_id))
+        topic.partition_errors.append(LeaderAndIsrPartitionError(partition_index=order.partition, error_code=result))
+    return LeaderAndIsrResponse(topics=[*topics.values()])

@@ -1,0 +1,47 @@
+"""UpdateMetadata, versions 0 to 8: what a node reports to clients of partitions.
+
+Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
+
+- Controller and broker epochs as in LeaderAndIsr.
+- What nodes report is what they do: partitions with a higher leader epoch change as by LeaderAndIsr, those with
+  another one, and those that there are not, are left out.
+- The live brokers are not looked at: clients get the addresses of the nodes that run.
+
+Authorization: CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import update_metadata as messages
+from klamm.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from klamm_broker.cluster.controlled_nodes import ControlledNode, PartitionOrder
+from klamm_broker.security.authorization import require_cluster
+from klamm_broker.topics.leadership import Leadership
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+
+
+@handles(messages, versions=range(0, 9))
+def update_metadata(
+    node: ControlledNode, request: UpdateMetadataRequest, context: RequestContext
+) -> UpdateMetadataResponse:
+    """Take leaderships. Raises KafkaError."""
+    require_cluster(context, AclOperation.CLUSTER_ACTION)
+    node.check_broker_epoch(request.broker_epoch, from_kraft=request.is_k_raft_controller)
+    states = [(each.topic_name, each) for each in request.ungrouped_partition_states]
+    states += [(topic.topic_name, each) for topic in request.topic_states for each in topic.partition_states]
+    node.update_metadata(
+        request.controller_epoch,
+        [
+            PartitionOrder(
+                name, each.partition_index, bytes(16), Leadership(each.leader, each.leader_epoch, tuple(each.replicas))
+            )
+            for name, each in states
+        ],
+    )
+    return UpdateMetadataResponse()

@@ -1,0 +1,41 @@
+"""ControlledShutdown, versions 0 to 3: a node that is about to stop leaves its partitions to others.
+
+Follows `KafkaController.doControlledShutdown` of Kafka 3.9.
+
+- The node goes on running until it is stopped by other means. Partitions with one replica keep their leader. Those
+  whose other replicas do not run are the ones that remain.
+- At another node than the controller: NOT_CONTROLLER. A node that does not run: BROKER_NOT_AVAILABLE. A broker epoch
+  before that of the node: STALE_BROKER_EPOCH.
+
+Authorization: CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import controlled_shutdown
+from klamm.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.cluster.controlled_nodes import ControlledNode
+
+
+@handles(controlled_shutdown, versions=range(0, 4))
+def shut_down(
+    node: ControlledNode, request: ControlledShutdownRequest, context: RequestContext
+) -> ControlledShutdownResponse:
+    """Move leaders. Raises KafkaError."""
+    require_cluster(context, AclOperation.CLUSTER_ACTION)
+    remaining = node.shut_down(request.broker_id, request.broker_epoch)
+    return ControlledShutdownResponse(
+        remaining_partitions=[RemainingPartition(each.topic.name, each.index) for each in remaining]
+    )

@@ -1,0 +1,101 @@
+"""`login = "client"`: SASL requests are passed on to the node, which decides.
+
+The node gets what the client sends, so any mechanism works that does not name the server: PLAIN, SCRAM,
+OAUTHBEARER. GSSAPI does not, as the client's ticket is for the gateway's host, and is refused. SaslHandshake is served
+from version 1 on: after version 0 come tokens without a header, which look like requests. After PLAIN and SCRAM, klamm
+knows the principal as the node does by default, `User:NAME`, for quotas and the audit; after OAUTHBEARER, and with a
+delegation token, the client stays anonymous here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from klamm import ErrorCode, KafkaPrincipal, RequestContext, handles
+from klamm.wire.messages import sasl_authenticate, sasl_handshake
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+HANDSHAKE_VERSIONS: Final = range(1, 2)
+_STATE: Final = "gateway-login"
+_NAMES_THE_SERVER: Final = frozenset({"GSSAPI"})
+
+
+class Forwards(Protocol):
+    """The gateway."""
+
+    def forward(self, message: Any, context: RequestContext, change: Callable[[Any], Any]) -> Any: ...
+
+
+@dataclass(slots=True)
+class ClientLogin:
+    """A login under way. `user` is what the client claims, empty where its mechanism does not say it as such."""
+
+    mechanism: str
+    user: str = ""
+    messages: int = 0
+
+    def take(self, auth_bytes: bytes) -> None:
+        """The client's next message."""
+        self.messages += 1
+        if self.messages == 1:
+            self.user = _claimed(self.mechanism, auth_bytes)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the node's success proves the name."""
+        return bool(self.user) and self.messages == (1 if self.mechanism == "PLAIN" else 2)
+
+
+def _claimed(mechanism: str, auth_bytes: bytes) -> str:
+    try:
+        text = auth_bytes.decode()
+    except UnicodeDecodeError:
+        return ""
+    if mechanism == "PLAIN":
+        _authorization_id, _, rest = text.partition("\0")
+        return rest.partition("\0")[0]
+    if mechanism.startswith("SCRAM-"):
+        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+        if "tokenauth" not in fields:
+            return fields.get("n", "").replace("=2C", ",").replace("=3D", "=")
+    return ""
+
+
+@handles(sasl_handshake, versions=HANDSHAKE_VERSIONS, blocking=False)
+def pass_handshake(gateway: Forwards, request: SaslHandshakeRequest, context: RequestContext) -> Any:
+    """The node's answer, without the mechanisms that cannot be passed on."""
+    if request.mechanism in _NAMES_THE_SERVER:
+        return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+
+    def shaken(response: SaslHandshakeResponse) -> SaslHandshakeResponse:
+        response.mechanisms = [each for each in response.mechanisms if each not in _NAMES_THE_SERVER]
+        if not response.error_code:
+            context.connection.state[_STATE] = ClientLogin(request.mechanism)
+        return response
+
+    return gateway.forward(request, context, shaken)
+
+
+@handles(sasl_authenticate, versions=range(0, 3), blocking=False)
+def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
+    """The node's answer."""
+    login: ClientLogin | None = context.connection.state.get(_STATE)
+    if login is not None:
+        login.take(request.auth_bytes)
+
+    def answered(response: SaslAuthenticateResponse) -> SaslAuthenticateResponse:
+        if login is not None and login.is_last and not response.error_code:
+            context.connection.principal = KafkaPrincipal(login.user)
+            context.connection.sasl_mechanism = login.mechanism
+        return response
+
+    result = gateway.forward(request, context, answered)
+    # Observers get the message, and must not see a password.
+    request.auth_bytes = b""
+    return result
+
+
+LOGIN_HANDLERS: Final = (pass_handshake, pass_authenticate)

@@ -1,0 +1,48 @@
+"""Filters that stand before any handler set, the `broker` and the `gateway` alike; docs/filters.md is their page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_request_filters() -> Iterator[Provider]:
+    """What limits clients, gives tenants topics of their own, and looks at records."""
+    yield Provider(
+        "deny_apis",
+        "klamm_filters.deny_apis:DenyApis",
+        settings="klamm_filters.settings:DenyApisSettings",
+        summary="refuses APIs by name",
+    )
+    yield Provider(
+        "client_limits",
+        "klamm_filters.client_limits:ClientLimits",
+        settings="klamm_filters.settings:ClientLimitsSettings",
+        summary="refuses clients by software, version, client id and versions of requests",
+    )
+    yield Provider(
+        "rewrite_client_id",
+        "klamm_filters.rewrite_client_id:RewriteClientId",
+        settings="klamm_filters.settings:RewriteClientIdSettings",
+        summary="gives requests another client id, e.g. with the principal in it",
+    )
+    yield Provider(
+        "topic_prefix",
+        "klamm_filters.tenancy.filter:TopicPrefix",
+        settings="klamm_filters.tenancy.settings:TopicPrefixSettings",
+        summary="gives tenants topics, groups and transactional ids of their own",
+    )
+    yield Provider(
+        "record_validation",
+        "klamm_filters.records.validation:RecordValidation",
+        settings="klamm_filters.records.validation_settings:RecordValidationSettings",
+        summary="refuses records that are no JSON, or do not fulfil a JSON Schema",
+    )
+    yield Provider(
+        "record_encryption",
+        "klamm_filters.records.encryption:RecordEncryption",
+        settings="klamm_filters.records.encryption_settings:RecordEncryptionSettings",
+        summary="encrypts values before they are written, and decrypts what is fetched",
+    )

@@ -1,0 +1,29 @@
+"""Names of APIs in settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+from klamm.wire.api_keys import SPECS, ApiKey
+
+UNFILTERED: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""What clients send before they are authenticated, which reaches no filter where the listener authenticates."""
+
+API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS if spec.api_key not in UNFILTERED}
+"""The APIs that a filter may name, by Kafka's names."""
+
+
+def matching(patterns: Iterable[str]) -> frozenset[int]:
+    """The keys of all APIs whose names match one of the patterns."""
+    patterns = tuple(patterns)
+    return frozenset(key for name, key in API_KEYS.items() if any(fnmatchcase(name, one) for one in patterns))
+
+
+def check_apis(patterns: Iterable[str]) -> str | None:
+    """The problem with names or patterns of APIs, or None: each has to match one."""
+    wrong = [one for one in patterns if not matching((one,))]
+    if not wrong:
+        return None
+    return f'no API that filters get has the name "{wrong[0]}"; names are those of Kafka, e.g. Produce or Alter*'

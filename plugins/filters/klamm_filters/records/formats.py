@@ -1,0 +1,100 @@
+"""Checks of keys and values: functions from bytes to what is wrong, in a few words, or None."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from klamm import clipped
+
+Check = Callable[[bytes], "str | None"]
+
+
+def check_of(kind: str, schema: Path | None) -> Check | None:
+    """The check of a rule's key or value; None if everything passes. Raises as `load_schema`."""
+    if schema is not None:
+        return _SchemaCheck(load_schema(schema))
+    return {"any": None, "utf8": _utf8_problem, "json": _json_problem}[kind]
+
+
+def load_schema(path: Path) -> Any:
+    """The validator of a JSON Schema, of the draft that its `$schema` names, else 2020-12.
+
+    Raises OSError, ImportError, and ValueError for what is no schema.
+    """
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        # Imported here: most servers need neither.
+        from jsonschema import SchemaError
+        from jsonschema.validators import Draft202012Validator, validator_for
+        from referencing import Registry
+    except ImportError as error:
+        raise ImportError("schemas need the library jsonschema: pip install klamm[jsonschema]") from error
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"{path} is no JSON Schema: {error.message}") from error
+    # An empty registry: a reference to another document is an error, nothing is fetched.
+    return kind(schema, registry=Registry())
+
+
+def _utf8_problem(content: bytes) -> str | None:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return "no UTF-8"
+    return None
+
+
+def _not_a_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_not_a_number)
+
+
+def _parsed(content: bytes) -> Any:
+    """Raises ValueError for what is no JSON (RFC 8259) in UTF-8, or too deep."""
+    try:
+        return _DECODER.decode(content.decode())
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _json_problem(content: bytes) -> str | None:
+    try:
+        _parsed(content)
+    except ValueError as error:
+        return f"no JSON: {_reason(error)}"
+    return None
+
+
+def _reason(error: ValueError) -> str:
+    return (
+        error.msg
+        if isinstance(error, json.JSONDecodeError)
+        else "no UTF-8"
+        if isinstance(error, UnicodeError)
+        else str(error)
+    )
+
+
+class _SchemaCheck:
+    """Whether JSON fulfils a schema; says the first thing that is wrong, and where."""
+
+    def __init__(self, validator: Any) -> None:
+        self._validator = validator
+
+    def __call__(self, content: bytes) -> str | None:
+        try:
+            parsed = _parsed(content)
+        except ValueError as error:
+            return f"no JSON: {_reason(error)}"
+        try:
+            wrong = next(self._validator.iter_errors(parsed), None)
+        except RecursionError:
+            return "nested too deep"
+        return None if wrong is None else f"{wrong.json_path}: {clipped(wrong.message)}"

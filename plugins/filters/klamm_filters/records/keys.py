@@ -1,0 +1,167 @@
+"""Key encryption keys, and the data keys that they wrap: `KeyRing`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import threading
+import tomllib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.runtime import Clock
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+VERSION: Final = 1
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+_DATA_KEY_BYTES: Final = 32
+_KEY_SIZES: Final = (16, 24, 32)
+_MAX_ID_BYTES: Final = 255
+_WRAPPED_BYTES: Final = NONCE_BYTES + _DATA_KEY_BYTES + TAG_BYTES
+_WRAPS: Final = b"klamm data key"
+_KEPT_DATA_KEYS: Final = 1000
+
+
+class UnknownKeyError(Exception):
+    """A value was encrypted with a key that is not among the configured ones."""
+
+
+class DecryptionError(Exception):
+    """What is not a value that one of the keys has encrypted, or was changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key encryption keys by id; `current` is that of new data keys."""
+
+    current: str
+    by_id: Mapping[str, bytes]
+
+
+def checked_keys(content: Mapping[str, Any]) -> Keys:
+    """What a file or a function gives: `current`, and `keys`, of bytes or base64. Raises ValueError; shows no key."""
+    unknown = set(content) - {"current", "keys"}
+    if unknown:
+        raise ValueError(f"unknown key {sorted(unknown)[0]}: there are `current` and `keys`")
+    current, keys = content.get("current"), content.get("keys")
+    if not isinstance(keys, Mapping) or not keys:
+        raise ValueError("there are no keys: a table `keys` has an id and 32 bytes in base64 for each")
+    by_id = {}
+    for key_id, key in keys.items():
+        if not isinstance(key_id, str) or not 0 < len(key_id.encode()) <= _MAX_ID_BYTES:
+            raise ValueError(f"the id of a key has 1 to {_MAX_ID_BYTES} bytes")
+        by_id[key_id] = _key_bytes(key_id, key)
+    if not isinstance(current, str) or current not in by_id:
+        raise ValueError("`current` is the id of one of the keys")
+    return Keys(current, by_id)
+
+
+def _key_bytes(key_id: str, key: object) -> bytes:
+    if isinstance(key, str):
+        try:
+            key = base64.b64decode(key, validate=True)
+        except binascii.Error:
+            raise ValueError(f'the key "{key_id}" is no base64') from None
+    if not isinstance(key, bytes) or len(key) not in _KEY_SIZES:
+        raise ValueError(f'the key "{key_id}" must have 16, 24 or 32 bytes')
+    return key
+
+
+def read_keys(path: Path) -> Keys:
+    """The keys in a file. Raises OSError, ValueError."""
+    try:
+        return checked_keys(tomllib.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def call_for_keys(function: str) -> Keys:
+    """The keys that `module:function` returns. Raises what that raises, and ValueError."""
+    module, _, name = function.partition(":")
+    try:
+        return checked_keys(getattr(importlib.import_module(module), name)())
+    except ValueError as error:
+        raise ValueError(f"{function}: {error}") from None
+
+
+class DataKey:
+    """Encrypts values; `header` is the header of their records, which says how to decrypt them."""
+
+    def __init__(self, header: bytes, cipher: AESGCM, made_ns: int) -> None:
+        self.header = header
+        self.cipher = cipher
+        self.made_ns = made_ns
+        self.used = 0
+
+
+class KeyRing:
+    """Makes, wraps and unwraps data keys. Any thread may call it."""
+
+    def __init__(
+        self, keys: Keys, clock: Clock, random_bytes: Callable[[int], bytes], max_records: int, max_age_ms: int
+    ) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._cipher = AESGCM
+        self._current = keys.current
+        self._wrapping = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
+        self._clock, self._random_bytes = clock, random_bytes
+        self._max_records, self._max_age_ns = max_records, max_age_ms * 1_000_000
+        # Protects the data key of new values with its count, and the data keys of old ones.
+        self._lock = threading.Lock()
+        self._newest: DataKey | None = None
+        self._unwrapped: OrderedDict[bytes, AESGCM] = OrderedDict()
+
+    def data_key(self, values: int) -> DataKey:
+        """The data key for so many values more."""
+        now_ns = self._clock.monotonic_ns()
+        with self._lock:
+            key = self._newest
+            if key is None or key.used + values > self._max_records or now_ns - key.made_ns >= self._max_age_ns:
+                key = self._newest = self._new(now_ns)
+            key.used += values
+            return key
+
+    def _new(self, now_ns: int) -> DataKey:
+        data_key, nonce, key_id = self._random_bytes(_DATA_KEY_BYTES), self.nonce(), self._current.encode()
+        head = bytes([VERSION, len(key_id)]) + key_id
+        wrapped = self._wrapping[self._current].encrypt(nonce, data_key, _WRAPS + head)
+        return DataKey(head + nonce + wrapped, self._cipher(data_key), now_ns)
+
+    def nonce(self) -> bytes:
+        """A new one, drawn at random: a data key is used for far fewer values than would repeat one."""
+        return self._random_bytes(NONCE_BYTES)
+
+    def cipher_of(self, header: bytes) -> AESGCM:
+        """What decrypts the values of records with that header. Raises UnknownKeyError, DecryptionError."""
+        with self._lock:
+            cipher = self._unwrapped.get(header)
+        return cipher if cipher is not None else self._unwrap(header)
+
+    def _unwrap(self, header: bytes) -> AESGCM:
+        from cryptography.exceptions import InvalidTag
+
+        if len(header) < 2 or header[0] != VERSION or len(header) != 2 + header[1] + _WRAPPED_BYTES:
+            raise DecryptionError("the header of the encryption cannot be read")
+        head, wrapped = header[: 2 + header[1]], header[2 + header[1] :]
+        key_id = head[2:].decode(errors="replace")
+        wrapping = self._wrapping.get(key_id)
+        if wrapping is None:
+            raise UnknownKeyError(f'there is no key "{key_id}"')
+        try:
+            data_key = wrapping.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], _WRAPS + head)
+        except InvalidTag:
+            raise DecryptionError(f'the key "{key_id}" does not decrypt the data key') from None
+        cipher = self._cipher(data_key)
+        with self._lock:
+            self._unwrapped[header] = cipher
+            while len(self._unwrapped) > _KEPT_DATA_KEYS:
+                self._unwrapped.popitem(last=False)
+        return cipher

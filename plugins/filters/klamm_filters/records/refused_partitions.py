@@ -1,0 +1,82 @@
+"""Partitions of a Produce that a filter refuses: they are taken out of the request, and put into its response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from klamm import Answer, ErrorCode, KafkaError, RequestContext
+from klamm.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a partition is refused; `records` are indexes in the batch with a message each."""
+
+    error: ErrorCode
+    message: str
+    records: tuple[tuple[int, str], ...] = ()
+
+
+Check = Callable[[Any, Any], "Refusal | None"]
+"""`(topic, partition)` of a ProduceRequest to the refusal, None if it may pass; it may change the partition."""
+
+
+class RefusedPartitions:
+    """One for each filter. As in Kafka, a partition that is refused does not keep the others from being written."""
+
+    def __init__(self, filter_name: str) -> None:
+        self._key = f"klamm.filters.{filter_name}"
+
+    def take_out(self, request: ProduceRequest, context: RequestContext, check: Check) -> ProduceRequest | Answer:
+        """What goes on to the broker, or the answer if nothing is left.
+
+        Raises KafkaError for a request without a response, which closes the connection.
+        """
+        refused: list[TopicProduceResponse] = []
+        for topic in request.topic_data:
+            refusals = [(one, refusal) for one in topic.partition_data if (refusal := check(topic, one)) is not None]
+            if refusals:
+                out = {id(one) for one, _ in refusals}
+                topic.partition_data = [one for one in topic.partition_data if id(one) not in out]
+                answers = [_response(one.index, refusal) for one, refusal in refusals]
+                refused.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+        if not refused:
+            return request
+        if request.acks == 0:
+            raise KafkaError(ErrorCode.INVALID_RECORD, refused[0].partition_responses[0].error_message)
+        request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
+        if not request.topic_data:
+            return Answer(ProduceResponse(responses=refused))
+        # Requests of one connection may wait together, so each has its own.
+        context.connection.state.setdefault(self._key, {})[context.correlation_id] = refused
+        return request
+
+    def put_back(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
+        """The response with what `take_out` has refused."""
+        refused = context.connection.state.get(self._key, {}).pop(context.correlation_id, ())
+        written = {(topic.name, topic.topic_id): topic for topic in response.responses} if refused else {}
+        for topic in refused:
+            beside = written.get((topic.name, topic.topic_id))
+            if beside is None:
+                response.responses.append(topic)
+            else:
+                beside.partition_responses += topic.partition_responses
+        return response
+
+
+def _response(index: int, refusal: Refusal) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=int(refusal.error),
+        base_offset=-1,
+        record_errors=[BatchIndexAndErrorMessage(number, message) for number, message in refusal.records],
+        error_message=refusal.message,
+    )

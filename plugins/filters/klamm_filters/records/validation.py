@@ -1,0 +1,128 @@
+"""The filter `record_validation`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.records import Record, decode_records, validate_produced
+from klamm_filters.records.formats import Check, check_of
+from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
+from klamm_filters.records.topic_names import LEARNED_FROM, SHARED_KEY, TopicNames, first_match
+from klamm_filters.records.validation_settings import RecordRuleSettings, RecordValidationSettings
+from klamm_filters.refusals import Refusals
+
+MAX_RECORD_ERRORS: Final = 1000
+_NO_LIMIT: Final = 2**31
+
+
+class _Rule:
+    def __init__(self, settings: RecordRuleSettings) -> None:
+        self._settings = settings
+        self._key: Check | None = check_of(settings.key, settings.key_schema)
+        self._value: Check | None = check_of(settings.value, settings.value_schema)
+
+    def problem(self, record: Record) -> str | None:
+        if record.value is None:
+            problem = None if self._settings.null_value else "no value"
+        else:
+            problem = self._value(record.value) if self._value is not None else None
+        if problem is not None:
+            return f"value: {problem}"
+        if record.key is None:
+            problem = None if self._settings.null_key else "no key"
+        else:
+            problem = self._key(record.key) if self._key is not None else None
+        return None if problem is None else f"key: {problem}"
+
+
+class _Rules:
+    def __init__(self, settings: RecordValidationSettings) -> None:
+        patterns = tuple(rule.topics for rule in settings.rules.values())
+        self._rules = [_Rule(rule) for rule in settings.rules.values()]
+        self._find = first_match(patterns)
+        self._first_is_for_all = bool(patterns) and "*" in patterns[0]
+
+    def find(self, names: TopicNames, topic: Any) -> _Rule | None:
+        """The rule of a topic in a request. Raises KafkaError for an id whose name is not known."""
+        if self._first_is_for_all:
+            return self._rules[0]
+        number = self._find(names.known(topic.name, topic.topic_id))
+        return None if number is None else self._rules[number]
+
+
+class RecordValidation(RequestFilter):
+    """Looks at Produce, and at responses that say which topic has which id."""
+
+    def __init__(self, settings: RecordValidationSettings) -> None:
+        super().__init__(settings)
+        self._names = TopicNames()
+        self._rules = _Rules(RecordValidationSettings())
+        self._refused = RefusedPartitions("record_validation")
+        self._refusals = Refusals("record_validation")
+
+    def open(self, listener: ListenerContext) -> None:
+        self._names = listener.services.shared.once(SHARED_KEY, TopicNames)
+        self._rules = _Rules(self.settings)
+        self._refusals.open(listener)
+
+    def reload(self) -> None:
+        """Read the schemas again."""
+        self._rules = _Rules(self.settings)
+
+    def reconfigure(self, settings: RecordValidationSettings) -> bool:
+        """Other rules are in force with the next request."""
+        self._rules = _Rules(settings)
+        self.settings = settings
+        return True
+
+    @property
+    def api_keys(self) -> Collection[int]:
+        return (ApiKey.PRODUCE, *LEARNED_FROM)
+
+    @property
+    def blocking(self) -> bool:
+        # Unpacking and parsing a large batch takes longer than other clients of the processor should wait.
+        return True
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        if context.api_key != ApiKey.PRODUCE:
+            return message
+
+        def check(topic: Any, partition: Any) -> Refusal | None:
+            refusal = self._check(topic, partition)
+            if refusal is not None:
+                self._refusals.note(context, refusal.message)
+            return refusal
+
+        return self._refused.take_out(message, context, check)
+
+    def on_response(self, response: Any, context: RequestContext) -> Any:
+        if context.api_key == ApiKey.PRODUCE:
+            return self._refused.put_back(response, context)
+        self._names.learn(response)
+        return response
+
+    def _check(self, topic: Any, partition: Any) -> Refusal | None:
+        try:
+            rule = self._rules.find(self._names, topic)
+            if rule is None:
+                return None
+            wrong = tuple(self._wrong_records(rule, partition.records or b""))
+        except KafkaError as error:
+            return Refusal(error.error_code, error.message or "The records cannot be read.")
+        if not wrong:
+            return None
+        return Refusal(ErrorCode.INVALID_RECORD, "One or more records have been rejected", wrong)
+
+    def _wrong_records(self, rule: _Rule, records: Any) -> Iterator[tuple[int, str]]:
+        """Index and message of each record that is refused. Raises KafkaError for what is no batch."""
+        header = validate_produced(records, _NO_LIMIT)
+        found = 0
+        for index, record in enumerate(decode_records(memoryview(records)[: header.size_bytes])):
+            problem = rule.problem(record)
+            if problem is not None and found < MAX_RECORD_ERRORS:
+                found += 1
+                yield index, problem

@@ -1,0 +1,51 @@
+"""Settings of `record_validation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm import setting
+
+FORMATS = ("any", "utf8", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRuleSettings:
+    """What records of some topics have to be."""
+
+    topics: tuple[str, ...] = setting(doc="Names of topics, or patterns as in `orders-*`.")
+    value: str = setting("any", doc="What values are.", choices=FORMATS)
+    value_schema: Path | None = setting(
+        None, doc="File with a JSON Schema that each value fulfils; needs klamm[jsonschema]."
+    )
+    key: str = setting("any", doc="What keys are.", choices=FORMATS)
+    key_schema: Path | None = setting(None, doc="File with a JSON Schema that each key fulfils.")
+    null_value: bool = setting(True, doc="Records without a value, tombstones, pass.")
+    null_key: bool = setting(True, doc="Records without a key pass.")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordValidationSettings:
+    """`[listeners.NAME.record_validation]`."""
+
+    rules: dict[str, RecordRuleSettings] = setting(
+        {}, doc="Rules, each a table of its own. The first one that names a topic counts; topics without one pass."
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Schemas that cannot be used, and rules that check nothing."""
+        from klamm_filters.records.formats import load_schema
+
+        if not self.rules:
+            yield "rules", "there is no rule, so nothing is checked"
+        for name, rule in self.rules.items():
+            if not rule.topics:
+                yield f"rules.{name}.topics", "name topics, or * for all"
+            for key, path in (("value_schema", rule.value_schema), ("key_schema", rule.key_schema)):
+                if path is not None:
+                    try:
+                        load_schema(path)
+                    except (OSError, ValueError, ImportError) as error:
+                        yield f"rules.{name}.{key}", str(error)

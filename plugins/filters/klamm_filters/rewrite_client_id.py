@@ -1,0 +1,44 @@
+"""The filter `rewrite_client_id`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
+from klamm_filters.api_names import API_KEYS
+from klamm_filters.refusals import Refusals
+from klamm_filters.settings import RewriteClientIdSettings
+
+_MAX_BYTES: Final = 32767
+"""A request header holds no longer one: its length is an INT16."""
+
+
+class RewriteClientId(RequestFilter):
+    """Sets the client id of each request before filters behind it, the handler set and quotas see it."""
+
+    settings: RewriteClientIdSettings
+
+    def __init__(self, settings: RewriteClientIdSettings) -> None:
+        super().__init__(settings)
+        self._refusals = Refusals("rewrite_client_id")
+
+    def open(self, listener: ListenerContext) -> None:
+        self._refusals.open(listener)
+
+    @property
+    def api_keys(self) -> Collection[int]:
+        return frozenset(API_KEYS.values())
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        client_id = self.settings.template.format(
+            client_id=context.client_id or "",
+            principal=context.principal.name,
+            listener=context.listener.configured_as,
+            host=context.client_address.host,
+        )
+        if len(client_id.encode()) > _MAX_BYTES:
+            self._refusals.note(context, "the new client id is too long")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The client id is too long.")
+        context.client_id = client_id
+        return message

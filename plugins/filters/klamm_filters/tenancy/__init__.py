@@ -1,0 +1,1 @@
+"""The filter `topic_prefix`: topics, groups and transactional ids of their own for tenants that share a cluster."""

@@ -1,0 +1,98 @@
+"""Regular expressions of tenants: made to match behind a prefix, and only there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError
+
+_GROUP: Final = re.compile(r"\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:))?")
+_FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]+\)")
+_CLASS: Final = re.compile(r"\[\^?\]?")
+
+
+def prefixed(pattern: str, escaped_prefix: str) -> str:
+    """An expression that matches the prefix and behind it, as a whole, what the pattern matches.
+
+    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for what RE2 does not take, and for what would be another expression
+    behind a prefix: `^` elsewhere than where a name begins, `\\A`, and quotes with `\\Q` and `\\E`.
+    """
+    own = _without_anchors(pattern)
+    # It is in order by itself, so that its groups cannot end before the one around it.
+    _compile(own)
+    return f"{escaped_prefix}(?:{own})"
+
+
+def _without_anchors(pattern: str) -> str:
+    """The pattern without each `^` before which nothing can match: a whole name is matched anyway."""
+    kept: list[str] = []
+    # Whether nothing comes before this place, and before the groups that it is in.
+    leading, groups = True, [True]
+    position = 0
+    while position < len(pattern):
+        piece = _piece(pattern, position)
+        position += len(piece)
+        if piece == "^":
+            if not leading:
+                raise _refused("Here an expression has ^ only where a name begins.")
+            continue
+        kept.append(piece)
+        if _FLAGS.fullmatch(piece):
+            continue
+        if piece[0] == "(":
+            groups.append(leading)
+        elif piece == "|":
+            leading = groups[-1]
+        else:
+            leading = False
+            if piece == ")" and len(groups) > 1:
+                groups.pop()
+    return "".join(kept)
+
+
+def _piece(pattern: str, position: int) -> str:
+    """The next character; an escape, the beginning of a group, flags and a class are one piece each."""
+    character = pattern[position]
+    if character == "\\":
+        piece = pattern[position : position + 2]
+        if piece[1:] in ("Q", "E", "A"):
+            raise _refused(f"Here an expression has no {piece}.")
+        return piece
+    if character == "(":
+        found = _FLAGS.match(pattern, position) or _GROUP.match(pattern, position)
+        return found[0] if found is not None else character
+    if character == "[":
+        return pattern[position : _end_of_class(pattern, position)]
+    return character
+
+
+def _end_of_class(pattern: str, position: int) -> int:
+    begin = _CLASS.match(pattern, position)
+    end = begin.end() if begin is not None else position + 1
+    while end < len(pattern) and pattern[end] != "]":
+        if pattern[end : end + 2] == "[:":
+            # A class within the class, e.g. [[:alpha:]].
+            closed = pattern.find(":]", end + 2)
+            end = closed + 2 if closed >= 0 else end + 1
+            continue
+        if pattern[end : end + 2] in ("\\Q", "\\E"):
+            raise _refused("Here an expression has no quotes.")
+        end += 2 if pattern[end] == "\\" else 1
+    return end + 1
+
+
+def _refused(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
+
+
+def _compile(pattern: str) -> Any:
+    # Imported with the first expression.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error:
+        raise _refused("The regular expression is not one of RE2.") from None

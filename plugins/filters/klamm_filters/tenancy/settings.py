@@ -1,0 +1,116 @@
+"""Settings of `topic_prefix`, and the prefix of each principal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+from klamm import ANONYMOUS, KafkaPrincipal, setting
+
+PRINCIPAL: Final = "{principal}"
+SECRET_BYTES: Final = 32
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def _folded(name: str) -> str:
+    """Kafka takes names that differ only in `.` and `_` for the same: both become `_` in names of metrics."""
+    return name.replace(".", "_")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether a name could begin with both prefixes."""
+    one, other = _folded(one), _folded(other)
+    return one.startswith(other) or other.startswith(one)
+
+
+def _check_prefix(prefix: str) -> str | None:
+    if not prefix:
+        return None
+    before, found, after = prefix.partition(PRINCIPAL)
+    if not _LEGAL.fullmatch(before + after):
+        return "a prefix has letters, digits, `.`, `_` and `-`, and {principal} at most once"
+    if found and not after:
+        return "something must follow {principal}, e.g. `-`: else the names of bob could be those of bobby"
+    if before == "__" and not found:
+        return "topics that begin with `__` are internal ones"
+    return None
+
+
+def _check_prefixes(prefixes: dict[str, str]) -> str | None:
+    for principal, prefix in prefixes.items():
+        if ":" not in principal:
+            return f'"{principal}" is no principal, e.g. User:{principal}'
+        if not _LEGAL.fullmatch(prefix):
+            return f'"{prefix}" is no prefix: it has letters, digits, `.`, `_` and `-`'
+    for one, other in combinations(sorted(set(prefixes.values())), 2):
+        if overlap(one, other):
+            return f'the prefixes "{one}" and "{other}" overlap: a name could begin with both'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPrefixSettings:
+    """`[listeners.NAME.topic_prefix]`."""
+
+    prefix: str = setting(
+        "",
+        doc="What the names of clients' topics, groups and transactional ids begin with at the broker. {principal} "
+        "stands for the name of the principal, e.g. `{principal}-`. Empty: only those in `principals` have one.",
+        check=_check_prefix,
+    )
+    principals: dict[str, str] = setting(
+        {}, doc='Prefix by principal, e.g. `"User:alice" = "team-a."`; goes before `prefix`.', check=_check_prefixes
+    )
+    topic_id_secret_file: Path | None = setting(
+        None,
+        doc="File with at least 32 bytes, from which the keys of topic ids are derived; the same for all servers of a "
+        "cluster. Unset: they are derived from the prefix alone.",
+        private=True,
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """No prefix at all, prefixes that overlap, a file that cannot be used."""
+        if not self.prefix and not self.principals:
+            yield "", "set `prefix` or `principals`"
+        if self.prefix and PRINCIPAL not in self.prefix:
+            for principal, prefix in self.principals.items():
+                if prefix != self.prefix and overlap(prefix, self.prefix):
+                    yield f"principals.{principal}", f'"{prefix}" overlaps with the prefix "{self.prefix}"'
+        if self.topic_id_secret_file is not None:
+            try:
+                read_secret(self.topic_id_secret_file)
+            except (OSError, ValueError) as error:
+                yield "topic_id_secret_file", str(error)
+
+
+def read_secret(path: Path | None) -> bytes:
+    """The secret of topic ids; empty without a file. Raises OSError, ValueError."""
+    if path is None:
+        return b""
+    secret = path.read_bytes()
+    if len(secret) < SECRET_BYTES:
+        raise ValueError(f"{path} has {len(secret)} bytes, at least {SECRET_BYTES} are needed")
+    return secret
+
+
+def prefix_of(settings: TopicPrefixSettings, principal: KafkaPrincipal) -> str | None:
+    """The prefix of a principal; None if it has none, or one that overlaps with that of another."""
+    own = settings.principals.get(str(principal))
+    if own is not None:
+        return own
+    before, found, after = settings.prefix.partition(PRINCIPAL)
+    if not found:
+        return settings.prefix or None
+    name = principal.name
+    if principal.type != ANONYMOUS.type or principal == ANONYMOUS or not _LEGAL.fullmatch(name):
+        return None
+    # Two names that differ in `.` and `_` alone, or of which one continues behind the other's end, would overlap.
+    if "." in name or _folded(after[0]) in _folded(name):
+        return None
+    prefix = before + name + after
+    return None if any(overlap(prefix, one) for one in settings.principals.values()) else prefix

@@ -1,0 +1,97 @@
+"""`Tenant`: what the clients of one prefix call things, and what the broker calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+from klamm_filters.tenancy.expressions import prefixed
+
+_ROUNDS: Final = 4
+_HALF_BYTES: Final = 8
+_KEPT_IDS: Final = 10_000
+_NO_ID: Final = bytes(16)
+_NAME_CHARACTER: Final = "[A-Za-z0-9._-]"
+
+
+class ForeignNameError(Exception):
+    """A response names what is not the tenant's; its text goes to the log alone."""
+
+
+class TopicIds:
+    """A keyed permutation of topic ids: a Feistel network of four rounds over BLAKE2b.
+
+    A client that learns an id of another tenant cannot use it: read with its own key it is the id of no topic. Nothing
+    needs to be remembered, so all servers of a cluster agree.
+    """
+
+    def __init__(self, secret: bytes, prefix: str) -> None:
+        self._key = blake2b(prefix.encode(), key=blake2b(secret).digest(), person=b"klamm topic ids").digest()
+        self.to_client: Callable[[bytes], bytes] = lru_cache(_KEPT_IDS)(self._to_client)
+        self.to_broker: Callable[[bytes], bytes] = lru_cache(_KEPT_IDS)(self._to_broker)
+
+    def _mixed(self, number: int, half: bytes, other: bytes) -> bytes:
+        digest = blake2b(half, key=self._key, salt=bytes([number]), digest_size=_HALF_BYTES).digest()
+        return (int.from_bytes(digest, "big") ^ int.from_bytes(other, "big")).to_bytes(_HALF_BYTES, "big")
+
+    def _to_client(self, topic_id: bytes) -> bytes:
+        if topic_id == _NO_ID:
+            return topic_id
+        left, right = topic_id[:_HALF_BYTES], topic_id[_HALF_BYTES:]
+        for number in range(_ROUNDS):
+            left, right = right, self._mixed(number, right, left)
+        return left + right
+
+    def _to_broker(self, topic_id: bytes) -> bytes:
+        if topic_id == _NO_ID:
+            return topic_id
+        left, right = topic_id[:_HALF_BYTES], topic_id[_HALF_BYTES:]
+        for number in reversed(range(_ROUNDS)):
+            left, right = self._mixed(number, left, right), left
+        return left + right
+
+
+class Tenant:
+    """Any thread may call it."""
+
+    def __init__(self, prefix: str, secret: bytes) -> None:
+        self.prefix = prefix
+        self.ids = TopicIds(secret, prefix)
+        self._escaped = re.escape(prefix)
+        self._in_text = re.compile(f"(?<!{_NAME_CHARACTER}){self._escaped}(?!\\s|$)")
+
+    def add(self, name: str) -> str:
+        """A name as the broker has it."""
+        return self.prefix + name
+
+    def owns(self, name: str) -> bool:
+        """Whether a name of the broker's is this tenant's."""
+        return name.startswith(self.prefix)
+
+    def strip(self, name: str) -> str:
+        """A name as the tenant has it. Raises ForeignNameError."""
+        if not name.startswith(self.prefix):
+            raise ForeignNameError(f'"{name}" is not of the tenant with the prefix "{self.prefix}"')
+        return name[len(self.prefix) :]
+
+    def strip_or_hide(self, name: str) -> str:
+        """As `strip`; empty for a name of others, where nothing can be left out: in what consumers exchange."""
+        return name[len(self.prefix) :] if name.startswith(self.prefix) else ""
+
+    def text(self, message: str) -> str:
+        """A message without the prefix of the names in it."""
+        return self._in_text.sub("", message)
+
+    def pattern_to_broker(self, pattern: str) -> str:
+        """An expression that matches the tenant's names that this one matches. Raises as `prefixed`."""
+        return prefixed(pattern, self._escaped)
+
+    def pattern_to_client(self, pattern: str) -> str:
+        """The expression that a client has sent; empty for one of others."""
+        begin = f"{self._escaped}(?:"
+        if pattern.startswith(begin) and pattern.endswith(")"):
+            return pattern[len(begin) : -1]
+        return ""

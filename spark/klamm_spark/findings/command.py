@@ -1,0 +1,181 @@
+"""The command `klamm audit detect`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import escape_control_characters
+from klamm.config import check_table, load_settings
+from klamm_spark.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.findings.log import FindingLog
+from klamm_spark.findings.ocsf import detection_finding
+from klamm_spark.findings.settings import DetectSettings
+from klamm_spark.findings.watch import SpoolWatch, all_findings, follow
+from klamm_spark.lake import Lake, LakeError
+from klamm_spark.spark_settings import Pipeline
+from klamm_spark.spool_reader import spool_of
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, _SubParsersAction
+
+    from pyspark.sql import SparkSession
+
+Say = Callable[[str], None]
+_GIVEN: Final = ("findings", "webhook", "topic")
+
+
+def add_command(
+    commands: _SubParsersAction[ArgumentParser], places: list[ArgumentParser], since: Callable[[str], datetime]
+) -> None:
+    """Add the subcommand; `places` have the arguments that say where spool and lake are."""
+    detect = commands.add_parser("detect", parents=places, help="run the detections; print, keep and send what is new")
+    detect.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
+    detect.add_argument(
+        "-f", "--follow", action="store_true", help="go on with new events of the spool; needs --findings"
+    )
+    detect.add_argument("--findings", metavar="FILE", type=Path, help="append new findings to this file, each once")
+    detect.add_argument("--webhook", metavar="URL", help="post new findings to this URL too")
+    detect.add_argument(
+        "--topic", metavar="NAME", help="produce them to this topic too; [audit.detect] kafka says where"
+    )
+    detect.add_argument("--format", choices=list(_FORMATS), default="text", help="what is printed; default: text")
+
+
+def read_settings(options: argparse.Namespace) -> DetectSettings:
+    """`[audit.detect]` of the file, overridden by arguments. Raises klamm.ConfigError, LakeError."""
+    settings = DetectSettings()
+    if options.file is not None:
+        settings = load_settings(options.file, ("audit", "detect"), DetectSettings)
+    given = {key: getattr(options, key) for key in _GIVEN if getattr(options, key) is not None}
+    for key, message in check_table(DetectSettings, {key: str(value) for key, value in given.items()}):
+        raise LakeError(f"--{key} {message}")
+    settings = dataclasses.replace(settings, **given)
+    if settings.findings is None and (options.follow or settings.webhook or settings.topic):
+        raise LakeError("findings that are followed or sent need a file too, so that each comes once: --findings FILE")
+    return settings
+
+
+def run_on_lake(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
+    """Detect once over a lake; the exit code. Raises LakeError."""
+    from klamm_spark.event_views import SparkViews
+
+    if options.follow:
+        raise LakeError("--follow reads a spool, not a lake")
+    settings = read_settings(options)
+    lake = Lake.of(pipeline.settings, spark)
+    lake.require_events()
+    views = SparkViews(spark, lake.read(spark), Period(_microseconds(options.since)))
+    return _detect_once(views, settings, options.format, say)
+
+
+def run_on_spool(options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
+    """Detect over a spool, once or until a signal; the exit code. Raises LakeError."""
+    spool = spool_of(pipeline)
+    if not isinstance(spool, Path):
+        raise LakeError(f"detect reads a folder of this machine, not {spool}")
+    if not spool.is_dir():
+        raise LakeError(f"there is no spool at {spool}")
+    settings = read_settings(options)
+    if options.follow:
+        return _follow(spool, settings, options, say)
+    views = DuckDbViews(spool, Period(_microseconds(options.since)))
+    try:
+        return _detect_once(views, settings, options.format, say)
+    finally:
+        views.close()
+
+
+def _microseconds(moment: datetime | None) -> int:
+    return 0 if moment is None else round(moment.timestamp() * 1_000_000)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _detect_once(views: EventViews, settings: DetectSettings, format_name: str, say: Say) -> int:
+    print_finding = _FORMATS[format_name]
+    if settings.findings is None:
+        for detection, finding in all_findings(views):
+            print_finding(detection_finding(detection, finding, _now_us()))
+        return 0
+    from klamm_spark.findings.outputs import Deliveries, outputs_of
+
+    outputs = outputs_of(settings)
+    log = _open(settings.findings, settings)
+    try:
+        deliveries = Deliveries(log, outputs, say)
+        for found in log.record(all_findings(views), _now_us()):
+            print_finding(found)
+        return 0 if deliveries.run() else 1
+    finally:
+        log.close()
+
+
+def _follow(spool: Path, settings: DetectSettings, options: argparse.Namespace, say: Say) -> int:
+    from klamm_spark.findings.outputs import Deliveries, outputs_of
+
+    assert settings.findings is not None
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    outputs = outputs_of(settings)
+    log = _open(settings.findings, settings)
+    try:
+        window_us = settings.window_s * 1_000_000
+        since_us = max(_microseconds(options.since), log.seen_us - window_us)
+        deliveries, print_finding = Deliveries(log, outputs, say), _FORMATS[options.format]
+        watch = SpoolWatch(spool, log, deliveries, print_finding, window_us=window_us, since_us=since_us)
+        say(f"findings of {spool} go to {settings.findings}")
+        try:
+            follow(watch, settings.poll_interval_ms / 1000, ended.wait)
+        finally:
+            watch.close()
+        for problem in watch.problems:
+            say(f"klamm audit: {problem}")
+        return 1 if watch.problems else 0
+    except OSError as error:
+        raise LakeError(f"{error.filename or settings.findings}: {error.strerror or error}") from error
+    finally:
+        log.close()
+
+
+def _open(path: Path, settings: DetectSettings) -> FindingLog:
+    try:
+        return FindingLog(path, settings.window_s * 1_000_000)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LakeError(f"the findings {path} cannot be read: {error}") from error
+
+
+def _print_text(finding: dict[str, Any]) -> None:
+    evidence = finding.get("evidences", [{}])[0]
+    last = datetime.fromtimestamp(finding["end_time"] / 1000, UTC)
+    words = [
+        f"{last:%Y-%m-%dT%H:%M:%S}Z",
+        _SEVERITY_NAMES[finding["severity_id"]],
+        evidence.get("actor", {}).get("user", {}).get("uid", ""),
+        evidence.get("src_endpoint", {}).get("ip", ""),
+        *(one["name"] for one in finding.get("resources", ())),
+        f"x{finding['count']}",
+        finding["message"],
+    ]
+    print(escape_control_characters(" ".join(filter(None, words))), flush=True)
+
+
+def _print_ocsf(finding: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(finding) + "\n")
+    sys.stdout.flush()
+
+
+_FORMATS: Final[dict[str, Callable[[dict[str, Any]], None]]] = {"text": _print_text, "ocsf": _print_ocsf}
+_SEVERITY_NAMES: Final = {2: "low", 3: "medium", 4: "high", 5: "critical"}

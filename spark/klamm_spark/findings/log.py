@@ -1,0 +1,155 @@
+"""The file of findings: one JSON line each, each finding once, whenever the process is killed.
+
+A line is written and synced before the state beside the file says so; a start reads what came after the state, and cuts
+off a line that a crash has torn. An output gets the lines in order, and its place in the file is in the state: a crash
+between the delivery of a line and the state repeats that line, with the same `uid`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_spark.detections import Detection, Finding
+from klamm_spark.files import SpoolFiles
+from klamm_spark.findings.ocsf import detection_finding
+from klamm_spark.lake import LakeError
+
+STATE_SUFFIX: Final = ".state"
+_LOCK_SUFFIX: Final = ".lock"
+_MAX_KEYS: Final = 100_000
+"""So many keys are remembered; the oldest are forgotten first."""
+
+
+class FindingLog:
+    """Appends findings that are new. One process writes; it holds a lock."""
+
+    def __init__(self, path: Path, quiet_us: int, files: SpoolFiles | None = None) -> None:
+        """Reads what is there. A finding whose key has had no event for `quiet_us` is a new one.
+
+        Raises LakeError if another process writes, OSError, ValueError if the state cannot be read.
+        """
+        self._path = path
+        self._quiet_us = quiet_us
+        self._files = files or SpoolFiles()
+        self._state_path = path.with_name(path.name + STATE_SUFFIX)
+        try:
+            self._lock = self._files.lock(path.with_name(path.name + _LOCK_SUFFIX))
+        except BlockingIOError:
+            raise LakeError(f"another process writes the findings {path}") from None
+        self._last_us: dict[tuple[str, ...], int] = {}
+        self._delivered: dict[str, int] = {}
+        self._size = 0
+        self.seen_us = 0
+        """Wall-clock time of the last `record`, also of an earlier process; 0 if there is none."""
+        try:
+            self._descriptor = self._files.open_append(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        try:
+            self._recover()
+        except BaseException:
+            self._close()
+            raise
+
+    def _recover(self) -> None:
+        known = 0
+        if self._state_path.exists():
+            state = json.loads(self._files.read(self._state_path))
+            self.seen_us, known, self._delivered = state["seen_us"], state["size"], state["delivered"]
+            self._last_us = {tuple(key): last_us for *key, last_us in state["keys"]}
+        data = self._files.read(self._path)
+        self._size = data.rfind(b"\n") + 1
+        if self._size < len(data):
+            self._files.truncate(self._descriptor, self._size)
+        # A file that is shorter than the state says is another one: it was rotated.
+        if self._size < known:
+            known, self._delivered = 0, dict.fromkeys(self._delivered, 0)
+        self._delivered = {name: min(at, self._size) for name, at in self._delivered.items()}
+        for line in data[known : self._size].splitlines():
+            about = json.loads(line)["unmapped"]
+            self._note(tuple(about["key"]), about["last_us"])
+
+    def record(self, found: Iterable[tuple[Detection, Finding]], now_us: int) -> list[dict[str, Any]]:
+        """Append those that are new, and return them as OCSF. Raises OSError; the same may be recorded again then."""
+        new = []
+        latest: dict[tuple[str, ...], int] = {}
+        for detection, finding in found:
+            key = detection.key_of(finding)
+            last_us = max(self._last_us.get(key, -1), latest.get(key, -1))
+            if last_us < 0 or finding.first_us > last_us or finding.last_us > last_us + self._quiet_us:
+                new.append(detection_finding(detection, finding, now_us))
+            latest[key] = max(last_us, finding.last_us)
+        self._append(b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in new))
+        changed = any(self._last_us.get(key) != last_us for key, last_us in latest.items())
+        for key, last_us in latest.items():
+            self._note(key, last_us)
+        self.seen_us = now_us
+        if changed:
+            self._save()
+        return new
+
+    def add_output(self, output: str) -> None:
+        """An output that is new gets the findings from now on. Raises OSError."""
+        if output not in self._delivered:
+            self._delivered[output] = self._size
+            self._save()
+
+    def undelivered(self, output: str) -> Iterator[bytes]:
+        """The lines that an output has not got, oldest first.
+
+        To take the next line is to say that the last one is delivered. Raises OSError.
+        """
+        at = self._delivered[output]
+        if at == self._size:
+            return
+        with self._path.open("rb") as file:
+            file.seek(at)
+            for line in file.read(self._size - at).splitlines(keepends=True):
+                yield line.rstrip(b"\n")
+                at += len(line)
+                self._delivered[output] = at
+                self._save()
+
+    def close(self) -> None:
+        """Save the state, and let another process write. Raises OSError."""
+        try:
+            self._save()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._descriptor)
+        os.close(self._lock)
+
+    def _note(self, key: tuple[str, ...], last_us: int) -> None:
+        # The latest go to the end.
+        self._last_us[key] = max(last_us, self._last_us.pop(key, -1))
+        while len(self._last_us) > _MAX_KEYS:
+            del self._last_us[next(iter(self._last_us))]
+
+    def _append(self, data: bytes) -> None:
+        if not data:
+            return
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._files.write(self._descriptor, view) :]
+            self._files.fsync(self._descriptor)
+        except OSError:
+            self._files.truncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    def _save(self) -> None:
+        state = {
+            "seen_us": self.seen_us,
+            "size": self._size,
+            "delivered": self._delivered,
+            "keys": [[*key, last_us] for key, last_us in self._last_us.items()],
+        }
+        self._files.write_whole(self._state_path, json.dumps(state, separators=(",", ":")).encode())

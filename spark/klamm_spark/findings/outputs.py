@@ -1,0 +1,149 @@
+"""Where findings go besides their file: a webhook and a topic. Each finding at least once, in order, with its `uid`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from klamm_spark.findings.log import FindingLog
+from klamm_spark.findings.settings import DetectSettings
+from klamm_spark.lake import LakeError
+
+_TIMEOUT_S: Final = 10
+_FIRST_WAIT_S: Final = 1.0
+_MAX_WAIT_S: Final = 60.0
+_REFUSED: Final = frozenset({400, 413, 415, 422})
+"""Statuses that say that this finding will never be taken."""
+
+
+class DeliveryError(Exception):
+    """A finding was not taken; it is sent again later."""
+
+
+class RefusedError(Exception):
+    """A finding was not taken, and never will be."""
+
+
+class Output(Protocol):
+    """A place that findings are sent to."""
+
+    name: str
+
+    def send(self, uid: str, finding: bytes) -> None:
+        """Send a finding, JSON. Raises DeliveryError, RefusedError."""
+        ...
+
+
+class Webhook:
+    """Posts findings to a URL."""
+
+    name = "webhook"
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._url = url
+        self._headers = {"Content-Type": "application/json", **headers}
+
+    def send(self, uid: str, finding: bytes) -> None:
+        """Post it; the header Idempotency-Key is the finding's uid."""
+        headers = {**self._headers, "Idempotency-Key": uid}
+        request = urllib.request.Request(self._url, finding, headers, method="POST")
+        try:
+            urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code in _REFUSED:
+                raise RefusedError(f"HTTP status {error.code}") from error
+            raise DeliveryError(f"HTTP status {error.code}") from error
+        except OSError as error:
+            raise DeliveryError(str(error)) from error
+
+
+class Topic:
+    """Produces findings to a topic, with their uid as the key."""
+
+    name = "topic"
+
+    def __init__(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Raises LakeError if confluent-kafka is not installed or refuses the properties."""
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise LakeError("findings in a topic need confluent-kafka: pip install confluent-kafka")
+        from confluent_kafka import KafkaException, Producer
+
+        settings = {"enable.idempotence": True, "message.timeout.ms": _TIMEOUT_S * 1000, "log_level": 0}
+        try:
+            self._producer = Producer({**settings, **properties})
+        except KafkaException as error:
+            raise LakeError(f"[audit.detect] kafka: {error.args[0].str()}") from error
+        self._topic = topic
+
+    def send(self, uid: str, finding: bytes) -> None:
+        """Produce it, and wait until the broker has it."""
+        problems: list[str] = []
+        taken: list[str] = []
+        self._producer.produce(
+            self._topic,
+            finding,
+            uid,
+            on_delivery=lambda error, message: (taken if error is None else problems).append(str(error)),
+        )
+        self._producer.flush(2 * _TIMEOUT_S)
+        if not taken:
+            raise DeliveryError(problems[0] if problems else "the broker does not answer")
+
+
+def outputs_of(settings: DetectSettings) -> list[Output]:
+    """Those that are configured. Raises LakeError."""
+    found: list[Output] = []
+    if settings.webhook:
+        found.append(Webhook(settings.webhook, settings.webhook_headers))
+    if settings.topic:
+        if not settings.kafka:
+            raise LakeError('[audit.detect] topic needs kafka = { "bootstrap.servers" = "HOST:PORT" }')
+        found.append(Topic(settings.topic, settings.kafka))
+    return found
+
+
+class Deliveries:
+    """Sends each output what it has not got. One that fails waits longer and longer, and delays no other."""
+
+    def __init__(
+        self,
+        log: FindingLog,
+        outputs: Sequence[Output],
+        say: Callable[[str], None],
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._outputs = outputs
+        self._say = say
+        self._monotonic_s = monotonic_s
+        self._waits: dict[str, tuple[float, float]] = {}
+        # From here on each gets every finding.
+        for output in outputs:
+            log.add_output(output.name)
+
+    def run(self) -> bool:
+        """Send what can be sent; whether each output has everything. Raises OSError."""
+        done = [self._run(output) for output in self._outputs]
+        return all(done)
+
+    def _run(self, output: Output) -> bool:
+        until, wait_s = self._waits.get(output.name, (0.0, _FIRST_WAIT_S))
+        if self._monotonic_s() < until:
+            return False
+        for finding in self._log.undelivered(output.name):
+            try:
+                output.send(json.loads(finding)["metadata"]["uid"], finding)
+            except RefusedError as error:
+                self._say(f"the {output.name} refuses a finding, which is not sent again: {error}")
+            except DeliveryError as error:
+                self._waits[output.name] = self._monotonic_s() + wait_s, min(2 * wait_s, _MAX_WAIT_S)
+                self._say(f"the {output.name} does not take findings, next try in {wait_s:g} s: {error}")
+                return False
+        self._waits.pop(output.name, None)
+        return True

@@ -1,0 +1,106 @@
+"""`klamm audit detect`: runs the detections over a spool, once or again and again, and records what is new."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_spark.detections import Detection, Finding, own_detections
+from klamm_spark.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.findings.log import FindingLog
+from klamm_spark.terminal.spool_lines import SpoolLines
+
+if TYPE_CHECKING:
+    from klamm_spark.findings.outputs import Deliveries
+
+_LINES_AT_ONCE: Final = 200_000
+
+
+def all_findings(
+    views: EventViews, detections: Sequence[Detection] | None = None
+) -> Iterator[tuple[Detection, Finding]]:
+    """What the detections find, the gravest first."""
+    for detection in own_detections() if detections is None else detections:
+        for finding in detection.run(views):
+            yield detection, finding
+
+
+class SpoolWatch:
+    """Follows a spool: reads what is new, keeps the events of a window, and records findings that are new.
+
+    Every event is seen at least once with all others of its window: events leave it after the detections ran. Memory
+    holds the events of a window; DuckDB writes what is too much to a temporary folder.
+    """
+
+    def __init__(
+        self,
+        spool: Path,
+        log: FindingLog,
+        deliveries: Deliveries,
+        report: Callable[[dict[str, Any]], None],
+        *,
+        window_us: int,
+        since_us: int = 0,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        """`report` gets each new finding. Raises LakeError."""
+        self._log = log
+        self._deliveries = deliveries
+        self._report = report
+        self._window_us = window_us
+        self._wall_us = wall_us
+        self._reader = SpoolLines(spool, since_us=since_us)
+        self._views = DuckDbViews(None, Period(before_us=since_us))
+        self.problems = self._reader.problems
+        """Segments that could not be read."""
+
+    def step(self) -> bool:
+        """Read, detect, record and deliver once; whether there were new events. Raises OSError, LakeError."""
+        is_new = self._load(self._reader.new_lines())
+        if is_new:
+            now_us = self._wall_us()
+            for finding in self._log.record(all_findings(self._views), now_us):
+                self._report(finding)
+            self._views.forget(now_us - self._window_us)
+        self._deliveries.run()
+        return is_new
+
+    def _load(self, lines: Iterator[bytes]) -> bool:
+        found = False
+        while batch := list(islice(lines, _LINES_AT_ONCE)):
+            found = True
+            _add(self._views, batch)
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+        self._views.close()
+
+
+def _add(views: DuckDbViews, lines: Iterable[bytes]) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        file.writelines(line + b"\n" for line in lines)
+        file.flush()
+        views.add([file.name])
+
+
+def follow(
+    watch: SpoolWatch,
+    poll_s: float,
+    stopped: Callable[[float], bool],
+    monotonic_s: Callable[[], float] = time.monotonic,
+) -> None:
+    """Step until `stopped(seconds)`, which waits so long, is true. Raises OSError, LakeError.
+
+    It waits for at least as long as a step took: detections over many events take half a core at most.
+    """
+    wait_s = 0.0
+    while not stopped(wait_s):
+        began_s = monotonic_s()
+        watch.step()
+        wait_s = max(poll_s, monotonic_s() - began_s)

@@ -1,0 +1,191 @@
+"""Requests of every API and version as a tenant may send them, and what it must never see."""
+
+import random
+
+from klamm.testing import RawClient
+from klamm.wire.api_keys import ApiKey, load
+from klamm.wire.messages import (
+    create_topics,
+    describe_configs,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    sync_group,
+)
+from klamm.wire.primitives import WireError
+from klamm.wire.records import Record, encode_batch
+from tests.oracles.samples import Samples
+from tools.messages.schema import Schema
+
+PREFIXES = {"a": "tenant-a.", "b": "tenant-b."}
+SECRETS = ("tenant-a", "tenant-b", "only-of-a", "value-of-a", "metadata-of-a", "client-of-a", "config-of-a")
+"""What no response to the tenant `b` may have in it: prefixes, its own too, and what is the tenant `a`'s alone."""
+
+CONSUMER_BYTES = b"\0\1\0\0\0\1\0\6orders\0\0\0\0\0\0\0\0"
+
+
+class Filled(Samples):
+    """Requests whose texts, numbers, ids and bytes are given ones; `empty` as in `Samples`, 0 or 1."""
+
+    def __init__(self, raw, *, text="", number=0, topic_id=bytes(16), records=b"", empty=0.0):
+        schema = Schema(raw)
+        super().__init__(schema, load(schema.api_key), random.Random(1), empty)
+        self.text, self.number, self.topic_id, self.records = text, number, topic_id, records
+
+    def _value(self, field, version):
+        return [self._element(field, version)] if field.is_array else self._element(field, version)
+
+    def _element(self, field, version):
+        if field.struct is not None:
+            return self._struct(field.struct, version)
+        if field.element == "string":
+            return self.text
+        if field.element == "bool":
+            return bool(self.number)
+        if field.element == "float64":
+            return float(self.number)
+        if field.element == "uuid":
+            return self.topic_id
+        if field.element == "records":
+            return self.records
+        if field.element == "bytes":
+            return CONSUMER_BYTES
+        # A follower would have to be a broker.
+        return -1 if field.name == "replica_id" else self.number
+
+
+def served_requests(descriptions, served, **options):
+    """(API key, version, request) of every version that a server offers."""
+    for raw in descriptions.values():
+        if raw["type"] != "request" or raw["apiKey"] not in served:
+            continue
+        for version in served[raw["apiKey"]]:
+            made = Filled(raw, **options).draw(version)
+            if raw["apiKey"] == ApiKey.PRODUCE:
+                # With 0 there is no response.
+                made.acks = 1
+            try:
+                made.encode(version)
+            except WireError:
+                continue
+            yield raw["apiKey"], version, made
+
+
+def batch(value):
+    return bytes(encode_batch([Record(timestamp_ms=1, value=value)]))
+
+
+class TenantClient:
+    """One tenant: what it makes, and what it sees of it."""
+
+    def __init__(self, address, name):
+        self.address, self.name = address, name
+        self.client = RawClient(address, client_id=f"client-of-{name}", timeout_s=5)
+
+    def call(self, request, version):
+        return self.client.call(request, version)
+
+    def close(self):
+        self.client.close()
+
+    def answer_to(self, request, version):
+        """The response, or None where the server closes the connection."""
+        try:
+            return self.call(request, version)
+        except TimeoutError:
+            raise AssertionError(f"no response to v{version} of {request}") from None
+        except ConnectionError:
+            self.client.close()
+            self.client = RawClient(self.address, client_id=f"client-of-{self.name}", timeout_s=5)
+            return None
+
+    def make(self, topics=("orders",)):
+        """Topics with a record, a group with a member and offsets, a transactional id."""
+        created = self.call(
+            create_topics.CreateTopicsRequest([create_topics.CreatableTopic(one, 1, 1) for one in topics]), 7
+        )
+        assert [(one.name, one.error_code) for one in created.topics] == [(one, 0) for one in topics]
+        for topic in topics:
+            self.produce(topic, f"value-of-{self.name}".encode())
+        alter = incremental_alter_configs.AlterConfigsResource(
+            2, topics[0], [incremental_alter_configs.AlterableConfig("retention.ms", 0, self.retention_ms)]
+        )
+        altered = self.call(incremental_alter_configs.IncrementalAlterConfigsRequest([alter]), 1)
+        assert altered.responses[0].error_code == 0
+        self.join()
+        commit = offset_commit.OffsetCommitRequestPartition(0, 1, -1, f"metadata-of-{self.name}")
+        committed = self.call(
+            offset_commit.OffsetCommitRequest(
+                "grp",
+                self.generation,
+                self.member,
+                None,
+                -1,
+                [offset_commit.OffsetCommitRequestTopic(topics[0], partitions=[commit])],
+            ),
+            8,
+        )
+        assert committed.topics[0].partitions[0].error_code == 0
+        assert self.call(init_producer_id.InitProducerIdRequest("txn", 60_000), 4).error_code == 0
+
+    @property
+    def retention_ms(self):
+        return {"a": "123456789", "b": "987654321"}[self.name]
+
+    def produce(self, topic, value):
+        data = [produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(0, batch(value))])]
+        (answer,) = self.call(produce.ProduceRequest(None, 1, 10_000, data), 9).responses
+        assert (answer.name, answer.partition_responses[0].error_code) == (topic, 0)
+
+    def join(self):
+        protocols = [join_group.JoinGroupRequestProtocol("range", CONSUMER_BYTES)]
+        joined = self.call(join_group.JoinGroupRequest("grp", 60_000, 60_000, "", None, "consumer", protocols), 3)
+        assert joined.error_code == 0
+        self.generation, self.member = joined.generation_id, joined.member_id
+        assignment = [sync_group.SyncGroupRequestAssignment(self.member, b"")]
+        assert (
+            self.call(
+                sync_group.SyncGroupRequest("grp", self.generation, self.member, None, None, None, assignment), 3
+            ).error_code
+            == 0
+        )
+
+    def state(self):
+        """What the tenant sees of all that is its own."""
+        found = self.call(metadata.MetadataRequest(None), 12)
+        topics = sorted((one.name, one.topic_id, len(one.partitions)) for one in found.topics)
+        wanted = [
+            list_offsets.ListOffsetsTopic(name, [list_offsets.ListOffsetsPartition(0, -1, -1)]) for name, _, _ in topics
+        ]
+        ends = self.call(list_offsets.ListOffsetsRequest(-1, 0, wanted), 7)
+        group = offset_fetch.OffsetFetchRequestGroup("grp", None, -1, None)
+        offsets = self.call(offset_fetch.OffsetFetchRequest(groups=[group]), 8)
+        groups = self.call(list_groups.ListGroupsRequest(), 4)
+        resource = describe_configs.DescribeConfigsResource(2, "orders", ["retention.ms"])
+        configs = self.call(describe_configs.DescribeConfigsRequest([resource]), 4)
+        return {
+            "topics": topics,
+            "ends": [(one.name, one.partitions[0].offset) for one in ends.topics],
+            "offsets": [
+                (topic.name, one.committed_offset, one.metadata)
+                for topic in offsets.groups[0].topics
+                for one in topic.partitions
+            ],
+            "groups": sorted((one.group_id, one.group_state) for one in groups.groups),
+            "configs": [(one.resource_name, one.configs[0].value) for one in configs.results],
+        }
+
+
+def shown(response):
+    """Everything that a response shows, as text; records in them are bytes."""
+    return repr(response)
+
+
+def topic_ids(client, version=12):
+    return {one.name: one.topic_id for one in client.call(metadata.MetadataRequest(None), version).topics}

@@ -1,0 +1,189 @@
+"""`deny_apis`, `client_limits` and `rewrite_client_id`, before a broker and before a gateway."""
+
+import pytest
+
+import klamm_filters
+from klamm.config.problems import ConfigError
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
+from klamm_filters.settings import DenyApisSettings
+from tests.contract.filtered import API_SETS, refusals, served
+
+POLICY_VIOLATION = 44
+BATCH = bytes(encode_batch([Record(timestamp_ms=1, value=b"v")]))
+
+on_both = pytest.mark.parametrize("api_set", API_SETS)
+
+
+def with_filter(name, *settings):
+    return [f'listeners.default.filters=["{name}"]', *(f"listeners.default.{name}.{one}" for one in settings)]
+
+
+def connect(server, **options):
+    return RawClient(server.address(), **options)
+
+
+def produce(client, topic, acks=1):
+    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, BATCH)])]
+    return client.send(ProduceRequest(None, acks, 1000, data), 9)
+
+
+# ---- deny_apis
+
+
+@on_both
+def test_denied_apis_are_refused_and_others_are_not(api_set):
+    settings = with_filter("deny_apis", 'deny=["CreateTopics", "*Groups"]')
+    with served(api_set, settings) as (broker, front), connect(front) as client:
+        (topic,) = client.call(CreateTopicsRequest([CreatableTopic("new", 1, 1)]), 7).topics
+        assert (topic.error_code, topic.error_message) == (POLICY_VIOLATION, "CreateTopics is denied by this listener.")
+        assert client.call(ListGroupsRequest(), 4).error_code == POLICY_VIOLATION
+        assert client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators[0].error_code == 0
+        assert "new" not in {topic.name for topic in client.call(MetadataRequest(None), 9).topics}
+        assert refusals(front) == {"deny_apis": 2}
+
+
+@on_both
+def test_with_allowed_apis_all_others_are_denied(api_set):
+    settings = with_filter(
+        "deny_apis", 'allow=["Metadata", "DescribeGroups"]', 'deny=["Describe*"]', "error=UNKNOWN_SERVER_ERROR"
+    )
+    with served(api_set, settings) as (_broker, front), connect(front) as client:
+        assert client.call(ApiVersionsRequest(), 0).error_code == 0
+        assert client.call(MetadataRequest(None), 9).brokers
+        assert client.call(HeartbeatRequest("g", 0, "m"), 4).error_code == -1
+        (group,) = client.call(DescribeGroupsRequest(["g"]), 5).groups
+        assert group.error_code == -1, "what is denied is not allowed"
+
+
+def test_a_produce_without_a_response_that_is_denied_closes_the_connection():
+    settings = with_filter("deny_apis", 'deny=["Produce"]')
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        produce(client, "t", acks=0)
+        assert client.at_end()
+        assert broker.admin.offset("t") == 0
+
+
+def test_a_principal_may_be_exempt():
+    settings = with_filter("deny_apis", 'deny=["ListGroups"]', 'except_principals=["User:ANONYMOUS"]')
+    with served("broker", settings) as (_broker, front), connect(front) as client:
+        assert client.call(ListGroupsRequest(), 4).error_code == 0
+
+
+# ---- client_limits
+
+
+def named(client, software, version):
+    assert client.call(ApiVersionsRequest(software, version), 3).error_code == 0
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("software", "version", "served_it"),
+    [
+        ("apache-kafka-java", "3.7.0", True),
+        ("apache-kafka-java", "3.10", True),
+        ("apache-kafka-java", "4", True),
+        ("apache-kafka-java", "3.6.9", False),
+        ("apache-kafka-java", "x3.9", False),
+        ("librdkafka", "0.1", True),
+        ("franz-go", "9", False),
+    ],
+)
+def test_software_and_versions(api_set, software, version, served_it):
+    settings = with_filter(
+        "client_limits", 'software=["apache-*", "librd*"]', 'min_software_versions={"apache-kafka-java" = "3.7"}'
+    )
+    with served(api_set, settings) as (_broker, front), connect(front) as client:
+        named(client, software, version)
+        answer = client.call(ListGroupsRequest(), 4)
+        assert answer.error_code == (0 if served_it else POLICY_VIOLATION)
+
+
+def test_a_client_that_does_not_name_itself_is_refused_where_versions_count():
+    settings = with_filter("client_limits", 'min_software_versions={"librdkafka" = "2"}')
+    with served("broker", settings) as (_broker, front), connect(front) as client:
+        assert client.call(ListGroupsRequest(), 4).error_code == POLICY_VIOLATION
+        named(client, "librdkafka", "2.6.1")
+        assert client.call(ListGroupsRequest(), 4).error_code == 0
+        named(client, "librdkafka", "1.9")
+        assert client.call(ListGroupsRequest(), 4).error_code == POLICY_VIOLATION, "each request is checked"
+
+
+@on_both
+def test_client_ids_and_versions_of_requests(api_set):
+    settings = with_filter("client_limits", 'client_ids=["billing-*"]', "min_api_versions={Heartbeat = 3}")
+    with served(api_set, settings) as (_broker, front):
+        with connect(front, client_id="billing-7") as client:
+            assert client.call(HeartbeatRequest("g", 0, "m"), 2).error_code == POLICY_VIOLATION
+            assert client.call(HeartbeatRequest("g", 0, "m"), 3).error_code != POLICY_VIOLATION
+        for client_id in ("other", None):
+            with connect(front, client_id=client_id) as client:
+                assert client.call(HeartbeatRequest("g", 0, "m"), 3).error_code == POLICY_VIOLATION
+        assert refusals(front) == {"client_limits": 3}
+
+
+def test_a_connection_may_be_closed_instead():
+    settings = with_filter("client_limits", 'client_ids=["x"]', "disconnect=true", 'apis=["ListGroups"]')
+    with served("broker", settings) as (_broker, front), connect(front) as client:
+        assert client.call(HeartbeatRequest("g", 0, "m"), 3).error_code != POLICY_VIOLATION, "it is not checked"
+        client.send(ListGroupsRequest(), 4)
+        assert client.at_end()
+
+
+# ---- rewrite_client_id
+
+
+@on_both
+def test_the_broker_sees_the_new_client_id(api_set):
+    settings = with_filter("rewrite_client_id", "template={listener}/{principal}/{client_id}/{host}")
+    with served(api_set, settings) as (broker, front), connect(front, client_id="c{1}") as client:
+        join = JoinGroupRequest("g", 10_000, 1000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")])
+        joined = client.call(join, 3)
+        assert joined.error_code == 0
+        (group,) = client.call(DescribeGroupsRequest(["g"]), 5).groups
+        assert [member.client_id for member in group.members] == ["default/ANONYMOUS/c{1}/127.0.0.1"]
+        assert joined.member_id.startswith("default/ANONYMOUS/c{1}/127.0.0.1-")
+
+
+def test_a_client_id_that_gets_too_long_is_refused():
+    settings = with_filter("rewrite_client_id", "template={client_id}{client_id}")
+    with served("broker", settings) as (_broker, front), connect(front, client_id="x" * 20_000) as client:
+        assert client.call(ListGroupsRequest(), 4).error_code == 42
+        assert refusals(front) == {"rewrite_client_id": 1}
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("deny_apis", "error=X", 'there is no error "X"'),
+        ("deny_apis", 'deny=["Produec"]', 'no API that filters get has the name "Produec"'),
+        ("deny_apis", 'deny=["ApiVersions"]', 'no API that filters get has the name "ApiVersions"'),
+        ("client_limits", 'min_software_versions={"x" = "new"}', '"new" is no version'),
+        ("client_limits", "min_api_versions={Heart = 3}", 'no API that filters get has the name "Heart"'),
+        ("rewrite_client_id", "template={user}", "{user} is none of {client_id}, {principal}, {listener}, {host}"),
+        ("rewrite_client_id", "template={client_id", "expected '}'"),
+    ],
+)
+def test_wrong_settings_stop_the_start(name, setting, message):
+    with pytest.raises(ConfigError) as raised:
+        EmbeddedServer(with_filter(name, setting), plugins=[klamm_filters]).start()
+    assert message in str(raised.value)
+
+
+def test_a_filter_that_denies_nothing_is_a_problem():
+    assert [message for _, message in DenyApisSettings().problems()] == ["name APIs in `deny` or in `allow`"]
+    assert not list(DenyApisSettings(allow=("Produce",)).problems())

@@ -1,0 +1,184 @@
+"""`klamm doctor`: what it says of listeners, and of a gateway's nodes: those that answer and those that do not."""
+
+import re
+import socket
+
+import pytest
+
+from klamm import ApiSet, Provider, hookimpl
+from klamm.cli.doctor import run
+from klamm.cli.main import main, parser
+from klamm.config import Finding
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.testing import SecureServer
+from tests.contract.gateway_nodes import FakeNode, free_ports
+
+
+@pytest.fixture
+def doctor(tmp_path, capsys):
+    """`doctor(text)` → the exit code, and the lines."""
+
+    def call(text):
+        file = tmp_path / "klamm.toml"
+        file.write_text(text)
+        code = main(["doctor", str(file)])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return code, captured.out.splitlines()
+
+    return call
+
+
+def front(bootstrap, *lines, ports="19093-19094", upstream=()):
+    """A file with one listener before a cluster."""
+    return "\n".join(
+        [
+            "[listeners.front]",
+            'bind = "127.0.0.1:19092"',
+            'api_set = "gateway"',
+            "[gateway]",
+            f"bootstrap = {bootstrap}".replace("'", '"'),
+            f'node_ports = "{ports}"',
+            "first_node_id = 1",
+            "socket_connection_setup_timeout_ms = 2000",
+            *lines,
+            "[gateway.upstream]",
+            *upstream,
+        ]
+    )
+
+
+def one(lines, subject):
+    """The line of a subject."""
+    (line,) = [line for line in lines if line[7:].startswith(f"{subject}: ")]
+    return line
+
+
+def test_all_is_well(doctor):
+    with FakeNode(node_id=1) as first, FakeNode(node_id=2) as second:
+        first.brokers = second.brokers = {1: first.port, 2: second.port}
+        code, lines = doctor(front([first.bootstrap]))
+    assert code == 0, lines
+    assert one(lines, "listener front") == (
+        "ok     listener front: binds 127.0.0.1:19092, clients are sent to 127.0.0.1:19092 and use PLAINTEXT"
+    )
+    assert one(lines, f"bootstrap {first.bootstrap}").endswith(": answers by PLAINTEXT; 91 APIs")
+    assert one(lines, f"node 2 (127.0.0.1:{second.port})").startswith("ok ")
+    assert one(lines, "listener front, node 2") == "ok     listener front, node 2: clients are sent to 127.0.0.1:19094"
+
+
+def test_what_does_not_answer_and_what_has_no_port(doctor):
+    nowhere = free_ports(1)
+    with FakeNode(node_id=1) as node:
+        node.brokers = {1: node.port, 2: nowhere, 9: node.port}
+        code, lines = doctor(front([f"127.0.0.1:{nowhere}", "no-such-host.invalid:9092", node.bootstrap]))
+    assert code == 1
+    assert re.match(
+        r"wrong .*connection_failed: .*refused; start the node", one(lines, f"bootstrap 127.0.0.1:{nowhere}")
+    )
+    assert re.match(r"wrong .*unknown_host: .*; add the name", one(lines, "bootstrap no-such-host.invalid:9092"))
+    assert one(lines, f"bootstrap {node.bootstrap}").startswith("ok ")
+    assert one(lines, f"node 2 (127.0.0.1:{nowhere})").startswith("wrong")
+    assert one(lines, "listener front, node 9") == (
+        "wrong  listener front, node 9: has no port: node_ports 19093-19094 are for nodes 1 to 2; set first_node_id to"
+        " the smallest node id, and give node_ports as many as there are up to the largest"
+    )
+
+
+def test_without_any_node_nothing_is_known(doctor):
+    nowhere = free_ports(1)
+    code, lines = doctor(front([f"127.0.0.1:{nowhere}"]))
+    assert (code, lines[-1]) == (1, "wrong  nodes: are not known; one of bootstrap has to answer")
+
+
+def test_a_node_that_is_silent(doctor):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = front([f"127.0.0.1:{port}"]).replace("= 2000", "= 100")
+        code, lines = doctor(text)
+    assert code == 1
+    assert "timeout: " in one(lines, f"bootstrap 127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (None, None),
+        ("password", "authentication_failed: the node refuses the login"),
+        ("authority", "tls_failed: "),
+        ("protocol", "(closed_by_node|connection_lost|invalid_response|connection_failed|timeout): "),
+    ],
+)
+def test_tls_and_login_are_tried(doctor, tmp_path, tls_files, wrong, reason):
+    (tmp_path / "password").write_text("guess" if wrong == "password" else "secret")
+    with SecureServer() as node:
+        upstream = [
+            f'security_protocol = "{"SASL_PLAINTEXT" if wrong == "protocol" else "SASL_SSL"}"',
+            'sasl_username = "admin"',
+            f'sasl_password_file = "{tmp_path / "password"}"',
+            f'ssl_truststore_location = "{tls_files.ca if wrong == "authority" else node.ca_file}"',
+        ]
+        code, lines = doctor(front([node.bootstrap], upstream=upstream))
+        line = one(lines, f"bootstrap {node.bootstrap}")
+    if wrong is None:
+        assert line.startswith("ok ")
+        assert "answers by SASL_SSL SCRAM-SHA-512, logged in as admin" in line
+    else:
+        assert code == 1
+        assert re.search(rf": {reason}.*; (compare|check|start) ", line), line
+
+
+def test_listeners_whose_names_do_not_resolve_or_whose_ports_meet(doctor):
+    with FakeNode(node_id=1) as node:
+        text = front([node.bootstrap]) + "\n".join(
+            [
+                "",
+                "[listeners.other]",
+                'bind = "127.0.0.1:19094"',
+                'advertise = "no-such-host.invalid:19094"',
+                'api_set = "echo"',
+            ]
+        )
+        code, lines = doctor(text)
+    assert code == 1
+    sent, meets = [line for line in lines if line[7:].startswith("listener other: ")]
+    assert "no-such-host.invalid does not resolve" in sent
+    assert sent.endswith("or set listeners.other.advertise")
+    assert "listener front has port 19094 too; give each listener" in meets
+
+
+class Sick(ApiSet):
+    """Cannot even be examined."""
+
+    def examine(self, listeners):
+        assert [one.security_protocol for one in listeners] == ["PLAINTEXT"]
+        yield Finding("its pulse", "is fine")
+        raise ZeroDivisionError("on purpose")
+
+
+class Hospital:
+    """A plugin with it."""
+
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("sick", f"{__name__}:Sick")
+
+
+def test_a_handler_set_that_fails_is_a_finding(capsys):
+    registry = PluginRegistry()
+    registry.add(Hospital(), "hospital")
+    options = parser().parse_args(["doctor", "--bind", "127.0.0.1:19092", "--set", "listeners.default.api_set=sick"])
+    assert run(options, registry) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "ok     its pulse: is fine" in lines
+    assert "wrong  [sick]: cannot be examined: ZeroDivisionError('on purpose'); hospital has to be fixed" in lines
+
+
+def test_a_wrong_file_is_reported_as_by_check(tmp_path, capsys):
+    file = tmp_path / "klamm.toml"
+    file.write_text('[listeners.front]\napi_set = "gateway.est"\n[gateway.east]\nbootstrap = ["b:1"]\n')
+    assert main(["doctor", str(file)]) == 2
+    assert (
+        "klamm.toml:2:1  listeners.front.api_set: there is no table [gateway.est]; did you mean"
+        in capsys.readouterr().err
+    )

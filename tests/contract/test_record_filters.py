@@ -1,0 +1,339 @@
+"""`record_validation` and `record_encryption`, before a broker and before a gateway."""
+
+import base64
+import json
+
+import pytest
+
+from klamm.testing import RawClient
+from klamm.wire.compression import Codec
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, decode_records, encode_batch, iterate_batches
+from tests.contract.filtered import API_SETS, refusals, served
+
+INVALID_RECORD = 87
+UNKNOWN_TOPIC_ID = 100
+CORRUPT_MESSAGE = 2
+UNKNOWN_SERVER_ERROR = -1
+SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
+
+on_both = pytest.mark.parametrize("api_set", API_SETS)
+
+
+def batch(*records, codec=Codec.NONE, **options):
+    return bytes(
+        encode_batch([Record(timestamp_ms=5, key=key, value=value) for key, value in records], codec=codec, **options)
+    )
+
+
+def produce(client, topic, *batches, version=9, acks=1, topic_id=bytes(16)):
+    """The partitions of the response; partition N gets batch N."""
+    data = [PartitionProduceData(number, one) for number, one in enumerate(batches)]
+    request = ProduceRequest(None, acks, 10_000, [TopicProduceData(topic, topic_id, data)])
+    if acks == 0:
+        client.send(request, version)
+        return []
+    (answer,) = client.call(request, version).responses
+    assert (answer.name, answer.topic_id) == (topic, topic_id)
+    return sorted(answer.partition_responses, key=lambda one: one.index)
+
+
+def fetch(client, topic, version=11, topic_id=bytes(16)):
+    """The partition of a response, from the first offset on."""
+    partition = FetchPartition(0, -1, 0, -1, -1, 1 << 20)
+    request = FetchRequest(None, -1, None, 100, 0, 1 << 20, 0, 0, -1, [FetchTopic(topic, topic_id, [partition])])
+    return client.call(request, version).responses[0].partitions[0]
+
+
+def records_of(partition):
+    return [record for _, one in iterate_batches(partition.records or b"") for record in decode_records(one)]
+
+
+def topic_id_of(client, topic):
+    (found,) = client.call(MetadataRequest([MetadataRequestTopic(name=topic)]), 12).topics
+    return found.topic_id
+
+
+def connect(server):
+    return RawClient(server.address(), timeout_s=20)
+
+
+# ---- record_validation
+
+
+@pytest.fixture(scope="module", params=API_SETS)
+def validating(request, tmp_path_factory):
+    schema = tmp_path_factory.mktemp("schema") / "order.json"
+    schema.write_text(json.dumps(SCHEMA))
+    rule = "listeners.default.record_validation.rules."
+    settings = [
+        'listeners.default.filters=["record_validation"]',
+        f'{rule}orders.topics=["orders*"]',
+        f"{rule}orders.value_schema={schema}",
+        f"{rule}orders.null_key=false",
+        f'{rule}texts.topics=["texts"]',
+        f"{rule}texts.value=json",
+        f"{rule}texts.key=utf8",
+        f"{rule}texts.null_value=false",
+    ]
+    with served(request.param, settings) as (broker, front):
+        for name in ("orders", "texts", "free"):
+            broker.admin.create_topic(name, 2)
+        with connect(front) as client:
+            yield broker, front, client
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "problem"),
+    [
+        ("orders", b"k", b'{"id": 1}', None),
+        ("orders", b"k", None, None),
+        ("orders", None, b'{"id": 1}', "key: no key"),
+        ("orders", b"k", b'{"id": "1"}', "value: $.id: '1' is not of type 'integer'"),
+        ("orders", b"k", b"{}", "value: $: 'id' is a required property"),
+        ("orders", b"k", b"{", "value: no JSON: Expecting property name enclosed in double quotes"),
+        ("orders", b"k", b'{"id": 1} x', "value: no JSON: Extra data"),
+        ("texts", None, b'"text"', None),
+        ("texts", b"k", b"[NaN]", "value: no JSON: NaN is no JSON"),
+        ("texts", b"k", b"\xff", "value: no JSON: no UTF-8"),
+        ("texts", b"k", '"x"'.encode("utf-16"), "value: no JSON: no UTF-8"),
+        ("texts", b"k", b"[" * 100_000, "value: no JSON: nested too deep"),
+        ("texts", b"k", b"", "value: no JSON: Expecting value"),
+        ("texts", b"k", None, "value: no value"),
+        ("texts", b"\xff", b"1", "key: no UTF-8"),
+        ("free", b"\xff", b"\xff", None),
+    ],
+)
+def test_what_is_refused_and_why(validating, topic, key, value, problem):
+    _broker, _front, client = validating
+    (partition,) = produce(client, topic, batch((key, value)))
+    if problem is None:
+        assert (partition.error_code, partition.error_message, partition.record_errors) == (0, None, [])
+    else:
+        assert (partition.error_code, partition.error_message) == (
+            INVALID_RECORD,
+            "One or more records have been rejected",
+        )
+        assert [(one.batch_index, one.batch_index_error_message) for one in partition.record_errors] == [(0, problem)]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_each_wrong_record_is_named_and_nothing_of_its_batch_is_written(validating, codec):
+    broker, front, client = validating
+    ends = broker.admin.offset("orders", 0), broker.admin.offset("orders", 1)
+    before = refusals(front)["record_validation"]
+    good, bad = (b"k", b'{"id": 1}'), (b"k", b"x")
+    wrong, right = produce(client, "orders", batch(good, bad, good, bad, codec=codec), batch(good, codec=codec))
+    assert [one.batch_index for one in wrong.record_errors] == [1, 3]
+    assert (right.index, right.error_code, right.base_offset) == (1, 0, ends[1])
+    assert broker.admin.offset("orders", 0) == ends[0]
+    assert broker.admin.offset("orders", 1) == ends[1] + 1
+    assert refusals(front)["record_validation"] == before + 1
+
+
+def test_at_most_a_thousand_records_are_named(validating):
+    (partition,) = produce(validating[2], "texts", batch(*[(b"k", b"x")] * 1500))
+    assert len(partition.record_errors) == 1000
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, batch((b"k", b"1"))[:-1], batch((b"k", b"1"))[:-1] + b"x"])
+def test_what_cannot_be_unpacked_is_refused(validating, content):
+    (partition,) = produce(validating[2], "texts", content)
+    assert partition.error_code in (INVALID_RECORD, CORRUPT_MESSAGE)
+    assert partition.record_errors == []
+
+
+def test_without_a_response_the_connection_is_closed(validating):
+    broker, front, _client = validating
+    end = broker.admin.offset("texts")
+    with connect(front) as client:
+        produce(client, "texts", batch((b"k", b"x")), acks=0)
+        assert client.at_end()
+    assert broker.admin.offset("texts") == end
+
+
+def test_topics_are_known_by_their_ids(validating):
+    broker, _front, client = validating
+    topic = broker.create_topic("orders-by-id")
+    with connect(broker) as direct:
+        topic_id = topic_id_of(direct, topic)
+    if broker is not validating[1]:
+        (partition,) = produce(client, "", batch((b"k", b"x")), version=13, topic_id=topic_id)
+        assert partition.error_code == UNKNOWN_TOPIC_ID, "the filter has not seen its name"
+    assert topic_id_of(client, topic) == topic_id
+    (partition,) = produce(client, "", batch((b"k", b"x")), version=13, topic_id=topic_id)
+    assert partition.error_code == INVALID_RECORD
+    (partition,) = produce(client, "", batch((b"k", b'{"id": 1}')), version=13, topic_id=topic_id)
+    assert partition.error_code == 0
+
+
+def test_pipelined_requests_get_their_own_refusals(validating):
+    _broker, _front, client = validating
+    sent = []
+    for number in range(20):
+        wrong = batch((b"k", b"x" if number % 3 == 0 else b"1"))
+        data = [
+            TopicProduceData(
+                "texts", partition_data=[PartitionProduceData(0, wrong), PartitionProduceData(1, batch((b"k", b"1")))]
+            )
+        ]
+        sent.append(client.send(ProduceRequest(None, 1, 10_000, data), 9))
+    for number, correlation_id in enumerate(sent):
+        codes = {
+            partition.index: partition.error_code
+            for topic in client.receive(0, 9, correlation_id).responses
+            for partition in topic.partition_responses
+        }
+        assert codes == {0: INVALID_RECORD if number % 3 == 0 else 0, 1: 0}
+
+
+# ---- record_encryption
+
+
+def keys_file(folder, current, *names):
+    path = folder / "keys.toml"
+    keys = "".join(f'{name} = "{base64.b64encode(name.encode() * 16).decode()}"\n' for name in names)
+    path.write_text(f'current = "{current}"\n[keys]\n{keys}')
+    path.chmod(0o600)
+    return path
+
+
+def encrypting(path, *more):
+    settings = [
+        'listeners.default.filters=["record_encryption"]',
+        f"listeners.default.record_encryption.keys_file={path}",
+    ]
+    return [*settings, *(f"listeners.default.record_encryption.{one}" for one in more), *PLAIN_DOOR]
+
+
+PLAIN_DOOR = ["listeners.plain.bind=127.0.0.1:0"]
+
+
+@on_both
+@pytest.mark.parametrize("codec", list(Codec))
+def test_the_broker_has_ciphertext_and_consumers_read_plain(api_set, codec, tmp_path):
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"))
+    settings = settings if api_set == "broker" else settings[:-1]
+    sent = [(b"key", b"secret-value"), (None, b""), (b"gone", None), (b"key", b"x" * 5000)]
+    with served(api_set, settings) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        (written,) = produce(client, "t", batch(*sent, codec=codec))
+        assert written.error_code == 0
+        with RawClient(broker.address("plain" if api_set == "broker" else None)) as door:
+            stored = records_of(fetch(door, "t"))
+        assert [one.key for one in stored] == [key for key, _ in sent]
+        assert [one.value is None for one in stored] == [value is None for _, value in sent]
+        assert not any(b"secret" in (one.value or b"") or one.value in (b"", b"x" * 5000) for one in stored)
+        assert [[name for name, _ in one.headers] for one in stored] == [["klamm-encryption"]] * 2 + [
+            [],
+            ["klamm-encryption"],
+        ]
+        read = records_of(fetch(client, "t"))
+        assert [(one.offset, one.timestamp_ms, one.key, one.value, list(one.headers)) for one in read] == [
+            (offset, 5, key, value, []) for offset, (key, value) in enumerate(sent)
+        ]
+
+
+def test_keys_rotate_and_a_key_that_is_gone_fails_closed(tmp_path):
+    path = keys_file(tmp_path, "k1", "k1")
+    with served("broker", encrypting(path)) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        produce(client, "t", batch((b"k", b"one")))
+        keys_file(tmp_path, "k2", "k1", "k2")
+        front.server.reload()
+        produce(client, "t", batch((b"k", b"two")))
+        assert [one.value for one in records_of(fetch(client, "t"))] == [b"one", b"two"]
+        with RawClient(broker.address("plain")) as door:
+            ids = [dict(one.headers)["klamm-encryption"][2:4] for one in records_of(fetch(door, "t"))]
+        assert ids == [b"k1", b"k2"]
+        keys_file(tmp_path, "k2", "k2")
+        front.server.reload()
+        partition = fetch(client, "t")
+        assert (partition.error_code, partition.records or b"") == (UNKNOWN_SERVER_ERROR, b"")
+        path.write_text("nonsense")
+        front.server.reload()
+        produce(client, "t", batch((b"k", b"three")))
+        assert broker.admin.offset("t") == 3, "the keys stay as they were"
+
+
+def test_what_was_changed_is_not_sent(tmp_path):
+    with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
+        for topic in ("from", "changed", "moved", "cut", "header"):
+            broker.admin.create_topic(topic)
+        produce(client, "from", batch((b"k", b"one")))
+        with RawClient(broker.address("plain")) as door:
+            (stored,) = records_of(fetch(door, "from"))
+            ((name, header),) = stored.headers
+            for topic, record in (
+                ("changed", stored._replace(value=stored.value[:-1] + bytes([stored.value[-1] ^ 1]))),
+                ("moved", stored._replace(key=b"other")),
+                ("cut", stored._replace(value=b"short")),
+                ("header", stored._replace(headers=[(name, header[:-1] + bytes([header[-1] ^ 1]))])),
+            ):
+                produce(door, topic, bytes(encode_batch([record])))
+        for topic in ("changed", "moved", "cut", "header"):
+            partition = fetch(client, topic)
+            assert (partition.error_code, partition.records or b"") == (CORRUPT_MESSAGE, b""), topic
+        assert refusals(front)["record_encryption"] == 4
+
+
+def test_a_producer_cannot_send_the_header(tmp_path):
+    with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        forged = bytes(encode_batch([Record(timestamp_ms=1, value=b"x", headers=[("klamm-encryption", b"")])]))
+        (partition,) = produce(client, "t", forged)
+        assert partition.error_code == INVALID_RECORD
+        assert broker.admin.offset("t") == 0
+
+
+@pytest.mark.parametrize(("plain", "code"), [("pass", 0), ("refuse", CORRUPT_MESSAGE)])
+def test_values_from_before(plain, code, tmp_path):
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]', f"plain_values={plain}")
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        with RawClient(broker.address("plain")) as door:
+            for topic in ("secret-1", "open"):
+                broker.admin.create_topic(topic)
+                produce(door, topic, batch((b"k", b"plain")))
+            produce(client, "open", batch((b"k", b"as it is")))
+            assert [one.value for one in records_of(fetch(door, "open"))] == [b"plain", b"as it is"]
+        assert fetch(client, "secret-1").error_code == code
+        assert fetch(client, "open").error_code == 0
+
+
+def test_transactions_and_sequence_numbers_stay(tmp_path):
+    with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        for _ in range(2):
+            sent = batch((b"k", b"v"), producer_id=7, producer_epoch=0, base_sequence=0)
+            (partition,) = produce(client, "t", sent)
+            assert (partition.error_code, partition.base_offset) == (0, 0), "the second one is the first again"
+        ((header, _batch),) = iterate_batches(fetch(client, "t").records)
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
+
+
+def test_a_data_key_is_replaced_after_its_records(tmp_path):
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"), "data_key_max_records=2")
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        for _ in range(4):
+            produce(client, "t", batch((b"k", b"v")))
+        with RawClient(broker.address("plain")) as door:
+            headers = [dict(one.headers)["klamm-encryption"] for one in records_of(fetch(door, "t"))]
+        assert headers[0] == headers[1] != headers[2] == headers[3]
+
+
+def keys_for_tests():
+    return {"current": "k", "keys": {"k": bytes(32)}}
+
+
+def test_keys_may_come_from_a_function():
+    settings = [
+        'listeners.default.filters=["record_encryption"]',
+        f"listeners.default.record_encryption.keys_function={__name__}:keys_for_tests",
+    ]
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        produce(client, "t", batch((b"k", b"v")))
+        assert [one.value for one in records_of(fetch(client, "t"))] == [b"v"]

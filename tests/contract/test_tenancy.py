@@ -1,0 +1,242 @@
+"""Two tenants with equal names never see each other, through any API and version; a new API has to be thought of."""
+
+import json
+import re
+
+import pytest
+
+from klamm.testing import RawClient
+from klamm.wire.api_keys import ApiKey, find_spec
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm_filters.tenancy.fields import plan_of
+from klamm_filters.tenancy.filter import _NAMES, _TEXTS, TopicPrefix
+from klamm_filters.tenancy.rules import HARMLESS, MAPPED
+from tests.contract.filtered import API_SETS, served
+from tests.contract.source_rules import ROOT
+from tests.contract.tenants import PREFIXES, SECRETS, TenantClient, batch, served_requests, shown, topic_ids
+
+DESCRIPTIONS = {raw["name"]: raw for raw in json.loads((ROOT / "tools/messages/descriptions.json").read_text())}
+REQUESTS = {raw["apiKey"]: raw for raw in DESCRIPTIONS.values() if raw["type"] == "request"}
+
+OF_THE_CLUSTER = {
+    "AlterClientQuotas", "AlterUserScramCredentials", "DescribeClientQuotas", "DescribeQuorum",
+    "DescribeUserScramCredentials", "UnregisterBroker", "UpdateFeatures", "AddRaftVoter", "RemoveRaftVoter",
+}  # fmt: skip
+BETWEEN_BROKERS = {
+    "LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "WriteTxnMarkers", "Vote",
+    "BeginQuorumEpoch",
+    "EndQuorumEpoch", "AlterPartition", "Envelope", "FetchSnapshot", "BrokerRegistration", "BrokerHeartbeat",
+    "AllocateProducerIds", "ControllerRegistration", "AssignReplicasToDirs", "UpdateRaftVoter",
+    "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState", "DeleteShareGroupState",
+    "ReadShareGroupStateSummary",
+}  # fmt: skip
+
+NAMES_NOTHING = re.compile(
+    r"(Member|Instance|GroupInstance|Rack|Cluster|Client|Process|Subtopology|Token|ReplicaDirectory|ClientInstance)Id|Leader"
+    r"|Members|Host|ClientHost|Rack|Mechanisms?|AuthBytes|Reason|Hmac|Metrics|RequestedMetrics|Path|LogDir|Documentation"
+    r"|Client(Software(Name|Version))|(States|Types)Filter|(State|UnknownState)Filters|(Group|Transaction)State|GroupType"
+    r"|Protocol(Type|Name|Data)|AssignorName|ServerAssignor|CommittedMetadata|Metadata|Principal\w*|\w*Principal(Type|Name|Filter)"
+    r"|HostFilter|Key|Value|ConfigurationKeys"
+)
+"""Fields of texts and bytes without names of topics, groups or transactional ids: of a member, a host, a config."""
+WITHIN = {
+    # The path ends with these, and names no topic either.
+    "Protocols.Name", "Configs.Name", "Configs.Value", "Synonyms.Name", "Synonyms.Value", "Features.Name",
+    "SupportedFeatures.Name", "FinalizedFeatures.Name",
+}  # fmt: skip
+BY_RULE = {
+    # What a rule of its API maps, or the bytes of consumers.
+    "FindCoordinatorRequest.Key",
+    "FindCoordinatorRequest.CoordinatorKeys",
+    "FindCoordinatorResponse.Coordinators.Key",
+    "ConsumerGroupHeartbeatRequest.SubscribedTopicRegex",
+    "ConsumerGroupDescribeResponse.Groups.Members.SubscribedTopicRegex",
+    "StreamsGroupHeartbeatRequest.Topology.Subtopologies.SourceTopicRegex",
+    "ListTransactionsRequest.TransactionalIdPattern",
+    "JoinGroupRequest.Protocols.Metadata",
+    "JoinGroupResponse.Members.Metadata",
+    "SyncGroupRequest.Assignments.Assignment",
+    "SyncGroupResponse.Assignment",
+    "DescribeGroupsResponse.Groups.Members.MemberMetadata",
+    "DescribeGroupsResponse.Groups.Members.MemberAssignment",
+    "DescribeAclsRequest.ResourceNameFilter",
+    "DescribeAclsResponse.Resources.ResourceName",
+    "CreateAclsRequest.Creations.ResourceName",
+    "DeleteAclsRequest.Filters.ResourceNameFilter",
+    "DeleteAclsResponse.FilterResults.MatchingAcls.ResourceName",
+    "DescribeConfigsRequest.Resources.ResourceName",
+    "DescribeConfigsResponse.Results.ResourceName",
+    "AlterConfigsRequest.Resources.ResourceName",
+    "AlterConfigsResponse.Responses.ResourceName",
+    "IncrementalAlterConfigsRequest.Resources.ResourceName",
+    "IncrementalAlterConfigsResponse.Responses.ResourceName",
+    "ListConfigResourcesResponse.ConfigResources.ResourceName",
+}
+
+
+def fields_of(raw):
+    """(path, type, entity type) of every field of a message."""
+    common = {one["name"]: one["fields"] for one in raw.get("commonStructs", [])}
+
+    def walk(fields, path):
+        for field in fields:
+            here = f"{path}.{field['name']}"
+            kind = field["type"].removeprefix("[]")
+            yield here, kind, field.get("entityType")
+            yield from walk(field.get("fields") or common.get(kind, []), here)
+
+    return list(walk(raw["fields"], raw["name"]))
+
+
+def snake(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+# ---- what the descriptions say
+
+
+def test_every_api_is_thought_of():
+    thought_of = {find_spec(key).name for key in (*HARMLESS, *MAPPED)} | OF_THE_CLUSTER | BETWEEN_BROKERS
+    assert {raw["name"].removesuffix("Request") for raw in REQUESTS.values()} == thought_of
+    assert not set(HARMLESS) & set(MAPPED)
+
+
+def test_an_api_without_a_rule_reaches_the_filter():
+    assert set(TopicPrefix.api_keys.fget(None)) == {int(key) for key in ApiKey} - HARMLESS
+
+
+def test_harmless_apis_name_nothing():
+    for raw in DESCRIPTIONS.values():
+        if raw.get("apiKey") in HARMLESS:
+            for path, _kind, entity in fields_of(raw):
+                assert entity not in _NAMES, path
+                assert "Topic" not in path, path
+                assert "Group" not in path, path
+
+
+def test_every_text_of_a_mapped_api_is_thought_of():
+    unknown = []
+    for raw in DESCRIPTIONS.values():
+        if raw.get("apiKey") not in MAPPED:
+            continue
+        for path, kind, entity in fields_of(raw):
+            leaf = path.rpartition(".")[2]
+            if kind not in ("string", "bytes", "uuid") or entity in _NAMES or path in BY_RULE:
+                continue
+            if leaf == "TopicId" or snake(leaf) in _TEXTS or NAMES_NOTHING.fullmatch(leaf):
+                continue
+            if ".".join(path.split(".")[-2:]) not in WITHIN:
+                unknown.append(path)
+    assert unknown == []
+
+
+def test_every_topic_id_and_message_is_found_in_the_classes():
+    from klamm.wire.api_keys import load
+
+    for raw in DESCRIPTIONS.values():
+        if raw.get("apiKey") not in MAPPED:
+            continue
+        described = {
+            path for path, _kind, _entity in fields_of(raw) if snake(path.rpartition(".")[2]) in ("topic_id", *_TEXTS)
+        }
+        plan = plan_of(vars(load(raw["apiKey"]))[raw["name"]], frozenset({"topic_id", *_TEXTS}))
+
+        def found(plan, path):
+            for name in plan.fields if plan else ():
+                yield f"{path}.{name}"
+            for name, below in plan.below if plan else ():
+                yield from found(below, f"{path}.{name}")
+
+        assert set(found(plan, raw["name"])) == {
+            ".".join([raw["name"], *(snake(one) for one in path.split(".")[1:])]) for path in described
+        }
+
+
+# ---- what tenants see
+
+
+@pytest.fixture(scope="module", params=API_SETS)
+def tenants(request):
+    settings = ["listeners.default.bind=127.0.0.1:0"]
+    gateways = request.param == "gateway"
+    from tests.contract.gateway_nodes import free_ports
+
+    for name, prefix in PREFIXES.items():
+        settings += [
+            f"listeners.{name}.bind=127.0.0.1:0",
+            f'listeners.{name}.filters=["topic_prefix"]',
+            f"listeners.{name}.topic_prefix.prefix={prefix}",
+        ]
+        if gateways:
+            port = free_ports(1)
+            settings += [f"listeners.{name}.api_set=gate_{name}", f"gate_{name}.provider=gateway"]
+            settings += [f'gate_{name}.bootstrap=["BROKER"]', f"gate_{name}.node_ports={port}-{port}"]
+            settings.append(f"gate_{name}.first_node_id=1")
+    with served(request.param, settings) as (broker, front):
+        pair = {name: TenantClient(front.address(name), name) for name in PREFIXES}
+        pair["a"].make(("orders", "only-of-a"))
+        pair["b"].make()
+        yield broker, pair["a"], pair["b"]
+        for one in pair.values():
+            one.close()
+
+
+def served_by(tenant):
+    offered = tenant.call(ApiVersionsRequest(), 0).api_keys
+    return {
+        one.api_key: range(max(one.min_version, find_spec(one.api_key).min_version), one.max_version + 1)
+        for one in offered
+    }
+
+
+def test_each_sees_its_own(tenants):
+    broker, a, b = tenants
+    assert [name for name, _, _ in a.state()["topics"]] == ["only-of-a", "orders"]
+    state = b.state()
+    assert [name for name, _, _ in state["topics"]] == ["orders"]
+    assert state["ends"] == [("orders", 1)]
+    assert state["offsets"] == [("orders", 1, "metadata-of-b")]
+    assert state["groups"] == [("grp", "Stable")]
+    assert state["configs"] == [("orders", b.retention_ms)]
+    assert set(broker.admin.topics()) == {"tenant-a.only-of-a", "tenant-a.orders", "tenant-b.orders"}
+    assert set(broker.admin.groups()) == {"tenant-a.grp", "tenant-b.grp"}
+
+
+# Each walk names things another way. With numbers of 1 there are no waits and no followers.
+WALKS = {
+    "its own names": {"text": "orders", "number": 0},
+    "its own names, ones": {"text": "grp", "number": 1},
+    "transactional id": {"text": "txn", "number": 0},
+    "everything": {"empty": 1.0},
+    "wildcards": {"text": "*", "number": 2},
+    "no names": {"text": "", "number": 1},
+    "id at the broker": {"text": "", "number": 0, "topic_id": "broker"},
+    "id of the other": {"text": "", "number": 1, "topic_id": "client"},
+    # At the end: what these make has a prefix in the name that its owner sees.
+    "names of the other": {"text": "tenant-a.orders", "number": 0},
+    "names of the other, ones": {"text": "tenant-a.orders", "number": 1},
+    "groups of the other": {"text": "tenant-a.grp", "number": 3},
+}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_no_api_shows_or_changes_what_is_the_others(tenants, walk):
+    broker, a, b = tenants
+    options = dict(WALKS[walk], records=batch(b"value-of-b"))
+    if "topic_id" in options:
+        options["topic_id"] = topic_ids(a)["orders"]
+        if WALKS[walk]["topic_id"] == "broker":
+            with RawClient(broker.address()) as client:
+                options["topic_id"] = topic_ids(client)["tenant-a.orders"]
+    before = a.state()
+    sent = [text for text in SECRETS if text in options.get("text", "")]
+    answered = set()
+    for api_key, version, request in served_requests(DESCRIPTIONS, served_by(b), **options):
+        response = b.answer_to(request, version)
+        text = shown(response)
+        seen = [one for one in SECRETS if one in text and one not in sent]
+        assert not seen, f"{find_spec(api_key).name} v{version}: {request}\n{response}"
+        if response is not None:
+            answered.add(api_key)
+    assert len(answered) > 50
+    assert a.state() == before

@@ -1,0 +1,168 @@
+"""What `topic_prefix` does in particular: groups without a name, ACLs, principals, lists in pages, other settings."""
+
+import pytest
+
+from klamm.testing import RawClient
+from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from klamm.wire.messages.describe_acls import DescribeAclsRequest
+from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from klamm.wire.messages.elect_leaders import ElectLeadersRequest
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from klamm.wire.messages.offset_fetch import OffsetFetchRequest
+from tests.contract.filtered import refusals, served
+
+INVALID_GROUP_ID = 24
+CLUSTER_AUTHORIZATION_FAILED = 31
+ANY, TOPIC, CLUSTER = 1, 2, 4
+MATCH, LITERAL, PREFIXED = 2, 3, 4
+ALLOW, READ = 3, 3
+
+
+def door(name, *settings):
+    return [
+        f"listeners.{name}.bind=127.0.0.1:0",
+        f'listeners.{name}.filters=["topic_prefix"]',
+        *(f"listeners.{name}.{one}" for one in settings),
+    ]
+
+
+@pytest.fixture(scope="module")
+def clients():
+    """Clients of the tenants and of a listener without the filter, each of which may do everything."""
+    acl = ("authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]')
+    settings = [f"listeners.default.{one}" for one in acl]
+    for name in ("a", "b"):
+        settings += door(name, f"topic_prefix.prefix=t-{name}.", *acl)
+    with served("broker", settings) as (_broker, front):
+        made = {name: RawClient(front.address(name)) for name in ("default", "a", "b")}
+        yield made["default"], made["a"], made["b"]
+        for client in made.values():
+            client.close()
+
+
+def create(client, *names, partitions=1):
+    answer = client.call(CreateTopicsRequest([CreatableTopic(name, partitions, 1) for name in names]), 7)
+    assert {one.error_code for one in answer.topics} == {0}
+
+
+def test_a_group_without_a_name_is_refused(clients):
+    _plain, a, _b = clients
+    partitions = [OffsetCommitRequestPartition(0, 1, -1, "")]
+    commit = OffsetCommitRequest("", -1, "", None, -1, [OffsetCommitRequestTopic("t", partitions=partitions)])
+    assert a.call(commit, 8).topics[0].partitions[0].error_code == INVALID_GROUP_ID
+    assert a.call(OffsetFetchRequest("", None), 5).error_code == INVALID_GROUP_ID
+    assert a.call(FindCoordinatorRequest(""), 3).error_code == INVALID_GROUP_ID
+    (found,) = a.call(FindCoordinatorRequest(coordinator_keys=[""]), 4).coordinators
+    assert found.error_code == INVALID_GROUP_ID
+
+
+def test_leaders_of_all_topics_are_not_elected(clients):
+    assert clients[1].call(ElectLeadersRequest(0, None), 2).error_code == CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_topics_come_in_pages(clients):
+    _plain, a, b = clients
+    create(a, "paged-1", "paged-2", partitions=2)
+    create(b, "paged-1", "paged-2", "paged-3", partitions=2)
+    pages, cursor = [], None
+    while True:
+        page = b.call(DescribeTopicPartitionsRequest([], 2, cursor), 0)
+        pages.append([one.name for one in page.topics])
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert pages == [["paged-1"], ["paged-2"], ["paged-3"]]
+    (named,) = a.call(DescribeTopicPartitionsRequest([TopicRequest("paged-2")]), 0).topics
+    assert (named.name, named.error_code, len(named.partitions)) == ("paged-2", 0, 2)
+
+
+# ---- ACLs
+
+
+def rule(name, pattern_type=LITERAL, resource_type=TOPIC):
+    return AclCreation(resource_type, name, pattern_type, "User:x", "*", READ, ALLOW)
+
+
+def rules_of(client, resource_type=ANY, name=None, pattern_type=1):
+    answer = client.call(DescribeAclsRequest(resource_type, name, pattern_type, None, None, 1, 1), 3)
+    assert answer.error_code == 0, answer
+    return sorted((one.resource_name, one.pattern_type) for one in answer.resources)
+
+
+def delete(client, resource_type, name, pattern_type):
+    answer = client.call(DeleteAclsRequest([DeleteAclsFilter(resource_type, name, pattern_type, None, None, 1, 1)]), 3)
+    (result,) = answer.filter_results
+    return result.error_code, sorted((one.resource_name, one.pattern_type) for one in result.matching_acls)
+
+
+def test_rules_are_for_the_tenants_own_resources(clients):
+    plain, a, b = clients
+    assert plain.call(CreateAclsRequest([rule("*"), rule("t-", PREFIXED)]), 3).results[0].error_code == 0
+    for client in (a, b):
+        created = client.call(CreateAclsRequest([rule("orders"), rule("or", PREFIXED), rule("*")]), 3)
+        assert [one.error_code for one in created.results] == [0, 0, 0]
+    own = [("*", LITERAL), ("or", PREFIXED), ("orders", LITERAL)]
+    at_the_broker = sorted(
+        [("*", LITERAL), ("t-", PREFIXED)]
+        + [(f"t-{name}.{one}", kind) for name in "ab" for one, kind in (("", 4), ("or", 4), ("orders", 3))]
+    )
+    assert rules_of(plain) == at_the_broker
+    assert rules_of(a) == rules_of(b) == own
+    assert rules_of(a, TOPIC, "orders", MATCH) == own
+    assert rules_of(a, TOPIC, "*", LITERAL) == [("*", LITERAL)]
+    for wrong in ((ANY, "orders", LITERAL), (TOPIC, None, LITERAL), (TOPIC, "orders", MATCH), (TOPIC, "x", ANY)):
+        assert delete(a, *wrong) == (CLUSTER_AUTHORIZATION_FAILED, []), wrong
+    assert delete(a, CLUSTER, "kafka-cluster", LITERAL)[0] == CLUSTER_AUTHORIZATION_FAILED
+    assert rules_of(plain) == at_the_broker
+    assert delete(a, TOPIC, "*", LITERAL) == (0, [("*", LITERAL)])
+    assert delete(a, TOPIC, "or", PREFIXED) == (0, [("or", PREFIXED)])
+    assert rules_of(b) == own
+    assert ("*", LITERAL) in rules_of(plain)
+    for wrong_rule in (rule("kafka-cluster", resource_type=CLUSTER), rule("", PREFIXED), rule("x", MATCH)):
+        (result,) = a.call(CreateAclsRequest([wrong_rule]), 3).results
+        assert result.error_code == CLUSTER_AUTHORIZATION_FAILED
+
+
+# ---- principals and settings
+
+
+def test_a_principal_without_a_prefix_is_refused():
+    with served("broker", door("a", "topic_prefix.prefix={principal}-")) as (_broker, front):
+        with RawClient(front.address("a")) as client:
+            assert client.call(ListGroupsRequest(), 4).error_code == CLUSTER_AUTHORIZATION_FAILED
+            assert client.call(MetadataRequest(None), 12).brokers == []
+        assert refusals(front) == {"topic_prefix": 2}
+
+
+def test_a_prefix_by_principal():
+    settings = door("a", 'topic_prefix.principals={"User:ANONYMOUS" = "anon."}')
+    with served("broker", settings) as (broker, front), RawClient(front.address("a")) as client:
+        create(client, "orders")
+        assert set(broker.admin.topics()) == {"anon.orders"}
+        assert [one.name for one in client.call(MetadataRequest(None), 12).topics] == ["orders"]
+
+
+def test_ids_of_topics_are_those_of_prefix_and_secret(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"1" * 32)
+    secret.chmod(0o600)
+    own = f"topic_prefix.topic_id_secret_file={secret}"
+    settings = door("a", "topic_prefix.prefix=a.", own) + door("same", "topic_prefix.prefix=a.", own)
+    with served("broker", settings + door("without", "topic_prefix.prefix=a.")) as (broker, front):
+        broker.admin.create_topic("a.orders")
+        ids = {}
+        for name in ("default", "a", "same", "without"):
+            with RawClient(front.address(name)) as client:
+                (topic,) = client.call(MetadataRequest(None), 12).topics
+                ids[name] = topic.topic_id
+    assert ids["a"] == ids["same"]
+    assert len(set(ids.values())) == 3

@@ -1,0 +1,385 @@
+"""`[server] workers`: real processes. What one worker's end, a reload and a stop cost the clients of the others."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from klamm import ConfigError
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.metadata import MetadataRequest
+from tests.contract.gateway_nodes import free_ports
+from tests.tls_files import TlsFiles
+from tests.waiting import wait_until
+
+CLIENTS = 30
+ECHO = """[server]
+workers = 3
+extensions = ["prometheus"]
+
+[prometheus]
+bind = "127.0.0.1:0"
+
+[listeners.front]
+bind = "127.0.0.1:0"
+api_set = "echo"
+backlog = 500
+"""
+
+
+class Serving:
+    """A running `klamm serve`. `lines` is what it has written so far."""
+
+    def __init__(self, file, ready_file):
+        self.file = file
+        command = [sys.executable, "-m", "klamm", "serve", str(file), "--ready-file", str(ready_file)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.ready_file = ready_file
+        wait_until(lambda: ready_file.exists() or self.process.poll() is not None, "it does not start")
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    def address(self, listener="front"):
+        bound = json.loads(self.ready_file.read_text())["listeners"][listener]
+        host, _, port = bound.rpartition(":")
+        return host, int(port)
+
+    def connect(self):
+        return RawClient(self.address(), timeout_s=20)
+
+    def workers(self):
+        """Process ids of the workers, in the order in which they were started."""
+        pid = self.process.pid
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def page(self, path):
+        """Status and text of a page of the exporter."""
+        (line,) = (line for line in self.lines if "prometheus " in line)
+        address = next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
+        connection = http.client.HTTPConnection(address, timeout=10)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+    def metric(self, name):
+        """The sum of all samples of a metric."""
+        _, text = self.page("/metrics")
+        rows = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] == name]
+        return sum(float(row.rpartition(" ")[2]) for row in rows)
+
+    def wait_for_line(self, text):
+        wait_until(lambda: any(text in line for line in self.lines), f"the line was not written: {text}")
+
+    def end(self, number=signal.SIGTERM):
+        """Stop it; returns the exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        self._reader.join(10)
+        return code
+
+
+@pytest.fixture
+def serve(tmp_path):
+    running = []
+
+    def start(text=ECHO):
+        file = tmp_path / "klamm.toml"
+        file.write_text(text)
+        running.append(Serving(file, tmp_path / "ready.json"))
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait(10)
+        one.process.stdout.close()
+
+
+def answers(client):
+    return client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
+
+
+def lost(clients):
+    """Those of the clients whose connection is gone."""
+    gone = []
+    for client in clients:
+        try:
+            assert answers(client)
+        except (OSError, EOFError, ConnectionError):
+            gone.append(client)
+    return gone
+
+
+def requests_counted(serving):
+    return serving.metric("kafka_network_requestmetrics_requests_total")
+
+
+def test_a_killed_worker_costs_its_connections_and_nothing_else(serve):
+    serving = serve()
+    before = serving.workers()
+    assert len(before) == 3
+    clients = [serving.connect() for _ in range(CLIENTS)]
+    assert lost(clients) == []
+    counted = requests_counted(serving)
+    assert counted >= CLIENTS
+    assert serving.page("/ready") == (200, "ready\n")
+    os.kill(before[1], signal.SIGKILL)
+    serving.wait_for_line(f"worker 2 (process {before[1]}) ended by SIGKILL")
+    gone = lost(clients)
+    # Each worker has about a third of the connections.
+    assert CLIENTS // 6 <= len(gone) <= CLIENTS // 2
+    assert answers(serving.connect())
+    wait_until(lambda: serving.metric("klamm_workers_ready") == 3, "it is not started again")
+    assert {before[0], before[2]} < set(serving.workers())
+    assert serving.metric("klamm_workers_restarts_total") == 1
+    assert requests_counted(serving) >= counted
+    assert serving.page("/health") == (200, "alive\n")
+    assert serving.end() == 0
+    assert serving.lines[-1] == "klamm: SIGTERM: stopping"
+    assert not serving.ready_file.exists()
+
+
+class Storm:
+    """Clients that connect, send a request and close, again and again, each on a thread of its own."""
+
+    def __init__(self, serving, threads=3):
+        self._serving = serving
+        self._ending = threading.Event()
+        self.served = 0
+        self.failures = []
+        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
+
+    def _run(self):
+        while not self._ending.is_set():
+            try:
+                with self._serving.connect() as client:
+                    assert answers(client)
+                self.served += 1
+            except ConnectionRefusedError as error:
+                self.failures.append(error)
+            except (OSError, EOFError) as error:
+                # A draining worker may close a connection before its first request has come.
+                if not isinstance(error, (ConnectionResetError, BrokenPipeError, EOFError)):
+                    self.failures.append(error)
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(20)
+
+
+def test_a_rolling_reload_refuses_no_connection(serve):
+    serving = serve()
+    before = serving.workers()
+    with Storm(serving) as storm:
+        wait_until(lambda: storm.served > 20, "no client is served")
+        serving.file.write_text(ECHO + "max_connection_age_ms = 3600000\n")
+        serving.process.send_signal(signal.SIGHUP)
+        serving.wait_for_line("reload: done")
+        served = storm.served
+        wait_until(lambda: storm.served > served + 20, "no client is served")
+    assert storm.failures == []
+    assert set(serving.workers()).isdisjoint(before)
+    assert any("[listeners.front] has changed; the workers are replaced" in line for line in serving.lines)
+    assert serving.metric("klamm_workers_restarts_total") == 0
+    # What workers counted that have ended is still there.
+    assert requests_counted(serving) >= storm.served
+    assert serving.end() == 0
+
+
+def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serve):
+    serving = serve()
+    before, clients = serving.workers(), [serving.connect() for _ in range(6)]
+    assert lost(clients) == []
+    serving.process.send_signal(signal.SIGHUP)
+    serving.wait_for_line("reload: done")
+    serving.file.write_text(ECHO + "backlogg = 1\n")
+    serving.process.send_signal(signal.SIGHUP)
+    serving.wait_for_line('did you mean "backlog"?')
+    serving.file.write_text(ECHO.replace("backlog = 500", "backlog = 501"))
+    serving.process.send_signal(signal.SIGHUP)
+    serving.wait_for_line("[listeners.front] has changed; this takes effect at the next start")
+    assert (serving.workers(), lost(clients)) == (before, [])
+    assert serving.end(signal.SIGINT) == 0
+
+
+@pytest.mark.slow
+def test_a_crash_loop_ends_with_an_error_and_an_exit_code(serve):
+    serving = serve(ECHO.replace("workers = 3", "workers = 2"))
+    deadline = time.monotonic() + 20
+    while serving.process.poll() is None and time.monotonic() < deadline:
+        for pid in serving.workers():
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    assert serving.process.wait(5) == 1
+    wait_until(lambda: "no worker stays up" in serving.lines[-1], "it does not end")
+    assert not serving.ready_file.exists()
+
+
+def test_workers_end_when_their_parent_is_killed(serve):
+    serving = serve()
+    pids = serving.workers()
+    serving.process.kill()
+    serving.process.wait(5)
+
+    def alive(pid):
+        status = Path(f"/proc/{pid}/status")
+        return status.exists() and "zombie" not in status.read_text()
+
+    wait_until(lambda: not any(map(alive, pids)), "it does not end")
+
+
+def test_a_unix_domain_socket_is_shared_and_removed_once(serve, tmp_path):
+    path = tmp_path / "front.sock"
+    serving = serve(f'[server]\nworkers = 2\n[listeners.front]\nbind = "unix:{path}"\napi_set = "echo"\n')
+    os.kill(serving.workers()[0], signal.SIGKILL)
+    serving.wait_for_line("ended by SIGKILL")
+    assert path.is_socket()
+    with RawClient((f"unix:{path}", 0)) as client:
+        assert answers(client)
+    assert serving.end() == 0
+    assert not path.exists()
+
+
+def test_a_start_that_fails_says_so_once(serve, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        serving = serve(f'{ECHO}[listeners.b]\nbind = "127.0.0.1:{port}"\napi_set = "echo"\n')
+        assert serving.process.wait(10) == 1
+    wait_until(lambda: serving.lines, "nothing was written")
+    assert serving.lines == [f"klamm: listener b: cannot bind 127.0.0.1:{port}: Address already in use"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("workers = 0", 'must be a number from 1 on, or "cores", not 0'),
+        ('workers = "all"', "must be a number from 1 on, or \"cores\", not 'all'"),
+        ("workers = 2", 'must be 1: the api set "broker" keeps its state in one process'),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_with_file_line_and_key(tmp_path, text, problem):
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[server]\n{text}\n[listeners.a]\nbind = "127.0.0.1:0"\n')
+    with pytest.raises(ConfigError) as raised:
+        load_plan(file, PluginRegistry())
+    (line,) = map(str, raised.value.problems)
+    assert f"{file}:2" in line
+    assert "workers" in line
+    assert problem in line
+
+
+LIMITED = """[server]
+workers = 2
+
+[listeners.front]
+bind = "127.0.0.1:0"
+api_set = "echo"
+gates = ["connection_quota"]
+connection_quota.max_connections_per_ip = 4
+
+[listeners.many]
+bind = "127.0.0.1:0"
+api_set = "echo"
+observers = ["audit"]
+
+[audit]
+spool = "{spool}"
+node = "edge"
+"""
+
+
+def test_a_limit_of_an_address_is_exact_and_a_killed_worker_gives_its_connections_back(serve, tmp_path):
+    serving = serve(LIMITED.format(spool=tmp_path / "spool"))
+    clients = [serving.connect() for _ in range(4)]
+    assert lost(clients) == []
+    assert lost([serving.connect() for _ in range(4)]) != []
+    os.kill(serving.workers()[0], signal.SIGKILL)
+    serving.wait_for_line("ended by SIGKILL")
+    gone = lost(clients)
+    assert gone != []
+    again = [serving.connect() for _ in gone]
+    wait_until(lambda: lost(again) == [], "the connections of the killed worker still count")
+    assert serving.end() == 0
+
+
+def test_each_worker_writes_an_audit_spool_of_its_own_name(serve, tmp_path):
+    serving = serve(LIMITED.format(spool=tmp_path / "spool"))
+    clients = [RawClient(serving.address("many"), timeout_s=20) for _ in range(8)]
+    assert lost(clients) == []
+    assert serving.end() == 0
+    folders = sorted(path.name for path in (tmp_path / "spool").iterdir())
+    assert all(folder.startswith(("edge-worker-1", "edge-worker-2")) for folder in folders)
+    for number in (1, 2):
+        files = [path for path in (tmp_path / "spool").rglob("*") if f"edge-worker-{number}" in str(path)]
+        assert any(b'"Metadata"' in path.read_bytes() for path in files if path.is_file())
+
+
+GATEWAY = """[server]
+workers = 2
+
+[listeners.front]
+bind = "127.0.0.1:0"
+api_set = "gateway"
+transport = "ssl"
+proxy_protocol = "optional"
+trusted_proxies = ["127.0.0.1"]
+ssl.certificate = "{files.server.certificate}"
+ssl.private_key = "{files.server.key}"
+
+[gateway]
+bootstrap = ["{bootstrap}"]
+node_ports = "{port}-{port}"
+first_node_id = 1
+"""
+PROXY_HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 9092\r\n"
+
+
+def test_a_gateway_shares_node_ports_and_reloads_certificates_in_every_worker(serve, tmp_path):
+    files, port = TlsFiles(tmp_path / "tls"), free_ports(1)
+    with EmbeddedServer() as broker:
+        serving = serve(GATEWAY.format(files=files, bootstrap=broker.bootstrap, port=port))
+
+        def certificates(count=12):
+            """The serial numbers of the certificates that new connections get, at both ports."""
+            found = set()
+            for index in range(count):
+                sock = socket.create_connection(("127.0.0.1", port) if index % 2 else serving.address(), 20)
+                sock.sendall(PROXY_HEADER)
+                context = files.client_context()
+                with RawClient(sock, ssl_context=context, server_hostname="localhost", timeout_s=20) as client:
+                    (node,) = client.call(MetadataRequest(topics=None), 12).brokers
+                    assert (node.host, node.port) == ("127.0.0.1", port)
+                    found.add(client.socket.getpeercert()["serialNumber"])
+            return found
+
+        (before,) = certificates()
+        files.issue("server", "CN=localhost", hosts=("localhost", "127.0.0.1"))
+        serving.process.send_signal(signal.SIGHUP)
+        serving.wait_for_line("reload: done")
+        (after,) = certificates()
+        assert after != before
+        assert serving.end() == 0

@@ -1,0 +1,164 @@
+"""`klamm audit detect`: over a spool, once and again and again; no Spark."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from klamm_spark.cli import main
+from klamm_spark.findings.log import FindingLog
+from klamm_spark.findings.outputs import Deliveries
+from klamm_spark.findings.watch import SpoolWatch, follow
+from klamm_spark.spool_layout import OPEN_SUFFIX, SEALED_SUFFIX, SegmentName
+from tests.unit.audit.test_detections import BOOT, START_S, failures, fetch, grant, login
+
+HOUR_US = 3_600_000_000
+ATTACK = [*failures(6, names="abcdef"), login(61, principal="User:x")]
+NAMES = ["success_after_failures", "brute_force", "password_spraying"]
+
+
+class Spool:
+    """A spool whose server writes what a test says."""
+
+    def __init__(self, path):
+        self.path = path
+        self._folder = path / "n"
+        self._folder.mkdir(parents=True)
+        self._seq = self._first = 0
+
+    def write(self, events, end=""):
+        with (self._folder / (SegmentName(BOOT, self._first).stem + OPEN_SUFFIX)).open("a") as file:
+            for event in events:
+                file.write(json.dumps({**event, "seq": self._seq, "event_id": f"n/{BOOT}/{self._seq}"}) + "\n")
+                self._seq += 1
+            file.write(end)
+
+    def seal(self):
+        path = self._folder / (SegmentName(BOOT, self._first).stem + OPEN_SUFFIX)
+        path.rename(path.with_suffix(SEALED_SUFFIX))
+        self._first = self._seq
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(tmp_path / "spool")
+
+
+@pytest.fixture
+def watch(spool, tmp_path):
+    """A watch whose findings are in `watch.found`, at a time in `watch.now_s` after the first event's."""
+    log = FindingLog(tmp_path / "findings.jsonl", 2 * HOUR_US)
+    found = []
+    made = SpoolWatch(
+        spool.path,
+        log,
+        Deliveries(log, [], print),
+        lambda one: found.append(one["metadata"]["event_code"]),
+        window_us=2 * HOUR_US,
+        wall_us=lambda: round((START_S + made.now_s) * 1e6),
+    )
+    made.found, made.now_s = found, 0
+    yield made
+    made.close()
+    log.close()
+
+
+def test_findings_come_as_events_do(watch, spool):
+    assert not watch.step()
+    spool.write(ATTACK[:4])
+    assert watch.step()
+    assert watch.found == []
+    spool.write(ATTACK[4:6], end='{"torn')
+    watch.step()
+    assert watch.found == ["brute_force", "password_spraying"]
+    assert not watch.step()
+
+
+def test_what_is_sealed_meanwhile_is_read_once(watch, spool):
+    spool.write(ATTACK[:3])
+    watch.step()
+    spool.write(ATTACK[3:])
+    spool.seal()
+    spool.write([grant(100)])
+    watch.step()
+    assert watch.found == NAMES
+    spool.write([fetch(101)])
+    watch.step()
+    assert watch.found == [*NAMES, "grant_then_read"]
+    assert watch._views.query("SELECT count(*) FROM events").rows == [(9,)]
+
+
+def test_old_events_leave_the_window_after_they_were_seen(watch, spool):
+    watch.now_s = 10 * 3600
+    spool.write(ATTACK)
+    watch.step()
+    assert watch.found == NAMES
+    assert watch._views.query("SELECT count(*) FROM events").rows == [(0,)]
+    spool.write([login(9 * 3600)])
+    watch.step()
+    assert watch.found == NAMES
+    assert watch._views.query("SELECT count(*) FROM events").rows == [(1,)]
+
+
+def test_it_rests_as_long_as_it_works():
+    class Slow:
+        def step(self):
+            clock[0] += 7
+
+    clock, waits = [0.0], []
+    follow(Slow(), 1, lambda seconds: waits.append(seconds) or len(waits) > 2, lambda: clock[0])
+    assert waits == [0, 7, 7]
+
+
+def detect(capsys, *arguments):
+    code = main(["detect", *map(str, arguments)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_once(capsys, spool, tmp_path):
+    spool.write(ATTACK)
+    code, out, _ = detect(capsys, spool.path)
+    assert code == 0
+    assert [line.split(" ", 2)[1] for line in out.splitlines()] == ["critical", "high", "high"]
+    assert "User:x 10.0.0.1 front x1 Login after many failures: after 6 failed logins" in out
+    path = tmp_path / "findings.jsonl"
+    code, out, _ = detect(capsys, spool.path, "--findings", path, "--format", "ocsf")
+    assert [json.loads(line)["metadata"]["event_code"] for line in out.splitlines()] == NAMES
+    assert out == "".join(json.dumps(json.loads(line)) + "\n" for line in path.read_text().splitlines())
+    assert detect(capsys, spool.path, "--findings", path) == (0, "", "")
+    assert detect(capsys, spool.path, "--since", "1h") == (0, "", "")
+
+
+def test_what_is_wrong_is_said(capsys, spool, tmp_path):
+    assert "--findings FILE" in detect(capsys, spool.path, "--follow")[2]
+    assert "--findings FILE" in detect(capsys, spool.path, "--webhook", "http://x")[2]
+    findings = "--findings", tmp_path / "f"
+    assert '--webhook "ftp://x" is not a URL' in detect(capsys, spool.path, *findings, "--webhook", "ftp://x")[2]
+    assert 'topic needs kafka = { "bootstrap.servers"' in detect(capsys, spool.path, *findings, "--topic", "t")[2]
+    assert "there is no spool at" in detect(capsys, "--spool", tmp_path / "none")[2]
+    (tmp_path / "f").write_text("damaged\n")
+    code, _, err = detect(capsys, spool.path, *findings)
+    assert (code, "cannot be read" in err) == (2, True)
+
+
+def test_until_it_is_stopped(spool, tmp_path):
+    findings, file = tmp_path / "findings.jsonl", tmp_path / "klamm.toml"
+    file.write_text('[audit]\nspool = "spool"\n[audit.detect]\nfindings = "findings.jsonl"\npoll_interval_ms = 20\n')
+    command = [sys.executable, "-m", "klamm_spark", "detect", str(file), "--follow"]
+    environment = os.environ | {"PATH": "/nowhere", "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        spool.write(ATTACK)
+        until = time.monotonic() + 60
+        while not findings.exists() or len(findings.read_text().splitlines()) < len(NAMES):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, len(out.splitlines())) == (0, 3)
+    assert b"findings of" in err

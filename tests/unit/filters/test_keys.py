@@ -1,0 +1,88 @@
+"""The keys of `record_encryption`: what a file may have, and what a data key is bound to."""
+
+import base64
+import os
+
+import pytest
+
+from klamm.runtime import SystemClock
+from klamm_filters.records.keys import (
+    DecryptionError,
+    KeyRing,
+    UnknownKeyError,
+    call_for_keys,
+    checked_keys,
+    read_keys,
+)
+
+KEY = base64.b64encode(bytes(32)).decode()
+
+
+def ring(**keys):
+    current = next(iter(keys))
+    return KeyRing(checked_keys({"current": current, "keys": keys}), SystemClock(), os.urandom, 100, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "there are no keys"),
+        ({"current": "a", "keys": {}}, "there are no keys"),
+        ({"current": "b", "keys": {"a": KEY}}, "`current` is the id of one of the keys"),
+        ({"keys": {"a": KEY}}, "`current` is the id of one of the keys"),
+        ({"current": "a", "keys": {"a": "x"}}, 'the key "a" is no base64'),
+        ({"current": "a", "keys": {"a": "AAAA"}}, 'the key "a" must have 16, 24 or 32 bytes'),
+        ({"current": "a", "keys": {"a": 5}}, 'the key "a" must have 16, 24 or 32 bytes'),
+        ({"current": "", "keys": {"": KEY}}, "the id of a key has 1 to 255 bytes"),
+        ({"current": "a", "keys": {"a": KEY}, "key": 1}, "unknown key key"),
+    ],
+)
+def test_wrong_keys(content, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        checked_keys(content)
+    assert KEY not in str(raised.value)
+
+
+def test_a_file_is_named(tmp_path):
+    path = tmp_path / "keys.toml"
+    path.write_text("x = ")
+    with pytest.raises(ValueError, match="keys.toml"):
+        read_keys(path)
+    path.write_text(f'current = "a"\n[keys]\na = "{KEY}"\n')
+    assert read_keys(path).by_id == {"a": bytes(32)}
+
+
+def nothing():
+    return {}
+
+
+def test_a_function_is_named():
+    with pytest.raises(ValueError, match="nothing: there are no keys"):
+        call_for_keys(f"{__name__}:nothing")
+
+
+def test_a_data_key_is_unwrapped_with_its_key_alone():
+    first, same, other = ring(a=bytes(32)), ring(b=bytes([1]) * 32, a=bytes(32)), ring(a=bytes([2]) * 32)
+    key = first.data_key(1)
+    sealed = key.cipher.encrypt(bytes(12), b"value", b"")
+    assert same.cipher_of(key.header).decrypt(bytes(12), sealed, b"") == b"value"
+    assert same.cipher_of(key.header) is same.cipher_of(key.header), "it is unwrapped once"
+    with pytest.raises(DecryptionError, match='the key "a" does not decrypt'):
+        other.cipher_of(key.header)
+    with pytest.raises(UnknownKeyError, match='there is no key "a"'):
+        ring(b=bytes(32)).cipher_of(key.header)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, 3, 20, -1])
+def test_a_header_that_was_changed(position):
+    first = ring(a=bytes(32))
+    header = bytearray(first.data_key(1).header)
+    header[position] ^= 1
+    with pytest.raises((DecryptionError, UnknownKeyError)):
+        first.cipher_of(bytes(header))
+
+
+@pytest.mark.parametrize("header", [b"", b"\1", b"\1\5a", bytes(200)])
+def test_what_is_no_header(header):
+    with pytest.raises(DecryptionError, match="cannot be read"):
+        ring(a=bytes(32)).cipher_of(header)

@@ -1,0 +1,85 @@
+from klamm.workers.reloading import Reloading
+
+
+class Recorded:
+    """What a reload has done for it."""
+
+    def __init__(self, numbers=(1, 2), replaces=True):
+        self.calls = []
+        self.numbers = numbers
+        self.replaces = replaces
+        self.reloading = Reloading(self)
+
+    def ready_numbers(self):
+        return self.numbers
+
+    def reload_worker(self, number):
+        self.calls.append(number)
+
+    def say(self, line):
+        self.calls.append(line)
+
+    def replace_workers(self, left):
+        self.calls.append(("replace", *left))
+        return self.replaces
+
+    def reloaded(self):
+        self.calls.append("end")
+
+
+def test_workers_reload_one_after_another_and_the_same_lines_are_written_once():
+    done = Recorded()
+    done.reloading.start()
+    assert done.calls == [1]
+    done.reloading.worker_reloaded(1, ["applied"], [])
+    assert done.calls == [1, "applied", 2]
+    done.reloading.worker_reloaded(2, ["applied"], [])
+    assert done.calls == [1, "applied", 2, "end"]
+    assert not done.reloading.under_way
+
+
+def test_what_one_worker_alone_reports_names_it():
+    done = Recorded()
+    done.reloading.start()
+    done.reloading.worker_reloaded(1, [], [])
+    done.reloading.worker_reloaded(2, ["a file is gone"], [])
+    assert done.calls == [1, 2, "worker 2: a file is gone", "end"]
+
+
+def test_what_only_new_processes_read_replaces_the_workers():
+    done = Recorded()
+    done.reloading.start()
+    done.reloading.worker_reloaded(1, [], ["[server]"])
+    done.reloading.worker_reloaded(2, [], ["[server]"])
+    assert done.calls == [1, 2, ("replace", "[server]")]
+    assert done.reloading.under_way
+    done.reloading.end()
+    done.reloading.end()
+    assert done.calls[-1] == "end"
+    assert done.calls.count("end") == 1
+
+
+def test_what_needs_a_new_parent_ends_the_reload():
+    done = Recorded(replaces=False)
+    done.reloading.start()
+    for number in (1, 2):
+        done.reloading.worker_reloaded(number, [], ["[listeners.a]"])
+    assert done.calls == [1, 2, ("replace", "[listeners.a]"), "end"]
+
+
+def test_a_worker_that_ends_meanwhile_is_left_out():
+    done = Recorded()
+    done.reloading.start()
+    done.reloading.worker_ended(2)
+    done.reloading.worker_ended(1)
+    assert done.calls == [1, 2]
+    # An answer that comes late.
+    done.reloading.worker_reloaded(1, ["late"], [])
+    done.reloading.worker_reloaded(2, [], [])
+    assert done.calls == [1, 2, "end"]
+
+
+def test_without_a_worker_that_serves_there_is_nothing_to_do():
+    done = Recorded(numbers=())
+    done.reloading.start()
+    assert done.calls == ["end"]
