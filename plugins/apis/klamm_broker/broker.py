@@ -39,6 +39,7 @@ from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import OpeningInBackground
+from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
@@ -59,8 +60,7 @@ class Broker(ApiSet):
 
     Threads: handlers run on processors and request handlers, all at once. Topics, logs, groups, sessions and the store
     each guard themselves; what is here does not change between `open` and `close`. Periodic work has a thread of its
-    own, as a slow disk must not hold up the timers of others; compaction, which takes longest, has another while there
-    is some to do.
+    own, as a slow disk must not hold up the timers of others; compaction has another while there is some to do.
     """
 
     settings: BrokerSettings
@@ -73,7 +73,7 @@ class Broker(ApiSet):
         make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
         boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
+        """`operations` are the file calls, `make_store` makes the store of a path."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
         self._may_skip_syncs = operations is None
@@ -133,6 +133,7 @@ class Broker(ApiSet):
                 self.settings.record_max_unpacked_bytes,
                 self.settings.record_max_unpacked_ratio,
             ),
+            closing_threads=self.settings.num_recovery_threads_per_data_dir,
         )
         self._compaction = BackgroundCompaction(self.logs.compaction)
         # Takes the directory's lock: from here on only this process writes to it.
@@ -194,13 +195,13 @@ class Broker(ApiSet):
         self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
-        self.delegation_tokens = DelegationTokens(
-            settings, key, server.services.shared, server.clock, server.random_bytes
-        )
+        shared = server.services.shared
+        self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes)
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
-        self.cluster.publish(server.services.shared, self.topics)
+        self.cluster.publish(shared, self.topics)
+        shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
