@@ -10,6 +10,7 @@ import time
 import pytest
 
 from klamm import Provider, RequestFilter, hookimpl
+from klamm.network.poller import Waker
 from klamm.testing import EmbeddedServer, RawClient, SecureServer
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages import heartbeat
@@ -169,6 +170,16 @@ def test_a_request_with_an_empty_body_is_sent_and_stops_nothing():
             with connect(front) as client:
                 assert client.call(ListGroupsRequest(), 0).groups == []
         assert [len(frame) for frame in node.frames] == [13, 13]
+
+
+def test_answers_of_nodes_do_not_wake_the_thread_that_reads_them(monkeypatch):
+    with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.call(HeartbeatRequest("g"), 4)
+        woken, wake = [], Waker.wake
+        monkeypatch.setattr(Waker, "wake", lambda waker: (woken.append(waker), wake(waker)))
+        for _ in range(50):
+            client.call(HeartbeatRequest("g"), 4)
+        assert len(woken) < 25
 
 
 # ---- back pressure

@@ -21,7 +21,7 @@ from klamm.network.receive import InvalidReceiveError
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.send import NetworkSend
 from klamm.network.setup_queue import SetupQueue
-from klamm.network.watched_channels import WatchedChannels
+from klamm.network.watched_channels import WatchedChannels, nothing
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")
@@ -45,8 +45,9 @@ class Selector(WatchedChannels):
         waker: Waker,
         runtime: ListenerRuntime,
         shuffle: Callable[[list[Any]], None] = random.shuffle,
+        awake: Callable[[], None] = nothing,
     ) -> None:
-        super().__init__(poller)
+        super().__init__(poller, awake)
         self._poll = poller.poll
         self._waker = waker
         self._clock = runtime.clock

@@ -12,16 +12,22 @@ from klamm.network.setup_queue import UNWATCHED
 log = logging.getLogger("klamm.network")
 
 
+def nothing() -> None:
+    """`awake` of a selector without an inbox."""
+
+
 class WatchedChannels:
     """`channels` are by descriptor; those in `buffered` have bytes inside their transport.
 
     What has happened to them is in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class
     `Selector`.
-    Mutes are lazy: a channel's mask changes only when it matters.
+    Mutes are lazy: a channel's mask changes only when it matters. `awake` says that the thread looks at its inbox
+    before it sleeps again.
     """
 
-    def __init__(self, poller: Poller) -> None:
+    def __init__(self, poller: Poller, awake: Callable[[], None] = nothing) -> None:
         self._poller = poller
+        self._awake = awake
         self.channels: dict[int, KafkaChannel] = {}
         self._reading_stopped = False
         self.listening = -1
@@ -62,6 +68,8 @@ class WatchedChannels:
         ready = self.others.get(descriptor)
         if ready is None:
             return
+        # Before the callback: an answer that it brings is seen in the next turn, and need not wake this thread.
+        self._awake()
         try:
             ready(READ | WRITE if mask & (ERROR | HANG_UP) else mask)
         except Exception:
