@@ -14,8 +14,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, SCHEMA_VERSION
-from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, SEALED_SUFFIX, Seal, SegmentName, chain_of
+from klamm_spark.event import (
+    ADMIN,
+    AUDIT_GAP,
+    AUTHENTICATION,
+    CONNECTION,
+    REQUEST,
+    RESOURCE_FIELDS,
+    SCHEMA_VERSION,
+)
+from klamm_spark.line_order import LINE_ORDER, OTHER_ORDER
+from klamm_spark.spool_layout import (
+    NO_CHAIN,
+    SEAL_SUFFIX,
+    SEALED_SUFFIX,
+    Seal,
+    SegmentName,
+    chain_of,
+    digests_of,
+    lines_sha256,
+)
 
 _APIS: Final = (
     (0, "Produce", 11),
@@ -39,13 +57,17 @@ def sample_events(
     count: int,
     *,
     node: str = "node-1",
-    boot: str = _BOOT,
+    boot: str | None = None,
     first_seq: int = 0,
     start_us: int = _START_US,
     step_us: int = 1_000,
     seed: int = 1,
 ) -> Iterator[dict[str, Any]]:
-    """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments."""
+    """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments.
+
+    Without a `boot` every node has its own: names of segments are unique.
+    """
+    boot = boot or (_BOOT if node == "node-1" else _BOOT[:12] + hashlib.sha256(node.encode()).hexdigest()[:8])
     choose = random.Random(seed)
     next_seq = 0
     for seq in range(first_seq, first_seq + count):
@@ -170,11 +192,28 @@ def _request(choose: random.Random, user: int) -> dict[str, Any]:
         event.update(outcome="throttled", throttle_time_ms=250.0)
     elif fate < 0.1:
         event.update(
-            repeat_count=choose.randrange(2, 500), total_time_max_ms=event["total_time_ms"] * 2, duration_ms=980.0
+            repeat_count=choose.randrange(2, 500),
+            total_time_max_ms=round(event["total_time_ms"] * 2, 3),
+            duration_ms=980.0,
         )
     if api_key != 12:
         event["resources"] = [topic]
     return event
+
+
+def line_of(event: dict[str, Any]) -> bytes:
+    """A line as the server writes it: its order of fields, times with three digits."""
+    order = LINE_ORDER.get(event.get("kind", ""), OTHER_ORDER)
+    names = sorted(event, key=lambda name: order.index(name) if name in order else len(order))
+    return f"{{{','.join(f'{_json(name)}:{_json(event[name])}' for name in names)}}}\n".encode()
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, list):
+        value = [{field.name: one[field.name] for field in RESOURCE_FIELDS if field.name in one} for one in value]
+    return json.dumps(value, separators=(",", ":"))
 
 
 def write_sample_spool(
@@ -195,8 +234,9 @@ def write_sample_spool(
         folder.mkdir(parents=True, exist_ok=True)
         there = newest or max((Seal.read(path) for path in folder.glob(f"*{SEAL_SUFFIX}")), key=_index, default=None)
         stem = SegmentName(first["boot"], first["seq"]).stem
-        data = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in batch)
+        data = b"".join(map(line_of, batch))
         sha256, previous = hashlib.sha256(data).hexdigest(), there.chain if there else NO_CHAIN
+        sealed = lines_sha256(digests_of(data))
         newest = seal = Seal(
             schema_version=SCHEMA_VERSION,
             node=first["node"],
@@ -209,8 +249,9 @@ def write_sample_spool(
             size_bytes=len(data),
             sha256=sha256,
             previous_chain=previous,
-            chain=chain_of(previous, sha256),
+            chain=chain_of(previous, sha256, sealed),
             sealed_time_us=last["time_us"],
+            lines_sha256=sealed,
         )
         (folder / f"{stem}{SEAL_SUFFIX}").write_bytes(seal.to_json())
         path = folder / f"{stem}{SEALED_SUFFIX}"

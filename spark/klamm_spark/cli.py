@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config import check_table
-from klamm_spark.filesystems import check_location, parse_location
+from klamm_spark.event import FORGETTABLE
+from klamm_spark.filesystems import check_location, parse_location, path_of
 from klamm_spark.findings import command as detect
 from klamm_spark.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
+from klamm_spark.signatures import KeyFileError
 from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spool_reader import spool_of
 from klamm_spark.terminal import commands as terminal
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXIT_USAGE: Final = 2
+_TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SETTINGS: Final = (
     "spool",
@@ -76,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         default=sys.executable,
         help="Python of the cluster's machines; default: this one",
     )
-    compact = commands.add_parser("compact", parents=[common], help="merge small files of the lake into large ones")
+    compact = commands.add_parser("compact", parents=[common], help="merge small files of a Delta lake; delete orphans")
     compact.add_argument(
         "--keep-hours",
         type=_keep_hours,
@@ -85,7 +88,8 @@ def parser() -> argparse.ArgumentParser:
         help="how long to keep files that were merged: at least 1, with Delta at least 168; default: 24",
     )
     compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
-    commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
+    _add_evidence(commands, common, spool)
+    commands.add_parser("to-delta", parents=[common], help="move a Parquet lake to Delta, which compacts and forgets")
     commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
@@ -99,6 +103,21 @@ def parser() -> argparse.ArgumentParser:
     detect.add_command(commands, [common, spool], _since)
     terminal.add_commands(commands, [file, spool], _since)
     return top
+
+
+def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argparse.ArgumentParser) -> None:
+    """What proves, and what forgets."""
+    verify = commands.add_parser(
+        "verify", parents=[common, spool], help="what spool and lake prove, or a lake alone; name what is missing"
+    )
+    verify.add_argument("--anchors", metavar="FILE", type=_location, help="anchored seals, to compare with the lake")
+    forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
+    forget.add_argument(
+        "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
+    )
+    forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
+    forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
+    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
 
 
 def _location(text: str) -> str | Path:
@@ -142,7 +161,7 @@ def main(arguments: list[str]) -> int:
     pipeline = read_pipeline(options.file, given)
     try:
         return _run(options, pipeline)
-    except (LakeError, FileSystemError, SparkUnavailableError) as error:
+    except (KeyFileError, LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
@@ -191,6 +210,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command != "report":
         # The other commands need the files themselves.
         settings = replace(settings, remote="")
+        if options.command == "to-delta":
+            settings = replace(settings, sink="delta")
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
@@ -213,9 +234,15 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
 def _place_folder(options: argparse.Namespace) -> None:
     """A folder in the place of the TOML file is the lake, if it has events, or else the spool."""
-    if options.command in ("report", "detect") and options.file is not None and options.file.is_dir():
+    if options.command in _TAKE_A_FOLDER and options.file is not None and options.file.is_dir():
         place = "lake" if (options.file / "events").is_dir() else "spool"
         setattr(options, place, options.file.resolve())
+        if (
+            place == "lake"
+            and getattr(options, "sink", "") is None
+            and (options.file / "events" / "_delta_log").is_dir()
+        ):
+            options.sink = "delta"
         options.file = None
 
 
@@ -234,7 +261,8 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
-    if options.command in ("ship", "verify", "recover", "replay"):
+    alone = options.command == "verify" and pipeline.spool is None and options.lake is not None
+    if options.command in ("ship", "verify", "recover", "replay") and not alone:
         spool = spool_of(pipeline)
         if isinstance(spool, Path) and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
@@ -266,9 +294,30 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         from klamm_spark import replay
 
         return replay.run(spark, pipeline, say=say)
+    if options.command == "to-delta":
+        from klamm_spark import to_delta
+
+        return to_delta.run(spark, pipeline, say=say)
+    if options.command == "forget":
+        return _forget(spark, options, pipeline)
     from klamm_spark import verify
 
-    return verify.run(spark, pipeline, say=print)
+    anchors = None if options.anchors is None else path_of(options.anchors, spark)
+    return verify.run(spark, pipeline, say=print, anchors=anchors)
+
+
+def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
+    from klamm_spark import forget
+
+    return forget.run(
+        spark,
+        pipeline,
+        before_us=int(options.older_than.timestamp() * 1_000_000),
+        kinds=options.kind,
+        key=options.key,
+        alone=options.alone,
+        say=say,
+    )
 
 
 def say(line: str) -> None:

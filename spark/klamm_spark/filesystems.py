@@ -201,10 +201,10 @@ class HadoopPath(PureHadoopPath):
         with translated(self.uri):
             self._opened.replace(self, data)
 
-    def require_replaceable(self) -> None:
-        """Raises FileSystemError if files of this folder cannot be replaced atomically."""
+    def create(self, data: bytes) -> None:
+        """Write a file that readers see whole or not at all. If there is one already, it stays."""
         with translated(self.uri):
-            self._opened.replace_method(self)
+            self._opened.create(self, data)
 
     def _listed(self, status: Any) -> HadoopPath:
         return HadoopPath(status.getPath().toString(), self._file_system, _status(status))
@@ -286,6 +286,12 @@ class _FileSystem:
         options[0] = kind.OVERWRITE
         files = self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), self.conf)
         files.rename(temporary, path, options)
+
+    def create(self, target: HadoopPath, data: bytes) -> None:
+        temporary = self.path(str(target.with_name(f".{target.name}.klamm")))
+        self._write(temporary, data)
+        if not self.fs.rename(temporary, self.path(target.uri)):
+            self.fs.delete(temporary, False)
 
     def _write(self, path: Any, data: bytes) -> None:
         stream = self.fs.create(path, True)
@@ -382,6 +388,15 @@ def replace_durably(path: AnyPath, text: str) -> None:
         path.replace(text.encode())
     else:
         _replace_local(path, text.encode())
+
+
+def create_durably(path: AnyPath, data: bytes) -> None:
+    """Write a file whose name stands for its content: whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(path, HadoopPath):
+        path.create(data)
+    else:
+        _replace_local(path, data)
 
 
 def _replace_local(path: Path, data: bytes) -> None:

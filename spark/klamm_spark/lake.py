@@ -9,10 +9,11 @@ LAKE/
         date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     tables/NAME/                 streaming aggregates, with commit logs of their own
     keys/FOLDER/KEY_ID.pub       public keys of the servers, see `klamm_spark.lake_keys`
+    seals/….parquet              the seals of all shipped segments, see `klamm_spark.lake_seals`
+    forgotten/….parquet          what `klamm audit forget` has deleted, see `klamm_spark.lake_forgotten`
     .ship.lock                   locked by the driver that ships
     checkpoints/ship/            what has been shipped; `ship` cannot continue `events` without it
     checkpoints/tables/NAME/
-    checkpoints/compacted/NAME   names of compacted files with rows that the table has not read
 ```
 """
 
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from klamm_spark.spark_settings import SparkSettings
 
 COMMIT_LOG: Final = "_spark_metadata"
-COMPACTED: Final = "compacted-"
-"""Prefix of the files that compaction writes."""
 MIN_KEEP_HOURS: Final = 1
 """Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
+MOVED: Final = "events-delta"
+"""What `klamm audit to-delta` writes, until it has the name `events`."""
 _LOG_VERSION: Final = "v1"
 _NEW_LOG: Final = f"{COMMIT_LOG}.new"
 _OLD_LOG: Final = f"{COMMIT_LOG}.old"
@@ -72,6 +73,16 @@ class Lake:
         return self.root / "events"
 
     @property
+    def seals(self) -> AnyPath:
+        """The table of seals."""
+        return self.root / "seals"
+
+    @property
+    def forgotten(self) -> AnyPath:
+        """The table of what was forgotten."""
+        return self.root / "forgotten"
+
+    @property
     def ship_checkpoint(self) -> AnyPath:
         """The checkpoint of the query that fills `events`."""
         return self.root / "checkpoints" / "ship"
@@ -83,34 +94,6 @@ class Lake:
     def table_checkpoint(self, name: str) -> AnyPath:
         """The checkpoint of the query that fills a table of aggregates."""
         return self.root / "checkpoints" / "tables" / name
-
-    def compacted_to_read(self, name: str) -> set[str]:
-        """Names of compacted files with rows that a table had not read when they were written, or when it began."""
-        try:
-            return set(self._compacted(name).read_text(encoding="utf-8").splitlines())
-        except FileNotFoundError:
-            return set()
-
-    def add_compacted(self, name: str, files: Iterable[str]) -> None:
-        """Record that a table must read these files although compaction wrote them."""
-        path, known = self._compacted(name), self.compacted_to_read(name)
-        if known.issuperset(files := set(files)):
-            # This also returns where files cannot be replaced: nothing is compacted there.
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_durably(path, "\n".join(sorted(known | files)))
-
-    def _compacted(self, name: str) -> AnyPath:
-        return self.root / "checkpoints" / "compacted" / name
-
-    def begin_table(self, name: str) -> None:
-        """Prepare a table's first run: from now on, compaction leaves files alone that the table has not read."""
-        checkpoint = self.table_checkpoint(name)
-        if self.sink == "parquet" and not (checkpoint / "metadata").exists():
-            checkpoint.mkdir(parents=True, exist_ok=True)
-            self.add_compacted(
-                name, (path.name for path in committed_files(self.events) if path.name.startswith(COMPACTED))
-            )
 
     def checkpoint_problem(self, table: str | None = None) -> str | None:
         """What is wrong if batches of `events`, or of a table of aggregates, are unknown to its checkpoint.
@@ -136,13 +119,19 @@ class Lake:
         if problem is not None:
             raise LakeError(f"{problem}. Events would be lost or repeated: run klamm audit recover")
 
+    def require_sink(self) -> None:
+        """Raises LakeError if the lake was written by another sink, or is being moved to one."""
+        if not self.events.is_dir() and (self.root / MOVED).is_dir():
+            raise LakeError(f"{self.root} is being moved: klamm audit to-delta was interrupted, run it again")
+        for sink, log in _LOGS.items():
+            if sink != self.sink and (self.events / log).is_dir():
+                raise LakeError(f"{self.events} was written by the sink {sink}, not {self.sink}")
+
     def require_events(self) -> None:
         """Raises LakeError if nothing was shipped here, or only with another sink."""
         if self.has_events():
             return
-        for sink, log in _LOGS.items():
-            if sink != self.sink and (self.events / log).is_dir():
-                raise LakeError(f"{self.events} was written by the sink {sink}, not {self.sink}")
+        self.require_sink()
         raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
 
     def has_events(self) -> bool:
@@ -166,18 +155,16 @@ class Lake:
             reader = reader.schema(LAKE_SCHEMA)
         return reader.load(str(table or self.events))
 
-    def stream(self, spark: SparkSession, compacted: Iterable[str] = ()) -> DataFrame:
-        """A stream of the rows of `events` as they are committed.
-
-        Files that compaction wrote hold no new rows and are skipped, except those named in `compacted`.
-        """
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """A stream of the rows of `events` as they are committed."""
         reader = spark.readStream.format(self.sink)
+        if self.sink == "delta":
+            # `klamm audit forget` deletes rows that were read.
+            reader = reader.option("skipChangeCommits", "true")
         if self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
 
-            reader = reader.schema(LAKE_SCHEMA).option(
-                "pathGlobFilter", f"{{{','.join(['part-*', *sorted(compacted)])}}}"
-            )
+            reader = reader.schema(LAKE_SCHEMA)
         return reader.load(str(self.events))
 
     def read_events(self, spark: SparkSession) -> DataFrame:
@@ -243,12 +230,6 @@ def last_batch(log: AnyPath) -> int | None:
     return max((int(path.stem) for path in log.glob("[0-9]*") if path.stem.isdigit()), default=None)
 
 
-def last_compact_log(table: AnyPath) -> AnyPath | None:
-    """The newest `.compact` file of the commit log, which replaces all files before it; None if there is none."""
-    numbered = [path for path in (table / COMMIT_LOG).glob("*.compact") if path.stem.isdigit()]
-    return max(numbered, key=lambda path: int(path.stem), default=None)
-
-
 def _valid_logs(folder: AnyPath) -> Iterator[AnyPath]:
     batches: dict[int, AnyPath] = {}
     for path in folder.iterdir():
@@ -296,19 +277,19 @@ def restore_log(table: AnyPath) -> None:
             remove_tree(leftover)
 
 
-def shipped_files(checkpoint: AnyPath) -> set[AnyPath]:
-    """The files whose rows a streaming query with a file source has committed."""
+def shipped_files(checkpoint: AnyPath, source: AnyPath) -> set[AnyPath]:
+    """The files of `source` whose rows a streaming query with a file source has committed."""
     folder, last = checkpoint / "sources" / "0", last_batch(checkpoint / "commits")
     if last is None or not folder.is_dir():
         return set()
     offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
     entries = (entry for log in _valid_logs(folder) for entry in read_log(log))
-    return {path_from_uri(entry["path"], checkpoint) for entry in entries if entry["batchId"] <= offset}
+    return {path_from_uri(entry["path"], source) for entry in entries if entry["batchId"] <= offset}
 
 
-def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:
-    """The files that a streaming query with a file source has read, by its checkpoint."""
+def consumed_files(checkpoint: AnyPath, source: AnyPath) -> set[AnyPath]:
+    """The files of `source` that a streaming query with a file source has read, by its checkpoint."""
     folder = checkpoint / "sources" / "0"
     if not folder.is_dir():
         return set()
-    return {path_from_uri(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}
+    return {path_from_uri(entry["path"], source) for log in _valid_logs(folder) for entry in read_log(log)}

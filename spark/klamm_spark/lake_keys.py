@@ -40,6 +40,6 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
                 )
 
 
-def keys_of(lake: Lake, folder: AnyPath) -> PublicKeys:
-    """The keys that the lake has for a folder of the spool. Raises KeyFileError."""
-    return PublicKeys(path.read_bytes() for path in public_files(lake.root / _FOLDER / folder.name))
+def keys_of(lake: Lake, folder: str) -> PublicKeys:
+    """The keys that the lake has for the folder of the spool with that name. Raises KeyFileError."""
+    return PublicKeys(path.read_bytes() for path in public_files(lake.root / _FOLDER / folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_spark.anchors import Anchor
 from klamm_spark.filesystems import AnyPath, HadoopPath
 from klamm_spark.lake import Lake, consumed_files
 from klamm_spark.shipped_marks import ShippedMarks
@@ -22,19 +23,16 @@ class Progress:
     It is made before the query starts: what is committed from then on is new. `query` is set when it has started.
     """
 
-    def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
-        self.batches = self.events = self.bad_lines = self.newer_lines = self.duplicates = 0
+    def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
+        self.batches = self.events = self.bad_lines = self.newer_lines = 0
         self.busy_ms = 0
-        self.tables: list[StreamingQuery] = []
-        """The queries of tables, whose late rows the summary counts."""
         self._spool = spool
         self._lake = lake
         self.query: StreamingQuery | None = None
         self._say = say
         self._next_batch = -1
-        self._late: dict[str, dict[int, int]] = {}
         self._seen: StreamingQueryProgress | None = None
-        self._marks = ShippedMarks(spool, lake, say)
+        self._marks = ShippedMarks(spool, lake, say, anchor)
 
     def update(self) -> None:
         """Count and print the batches that have ended since the last call."""
@@ -50,43 +48,24 @@ class Progress:
             if progress.numInputRows:
                 self._count(progress)
         self._marks.update()
-        for table in self.tables:
-            if (last := table.lastProgress) is not None:
-                self._count_late(table, last)
-
-    def late_rows(self) -> dict[str, int]:
-        """How many rows each table has left out because their window was written before they came."""
-        for query in self.tables:
-            for progress in query.recentProgress:
-                self._count_late(query, progress)
-        return {name: sum(batches.values()) for name, batches in self._late.items()}
-
-    def _count_late(self, table: StreamingQuery, progress: StreamingQueryProgress) -> None:
-        dropped = sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
-        if dropped and table.name is not None:
-            self._late.setdefault(table.name, {})[progress.batchId] = dropped
 
     def _count(self, progress: StreamingQueryProgress) -> None:
         observed = progress.observedMetrics["shipped"].asDict()
         duration_ms = progress.durationMs["triggerExecution"]
         events, bad_lines, rows = observed["events"], observed["bad_lines"], progress.numInputRows
-        duplicates = rows - events - bad_lines
         self.batches += 1
         self.events += events
         self.bad_lines += bad_lines
         self.newer_lines += observed["newer_lines"]
-        self.duplicates += duplicates
         self.busy_ms += duration_ms
         line = f"batch {progress.batchId}: {events:,} events, {rate(rows, duration_ms)}"
         if bad_lines:
             line += f", {bad_lines:,} bad lines to the quarantine"
-        if duplicates:
-            line += f", {duplicates:,} duplicates dropped"
         self._say(f"{line}; {self.lag()}")
 
     def lag(self) -> str:
         """How much is sealed in the spool and not shipped, in words."""
-        taken = consumed_files(self._lake.ship_checkpoint)
+        taken = {path.name for path in consumed_files(self._lake.ship_checkpoint, self._spool)}
         # In an object store each seal is a request.
         seals = not isinstance(self._spool, HadoopPath)
         waiting = list(segments(self._spool.resolve(), without=taken, seals=seals))
@@ -101,7 +80,7 @@ class Progress:
         self._marks.update()
         self._say(
             f"shipped {self.events:,} events in {self.batches:,} batches, "
-            f"{rate(self.events + self.bad_lines + self.duplicates, self.busy_ms)}; {self.lag()}"
+            f"{rate(self.events + self.bad_lines, self.busy_ms)}; {self.lag()}"
         )
         if self.bad_lines:
             self._say(
@@ -113,13 +92,6 @@ class Progress:
                 f"{self.newer_lines:,} events are of a later klamm than this one: the lake has the fields that this "
                 "one knows, and each line whole in newer_line"
             )
-        for name, count in self.late_rows().items():
-            self._say(
-                f"table {name}: {count:,} rows came later than lateness_s after the end of their window, e.g. from a "
-                "server that was away: events has them, this table does not"
-            )
-        if self.duplicates:
-            self._say(f"{self.duplicates:,} events had been shipped before and were dropped")
         self._say(f"lake: {self._lake.root} ({self._lake.sink})")
 
 

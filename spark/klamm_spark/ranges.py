@@ -21,6 +21,12 @@ class Ranges:
                 merged.append((first, last))
         self._pairs = tuple(merged)
 
+    @staticmethod
+    def parse(text: str) -> Ranges:
+        """What `str` has written. Raises ValueError."""
+        pairs = (part.partition("-") for part in text.split(", ") if part)
+        return Ranges((int(first), int(last or first)) for first, _, last in pairs)
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._pairs)
 

@@ -5,7 +5,7 @@ commit log, and a Delta table accepts all events again. The rows of the lake nam
 checkpoint is built that names those segments as shipped, and the commit log of a Parquet table gets new batch numbers.
 Tables of aggregates without a checkpoint are deleted; `ship` computes them again.
 
-A recovery that is killed can be started again. The new checkpoint remembers no event ids: see `deduplicate_hours`.
+A recovery that is killed can be started again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _run_first_batch(spark: SparkSession, checkpoint: AnyPath, settings: SparkSe
     """Let Spark begin a checkpoint with the query of `ship`, on one empty line and without its sink."""
     seed = checkpoint.with_name("ship.seed")
     spark.range(1).select(F.lit("").alias("value")).coalesce(1).write.mode("overwrite").text(str(seed))
-    rows = events_of(read_segments(spark, seed, settings, "part-*"), settings)
+    rows = events_of(read_segments(spark, seed, settings, "part-*"))
     query = (
         rows.writeStream.format("noop")
         .outputMode("append")

@@ -43,8 +43,13 @@ SINK_KEYS: Final = (
     "sync_intents",
     "intent_sync_interval_ms",
     "signing_key",
+    "topic",
 )
 """Settings of the spool itself: all listeners that write to it must have the same values."""
+
+
+def _check_topic(name: str) -> str | None:
+    return None if re.fullmatch(r"[A-Za-z0-9._-]{0,249}", name) else "is no name of a topic"
 
 
 def api_key_of(name: str) -> int | None:
@@ -212,6 +217,12 @@ class AuditSettings:
         doc="File with the Ed25519 key that signs seals, as `klamm audit key FILE` writes it: PEM, mode 0600. Without "
         "one, seals are not signed.",
         private=True,
+    )
+    topic: str = setting(
+        "",
+        doc="Topic of this server that gets the events as records too, e.g. `__audit`; empty is none. The server's "
+        "api_set must have topics. It is created with one partition if there is none.",
+        check=_check_topic,
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
     detect: dict[str, Any] = setting({}, doc="Settings of `klamm audit detect`; the server does not use them.")

@@ -4,8 +4,8 @@ Spark's own file source reads the segments, and one query writes events and quar
 the sink's commit log together say what has been shipped. A driver may be killed at any point: it leaves files that no
 commit log names, and the next one writes that batch again.
 
-De-duplication uses the time of arrival, not of the event: the watermark is on the time at which Spark reads an event.
-So the events of a server that was away for days are not late, and none is dropped.
+The names of segments are what makes each event come once: the file source remembers them all, and no query keeps
+events or times in mind. So the events of a server that was away for days are not late, and none is dropped.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from klamm_spark.anchors import open_anchor
 from klamm_spark.filesystems import AnyPath, path_of
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.lake_keys import remember_keys
@@ -75,6 +76,7 @@ def _run(
     stop: threading.Event | None,
 ) -> int:
     # A lake that cannot be read must fail here, not in a query.
+    lake.require_sink()
     lake.require_checkpoint()
     remember_keys(spool, lake, say)
     for table in TABLES if settings.aggregates else ():
@@ -82,14 +84,13 @@ def _run(
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
-    progress = Progress(spool, lake, say)
+    progress = Progress(spool, lake, say, open_anchor(settings.anchor) if settings.anchor else None)
     query = progress.query = start(spark, spool, lake, settings, once=once)
     started = [query]
     try:
         if settings.aggregates and not once:
             _watch([query], progress, stop, once=once, until=lake.has_events)
             started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
-            progress.tables.extend(started[1:])
             _watch(started, progress, stop, once=once)
         else:
             _watch([query], progress, stop, once=once)
@@ -98,7 +99,6 @@ def _run(
             # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
                 started.append(start_table(spark, lake, settings, table, once=True))
-                progress.tables.append(started[-1])
                 _watch(started[-1:], progress, stop, once=once)
                 if stop.is_set():
                     break
@@ -121,7 +121,7 @@ def _run(
 
 def start(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
     """Start the query that fills `lake.events`."""
-    writer = write_events(events_of(read_segments(spark, spool, settings), settings), lake)
+    writer = write_events(events_of(read_segments(spark, spool, settings)), lake)
     if once:
         writer = writer.trigger(availableNow=True)
     else:
@@ -139,6 +139,8 @@ def read_segments(
         .option("pathGlobFilter", pattern)
         .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
         .option("maxFileAge", _NO_AGE_LIMIT)
+        # A segment's name is unique: a copy of it elsewhere in the spool, e.g. from a backup, adds nothing.
+        .option("fileNameOnly", "true")
         # A segment that was deleted after it was listed would end the query, again at every start: see ShippedMarks.
         .option("ignoreMissingFiles", "true")
         .load(str(spool.resolve()))
@@ -150,14 +152,9 @@ def read_segments(
     )
 
 
-def events_of(lines: DataFrame, settings: SparkSettings) -> DataFrame:
-    """Parse lines into rows of the lake: events without duplicates, and bad lines."""
+def events_of(lines: DataFrame) -> DataFrame:
+    """Parse lines into rows of the lake: events, and bad lines."""
     rows = with_time(parse_lines(lines))
-    if settings.deduplicate_hours:
-        # A bad line has no id and is never a duplicate.
-        keyed = rows.withColumn("key", F.coalesce("event_id", F.expr("uuid()")))
-        remembered = keyed.withWatermark("shipped_time", f"{settings.deduplicate_hours} hours")
-        rows = remembered.dropDuplicatesWithinWatermark(["key"]).drop("key")
     bad, newer = F.count("bad_line"), F.count("newer_line")
     return rows.observe(
         OBSERVED, (F.count(F.lit(1)) - bad).alias("events"), bad.alias("bad_lines"), newer.alias("newer_lines")

@@ -1,26 +1,29 @@
-"""Marks segments that are in the lake, so that the server's retention may delete them."""
+"""Marks segments that are in the lake with their seals, so that the server's retention may delete them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from klamm_spark.anchors import Anchor
 from klamm_spark.filesystems import AnyPath
 from klamm_spark.lake import Lake, shipped_files
-from klamm_spark.spool_layout import SHIPPED_SUFFIX, parse_name
+from klamm_spark.lake_seals import LakeSeals
+from klamm_spark.spool_layout import SHIPPED_SUFFIX, node_folders, parse_name
 
 
 class ShippedMarks:
-    """Marks shipped segments of a spool in a local folder. For a URI, the job that copies the segments marks them."""
+    """Adds the seals of shipped segments to the lake, and marks the segments of a spool in a local folder. For a URI,
+    the job that copies the segments marks them."""
 
-    def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
+    def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self._spool = spool.resolve() if isinstance(spool, Path) else None
+        self._place = spool
         self._lake = lake
         self._say = say
         # Of those that were shipped earlier, retention may have deleted some.
-        self._marked = (
-            {path for path in shipped_files(lake.ship_checkpoint) if not path.exists()} if self._spool else set()
-        )
+        self._marked = {path for path in shipped_files(lake.ship_checkpoint, spool) if not path.exists()}
+        self._seals = LakeSeals(spool, lake, say, anchor)
         self._failed = False
 
     def update(self) -> None:
@@ -28,11 +31,12 @@ class ShippedMarks:
 
         A segment that was deleted before it got its mark may have been deleted before it was read: Spark skips it.
         """
-        if self._spool is None:
-            return
-        for path in shipped_files(self._lake.ship_checkpoint) - self._marked:
-            self._marked.add(path)
-            if not path.exists():
+        shipped = sorted(shipped_files(self._lake.ship_checkpoint, self._place) - self._marked)
+        self._marked.update(shipped)
+        gone = {path for path in shipped if not path.exists()}
+        self._seals.add(path for path in shipped if path not in gone)
+        for path in shipped:
+            if path in gone:
                 self._say(
                     f"{path} was deleted before it was shipped, or while it was: klamm audit verify shows which of its "
                     "events are missing"
@@ -47,6 +51,10 @@ class ShippedMarks:
 
     def _mark(self, path: AnyPath) -> None:
         name = parse_name(path.name)
-        if name is None or not isinstance(path, Path) or self._spool not in path.parents:
+        if name is None or self._spool is None:
             return
-        path.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)
+        # Also where another copy of it was read.
+        for folder in node_folders(self._spool):
+            copy = folder / path.name
+            if isinstance(copy, Path) and copy.exists():
+                copy.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)

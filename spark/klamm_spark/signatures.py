@@ -56,7 +56,11 @@ class SealSigner:
     def signed(self, seal: Seal) -> Seal:
         """The seal with its signature."""
         seal = replace(seal, key_id=self.key_id, signature="")
-        return replace(seal, signature=base64.b64encode(self._key.sign(seal.to_json())).decode("ascii"))
+        return replace(seal, signature=self.sign(seal.to_json()))
+
+    def sign(self, data: bytes) -> str:
+        """The signature of data, in base64."""
+        return base64.b64encode(self._key.sign(data)).decode("ascii")
 
 
 class PublicKeys:
@@ -71,18 +75,23 @@ class PublicKeys:
 
     def problem(self, seal: Seal) -> str | None:
         """What is wrong with a seal's signature; None if nothing is."""
-        from cryptography.exceptions import InvalidSignature
-
         if not seal.signature:
             return "its seal is not signed"
-        key = self._keys.get(seal.key_id)
-        if key is None:
+        if seal.key_id not in self._keys:
             return f"its seal is signed with the key {seal.key_id}, which is not in the lake"
-        try:
-            key.verify(base64.b64decode(seal.signature, validate=True), replace(seal, signature="").to_json())
-        except (InvalidSignature, binascii.Error):
+        if not self.has_signed(seal.key_id, seal.signature, replace(seal, signature="").to_json()):
             return "the signature of its seal is wrong: the seal was changed"
         return None
+
+    def has_signed(self, key_id: str, signature: str, data: bytes) -> bool:
+        """Whether it is the signature of data by a key of these."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._keys[key_id].verify(base64.b64decode(signature, validate=True), data)
+        except (KeyError, InvalidSignature, binascii.Error):
+            return False
+        return True
 
 
 def write_key(path: Path) -> str:

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from klamm_spark.aggregation import ADMIN_EVENT, INTERRUPTED
+from klamm_spark.audit_topic import SHARED_RECORDS, Append, AuditTopic
 from klamm_spark.files import SpoolFiles
 from klamm_spark.intents import FILE_NAME, IntentJournal
 from klamm_spark.resources import TopicNames
@@ -76,6 +77,7 @@ class AuditSink:
         self.requests = self.streams[REQUESTS]
         self.security = self.streams[SECURITY]
         self.administration = self.streams[ADMINISTRATION]
+        self.topic: AuditTopic | None = None
         self.filtered_listeners: set[str] = set()
         self.topics = TopicNames()
         self.new_counting: deque[Client] = self.requests.new_counting
@@ -111,7 +113,11 @@ class AuditSink:
         self._thread.start()
 
     def open(self) -> None:
-        """Start everything except the thread."""
+        """Start everything except the thread. Raises OSError, SpoolError, ValueError."""
+        if self.settings.topic:
+            self.topic = AuditTopic(self.settings.topic, self._services.shared.once(SHARED_RECORDS, _no_topics))
+            for stream in self.streams.values():
+                stream.topic = self.topic
         suffix = self._services.random_bytes(4).hex()
         with contextlib.ExitStack() as opened:
             for stream in self.streams.values():
@@ -147,6 +153,8 @@ class AuditSink:
             self._unregister.append(metrics.register(_METRICS + name, "counter", doc, samples(read)))
         for name, doc, read in _GAUGES:
             self._unregister.append(metrics.register(_METRICS + name, "gauge", doc, samples(read)))
+        if self.topic is not None:
+            self._register_topic(self.topic)
         node, journal = {"node": self.node}, self.journal
         self._unregister += (
             metrics.register(
@@ -175,10 +183,30 @@ class AuditSink:
             ),
         )
 
+    def _register_topic(self, topic: AuditTopic) -> None:
+        labels = {"node": self.node, "topic": self.settings.topic}
+        self._unregister += (
+            self._services.metrics.register(
+                f"{_METRICS}TopicRecords",
+                "counter",
+                "Audit events that were written to the topic.",
+                lambda: ((labels, topic.records),),
+            ),
+            self._services.metrics.register(
+                f"{_METRICS}TopicMisses",
+                "counter",
+                "Audit events that the topic did not take; the spool has them.",
+                lambda: ((labels, topic.missed),),
+            ),
+        )
+
     def _admin_event(self, event: AdminEvent) -> None:
         self.administration.queue.put((ADMIN_EVENT, event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
+            # Topics are closed before observers are.
+            for stream in self.streams.values():
+                stream.topic = None
 
     def _stop_blocking(self) -> None:
         for stream in self.streams.values():
@@ -227,3 +255,7 @@ class AuditSink:
         for stream in self.streams.values():
             stream.close()
         self.journal.close()
+
+
+def _no_topics() -> Append:
+    raise ValueError("topic needs an api_set that has topics, e.g. the embedded broker")

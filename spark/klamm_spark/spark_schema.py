@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from klamm_spark.event import ACTIONS, FIELDS, LISTS, SCHEMA_VERSION, Field
+from klamm_spark.written_lines import written_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,6 +52,7 @@ LAKE_SCHEMA: Final = StructType(
         *EVENT_SCHEMA.fields,
         StructField("bad_line", StringType()),
         StructField("newer_line", StringType()),
+        StructField("kept_line", StringType()),
         StructField("source_file", StringType()),
         StructField("shipped_time", TimestampType()),
         StructField("time", TimestampType()),
@@ -60,12 +62,13 @@ LAKE_SCHEMA: Final = StructType(
 )
 """One row of the lake: an event, or a bad line with its file; `time` is `time_us` as a timestamp.
 
-`newer_line` is the whole line of an event that a later klamm has written.
+`newer_line` is the whole line of an event that a later klamm has written, `kept_line` that of one whose columns do not
+give it back, see `klamm_spark.written_lines`.
 """
 
 
 def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
-    """Replace the column `line` by the event's columns, `bad_line` and `newer_line`.
+    """Replace the column `line` by the event's columns, `bad_line`, `newer_line` and `kept_line`.
 
     A line is not an event if it is not a JSON object, a field has the wrong type, or a required one is missing: then
     `bad_line` is the line, and all event columns are null. Of an event of a later klamm the known fields are columns,
@@ -86,10 +89,12 @@ def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
     )
     marked = parsed.withColumn("bad", F.coalesce(bad, F.lit(True)))
     others = [name for name in lines.columns if name != line]
-    return marked.select(
+    whole = marked.withColumn("kept", ~marked.bad & ~newer & ~F.col(line).eqNullSafe(written_line("event")))
+    return whole.select(
         *(F.when(~F.col("bad"), F.col(f"event.{name}")).alias(name) for name in EVENT_SCHEMA.names),
         F.when(F.col("bad"), F.col(line)).alias("bad_line"),
         F.when(~F.col("bad") & newer, F.col(line)).alias("newer_line"),
+        F.when(F.col("kept"), F.col(line)).alias("kept_line"),
         *others,
     )
 

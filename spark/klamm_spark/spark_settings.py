@@ -36,9 +36,6 @@ class SparkSettings:
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
     max_files_per_trigger: int = setting(16, minimum=1, doc="Segments in one micro-batch.")
-    deduplicate_hours: int = setting(
-        24, minimum=0, doc="How long after its arrival an event's id is remembered; 0 remembers none."
-    )
     shuffle_partitions: int = setting(
         4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
     )
@@ -53,8 +50,10 @@ class SparkSettings:
     )
     failures_window_s: int = setting(300, minimum=60, doc="Length of the sliding window for `failures_threshold`.")
     hot_client_requests_per_minute: int = setting(60_000, minimum=1, doc="Requests in a minute that make a client hot.")
-    lateness_s: int = setting(
-        120, minimum=0, doc="How late an event may come and still count in the aggregates; `events` always gets it."
+    anchor: str = setting(
+        "",
+        doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "
+        "each. Empty is nowhere.",
     )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 

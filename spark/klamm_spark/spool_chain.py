@@ -118,8 +118,7 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
             found.gaps += _gaps_of(path)
     segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
     content.begin(list(segments.values()))
-    previous: Seal | None = None
-    unsigned: list[str] = []
+    chain = SealChain(found, keys)
     for stem in sorted(stems | segments.keys()):
         segment = segments.get(stem)
         if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
@@ -130,25 +129,49 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
             if segment is not None and segment.exists():
                 found.breaks.append(f"{segment} was inserted, or its seal was removed: no seal can be read")
             continue
-        found.node = seal.node
-        found.ends[seal.boot] = seal
         digest = content.digest(segment) if segment is not None else None
         if digest is not None:
             found.first = found.first or seal
             found.breaks += (f"{segment} was changed: {change}" for change in _changes(digest, seal))
         elif found.first is not None:
             found.breaks.append(f"{folder / stem} was removed: only its seal exists")
-        found.breaks += (f"{folder / stem}: {flaw}" for flaw in _flaws(seal, stem, previous))
-        flaw = keys.problem(seal) if keys else None
+        chain.add(str(folder / stem), stem, seal)
+    chain.end()
+    return found
+
+
+class SealChain:
+    """Checks the seals of a stream, oldest first, and adds to its NodeFolder what they say. `end` it.
+
+    With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
+    all must be.
+    """
+
+    def __init__(self, found: NodeFolder, keys: PublicKeys | None) -> None:
+        self._found = found
+        self._keys = keys
+        self._previous: Seal | None = None
+        self._unsigned: list[str] = []
+
+    def add(self, name: str, stem: str, seal: Seal) -> None:
+        """The next seal, of the segment `stem`; messages call it `name`."""
+        found = self._found
+        found.node = seal.node
+        found.ends[seal.boot] = seal
+        found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
+        flaw = self._keys.problem(seal) if self._keys else None
         if seal.signature:
             # Those before it are older than the key, and this one's signature covers their chain.
-            unsigned.clear()
-        found.signed += keys is not None and bool(seal.signature)
+            self._unsigned.clear()
+        found.signed += self._keys is not None and bool(seal.signature)
         if flaw is not None:
-            (found.breaks if found.signed else unsigned).append(f"{folder / stem}: {flaw}")
-        previous = seal
-    found.breaks += unsigned
-    return found
+            (found.breaks if found.signed else self._unsigned).append(f"{name}: {flaw}")
+        self._previous = seal
+
+    def end(self) -> None:
+        """Add what only the end of the chain shows."""
+        self._found.breaks += self._unsigned
+        self._unsigned = []
 
 
 def _changes(digest: Digest, seal: Seal) -> Iterator[str]:
@@ -161,7 +184,7 @@ def _changes(digest: Digest, seal: Seal) -> Iterator[str]:
 def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
     if seal.segment != stem or stem != f"{seal.boot}-{seal.first_seq:020d}":
         yield f"its seal is that of {seal.segment}"
-    if seal.chain != chain_of(seal.previous_chain, seal.sha256):
+    if seal.chain != chain_of(seal.previous_chain, seal.sha256, seal.lines_sha256):
         yield "its seal was changed: the chain does not match its SHA-256"
     if previous is None:
         if seal.index == 0 and seal.previous_chain != NO_CHAIN:

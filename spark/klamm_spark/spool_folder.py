@@ -23,6 +23,7 @@ from klamm_spark.spool_layout import (
     SHIPPED_SUFFIX,
     Seal,
     chain_of,
+    lines_sha256,
     parse_name,
     sealed_segments,
     unreadable_files,
@@ -223,7 +224,7 @@ class SpoolFolder:
                 self.files.write_whole(path, self._signer.public_pem)
 
     def _seal_of(self, segment: OpenSegment, *, final: bool, clean: bool, torn_bytes: int) -> Seal:
-        sha256, previous = segment.sha256.hexdigest(), self.newest
+        sha256, previous, digests = segment.sha256.hexdigest(), self.newest, lines_sha256(segment.digests)
         previous_chain = previous.chain if previous is not None else NO_CHAIN
         return Seal(
             schema_version=SCHEMA_VERSION,
@@ -237,11 +238,12 @@ class SpoolFolder:
             size_bytes=segment.size_bytes,
             sha256=sha256,
             previous_chain=previous_chain,
-            chain=chain_of(previous_chain, sha256),
+            chain=chain_of(previous_chain, sha256, digests),
             sealed_time_us=self._clock.wall_us(),
             torn_bytes=torn_bytes,
             clean=clean,
             final=final,
+            lines_sha256=digests,
         )
 
     def seal_failed(self, segment: OpenSegment) -> None:

@@ -21,7 +21,8 @@ A segment's name is the boot and the first `seq` in it, with twenty digits, so t
 event (see `klamm_spark.event`); there are no other lines. A segment holds events of one boot only.
 
 The seal is written and synced before the segment gets its final name: a sealed segment always has its seal. It holds
-`sha256`, that of the uncompressed lines, and `chain`, the SHA-256 of `previous_chain` and `sha256` as ASCII text: to
+`sha256`, that of the uncompressed lines, `lines_sha256`, that of the lines' digests, sorted, which can be computed from
+rows of a lake in any order, and `chain`, the SHA-256 of `previous_chain`, `sha256` and `lines_sha256` as ASCII text: to
 change, remove or insert a segment breaks the chain of all that follow. The first `previous_chain` of a node is 64
 zeros. Retention deletes seals with their segments, but always keeps the newest seal.
 """
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
@@ -47,8 +48,10 @@ UNREADABLE_SUFFIX: Final = ".unreadable"
 COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
 NO_CHAIN: Final = "0" * 64
 _SEQ_DIGITS: Final = 20
-_SIGNED: Final = ("key_id", "signature")
-_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain", *_SIGNED)
+_OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
+DIGEST_DIGITS: Final = 32
+"""Of the SHA-256 of a line."""
+_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain", *_OPTIONAL)
 _NUMBERS: Final = (
     "schema_version",
     "index",
@@ -117,8 +120,8 @@ class Seal:
     `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
     segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
     a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
-    `sealed_time_us` is wall-clock time. `signature` is that of the file's content without it, in base64, by the key
-    `key_id`; both are left out where nothing signs.
+    `sealed_time_us` is wall-clock time. `lines_sha256` is left out by an earlier klamm. `signature` is that of the
+    file's content without it, in base64, by the key `key_id`; both are left out where nothing signs.
     """
 
     schema_version: int
@@ -137,12 +140,13 @@ class Seal:
     torn_bytes: int = 0
     clean: bool = True
     final: bool = False
+    lines_sha256: str = ""
     key_id: str = ""
     signature: str = ""
 
     def to_json(self) -> bytes:
         """The file's content."""
-        values = {name: value for name, value in asdict(self).items() if value or name not in _SIGNED}
+        values = {name: value for name, value in asdict(self).items() if value or name not in _OPTIONAL}
         return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
@@ -167,9 +171,24 @@ class Seal:
         return seal
 
 
-def chain_of(previous_chain: str, sha256: str) -> str:
-    """The next value of the hash chain."""
-    return hashlib.sha256(f"{previous_chain}{sha256}".encode("ascii")).hexdigest()
+def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:
+    """The next value of the hash chain; of a seal of an earlier klamm, `lines_sha256` is empty."""
+    return hashlib.sha256(f"{previous_chain}{sha256}{lines_sha256}".encode("ascii")).hexdigest()
+
+
+def line_digest(line: bytes) -> str:
+    """The digest of one line without its end."""
+    return hashlib.sha256(line).hexdigest()[:DIGEST_DIGITS]
+
+
+def digests_of(data: bytes) -> list[str]:
+    """The digest of each line, in order."""
+    return [line_digest(line) for line in data.split(b"\n")[:-1]]
+
+
+def lines_sha256(digests: Iterable[str]) -> str:
+    """The SHA-256 of lines' digests, each once, in whatever order they come."""
+    return hashlib.sha256("".join(sorted(set(digests))).encode("ascii")).hexdigest()
 
 
 def node_folders(spool: AnyPath) -> Iterator[AnyPath]:

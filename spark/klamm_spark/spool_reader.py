@@ -32,11 +32,14 @@ def spool_of(pipeline: Pipeline) -> str | Path:
     return pipeline.spool
 
 
-def segments(spool: AnyPath, without: Collection[AnyPath] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
-    """The sealed segments of all nodes except `without`. Segments that retention deletes meanwhile are skipped."""
+def segments(spool: AnyPath, without: Collection[str] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
+    """The sealed segments of all nodes except those with the names `without`.
+
+    Segments that retention deletes meanwhile are skipped.
+    """
     for folder in node_folders(spool):
         for path in sealed_segments(folder):
-            if path in without:
+            if path.name in without:
                 continue
             try:
                 size_bytes = path.stat().st_size

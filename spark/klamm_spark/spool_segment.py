@@ -7,6 +7,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klamm_spark.spool_layout import digests_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,14 +46,16 @@ def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
 class OpenSegment:
     """An `.open` file, and what its seal must say of it.
 
-    `events`, `last_seq`, `size_bytes` and `sha256` count whole writes only. `synced_seq` is the last event that the
-    disk has confirmed. After a sync has `failed`, the descriptor is closed and the segment only waits to be sealed.
+    `events`, `last_seq`, `size_bytes`, `sha256` and `digests`, one of each line, count whole writes only. `synced_seq`
+    is the last event that the disk has confirmed. After a sync has `failed`, the descriptor is closed and the segment
+    only waits to be sealed.
     """
 
     __slots__ = (
         "_descriptor",
         "_files",
         "_torn",
+        "digests",
         "events",
         "failed",
         "first_write_ns",
@@ -72,6 +76,7 @@ class OpenSegment:
         self.last_seq = self.synced_seq = name.first_seq - 1
         self.size_bytes = 0
         self.sha256 = hashlib.sha256()
+        self.digests: list[str] = []
         self.failed = False
         self._torn = False
         self._files = files
@@ -92,6 +97,7 @@ class OpenSegment:
         self._torn = False
         self.size_bytes += len(lines)
         self.sha256.update(lines)
+        self.digests += digests_of(lines)
         self.events += events
         self.last_seq = last_seq
 
@@ -128,4 +134,5 @@ class OpenSegment:
         """Count the whole events that the file really holds. Returns how many torn bytes follow them."""
         self.events, self.last_seq, self.size_bytes = count_whole_events(data, self.name)
         self.sha256 = hashlib.sha256(data[: self.size_bytes])
+        self.digests = digests_of(data[: self.size_bytes])
         return len(data) - self.size_bytes

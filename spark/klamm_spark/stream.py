@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from klamm.runtime import Clock
     from klamm_spark.aggregation import Client
+    from klamm_spark.audit_topic import AuditTopic
     from klamm_spark.files import SpoolFiles
     from klamm_spark.intents import IntentJournal
     from klamm_spark.settings import AuditSettings
@@ -75,6 +76,8 @@ class AuditStream:
         self.events_dropped = 0
         self.write_errors = 0
         self._handlers: tuple[Callable[..., None], ...] = ()
+        self.topic: AuditTopic | None = None
+        """What gets the lines too, once they are in the spool."""
 
     def open(self, boot_suffix: str) -> None:
         """Open the spool, and record what an earlier boot has lost. Raises OSError, SpoolError."""
@@ -170,6 +173,9 @@ class AuditStream:
             self.bytes_written += len(lines.data)
             if lines.finished:
                 self._journal.finish(lines.finished)
+            topic = self.topic
+            if topic is not None:
+                topic.add(self.spool.path.name.encode(), lines.data)
         if self._write_error:
             log.warning("audit: writing the spool %s works again", self.spool.path)
             self._write_error = ""

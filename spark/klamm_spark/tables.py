@@ -1,8 +1,8 @@
 """Streaming aggregates of the lake, each in a table of its own.
 
-They read what `ship` has committed. A row of a window is written once, when the watermark passes the window's end:
-`lateness_s` after it, by the times of the events, and never if no later event comes. Events that come later than that
-are in the lake, but not in the aggregates.
+They read what `ship` has committed. The watermark is on the time at which a query reads an event, not on the time of
+the event: no server is late, however long it was away. So the counts of a minute are in as many rows as there were
+micro-batches with events of it, and readers add them up, as the views of `VIEWS` do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call, unused-ignore]
 
 MINUTE: Final = "1 minute"
+READ_TIME: Final = "read_time"
 _REMEMBERED_FAILURES: Final = 1000
+_REMEMBERED_MS: Final = 3_600_000
+"""How long after its last failure an address is remembered, beside the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,10 @@ def _count_if(condition: Column) -> Column:
 
 
 def traffic_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    """Rates, bytes, errors and throttle time by listener, principal, client and API."""
+    """Rates, bytes, errors and throttle time by listener, principal, client, its address and API."""
     return (
-        _timely(events, settings, F.col("kind") == REQUEST)
-        .groupBy(F.window("time", MINUTE), "listener", "principal", "client_id", "api_name")
+        _read_now(events.where(F.col("kind") == REQUEST))
+        .groupBy(_minute(), READ_TIME, "listener", "principal", "client_id", "client_address", "api_name")
         .agg(
             F.sum(requests()).alias("requests"),
             _count_if(F.col("error_code") != 0).alias("errors"),
@@ -66,20 +69,7 @@ def traffic_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
             F.sum(F.col("throttle_time_ms") * requests()).alias("throttle_time_ms"),
             F.max(F.coalesce("total_time_max_ms", "total_time_ms")).alias("total_time_max_ms"),
         )
-        .select(F.col("window.start").alias("minute"), F.col("*"))
-        .drop("window")
-    )
-
-
-def hot_clients(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    """Clients with `hot_client_requests_per_minute` or more in a minute."""
-    return (
-        _timely(events, settings, F.col("kind") == REQUEST)
-        .groupBy(F.window("time", MINUTE), "listener", "principal", "client_id", "client_address")
-        .agg(F.sum(requests()).alias("requests"), F.sum("request_bytes").alias("request_bytes"))
-        .where(F.col("requests") >= settings.hot_client_requests_per_minute)
-        .select(F.col("window.start").alias("minute"), F.col("*"))
-        .drop("window")
+        .drop(READ_TIME)
     )
 
 
@@ -108,41 +98,29 @@ def denials(events: DataFrame, settings: SparkSettings) -> DataFrame:
 def refused_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """Refused connections by listener, address and reason."""
     return (
-        _timely(events, settings, (F.col("kind") == CONNECTION) & (F.col("action") == "refused"))
-        .groupBy(F.window("time", MINUTE), "listener", "client_address", "reason")
+        _read_now(events.where((F.col("kind") == CONNECTION) & (F.col("action") == "refused")))
+        .groupBy(_minute(), READ_TIME, "listener", "client_address", "reason")
         .agg(F.count(F.lit(1)).alias("connections"))
-        .select(F.col("window.start").alias("minute"), F.col("*"))
-        .drop("window")
+        .drop(READ_TIME)
     )
 
 
-def brute_force(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    """Addresses with `failures_threshold` or more failed authentications in a window that slides by a minute."""
+def failures_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
+    """Failed authentications by address, listener and mechanism."""
     return (
-        _timely(events, settings, _failed())
-        .groupBy(F.window("time", f"{settings.failures_window_s} seconds", MINUTE), "client_address")
-        .agg(
-            F.count(F.lit(1)).alias("failures"),
-            F.collect_set("listener").alias("listeners"),
-            F.collect_set("sasl_mechanism").alias("sasl_mechanisms"),
-        )
-        .where(F.col("failures") >= settings.failures_threshold)
-        .select(
-            F.col("window.start").alias("window_start"),
-            F.col("window.end").alias("window_end"),
-            "client_address",
-            "failures",
-            "listeners",
-            "sasl_mechanisms",
-        )
+        _read_now(events.where(_failed()))
+        .groupBy(_minute(), READ_TIME, "client_address", "listener", "sasl_mechanism")
+        .agg(F.count(F.lit(1)).alias("failures"))
+        .drop(READ_TIME)
     )
 
 
 def success_after_failures(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """The first success of an address after `failures_threshold` or more failed authentications within the window."""
-    logins = _timely(
-        events, settings, _failed() | ((F.col("kind") == AUTHENTICATION) & (F.col("action") == "success"))
-    ).select("time", "time_us", "client_address", "listener", "principal", "event_id", _failed().alias("failed"))
+    wanted = events.where(_failed() | ((F.col("kind") == AUTHENTICATION) & (F.col("action") == "success")))
+    logins = _read_now(wanted).select(
+        READ_TIME, "time_us", "client_address", "listener", "principal", "event_id", _failed().alias("failed")
+    )
     follow = partial(
         follow_logins, threshold=settings.failures_threshold, window_us=settings.failures_window_s * 1_000_000
     )
@@ -191,11 +169,11 @@ def follow_logins(
     if not failures:
         state.remove()
     else:
-        newest_us = max(failures)
-        kept = [failed_us for failed_us in failures if failed_us > newest_us - window_us][-_REMEMBERED_FAILURES:]
+        kept = sorted(failures)[-_REMEMBERED_FAILURES:]
         state.update((" ".join(map(str, kept)),))
-        # Spark refuses a time before the watermark.
-        state.setTimeoutTimestamp(max((newest_us + window_us) // 1000, state.getCurrentWatermarkMs() + 1))
+        # By the clock of this machine: what a server sends late meets the failures that it has sent before.
+        read_ms = int(logins["read_time"].max().timestamp() * 1000)
+        state.setTimeoutTimestamp(max(read_ms, state.getCurrentWatermarkMs()) + _REMEMBERED_MS + window_us // 1000)
     columns = ["time_us", "client_address", "listener", "principal", "event_id", "failures"]
     yield pd.DataFrame(found, columns=columns)
 
@@ -227,10 +205,9 @@ TABLES: Final = tuple(
     TableSpec(build.__name__, (build.__doc__ or "").strip(), build)
     for build in (
         traffic_per_minute,
-        hot_clients,
         denials,
         refused_per_minute,
-        brute_force,
+        failures_per_minute,
         success_after_failures,
         first_seen,
     )
@@ -238,13 +215,55 @@ TABLES: Final = tuple(
 """All tables, by the names of their folders."""
 
 
+def hot_clients(traffic: DataFrame, settings: SparkSettings) -> DataFrame:
+    """Clients with `hot_client_requests_per_minute` or more in a minute."""
+    return (
+        traffic.groupBy("minute", "listener", "principal", "client_id", "client_address")
+        .agg(F.sum("requests").alias("requests"), F.sum("request_bytes").alias("request_bytes"))
+        .where(F.col("requests") >= settings.hot_client_requests_per_minute)
+    )
+
+
+def brute_force(failures: DataFrame, settings: SparkSettings) -> DataFrame:
+    """Addresses with `failures_threshold` or more failed authentications in a window that slides by a minute."""
+    return (
+        failures.groupBy(F.window("minute", f"{settings.failures_window_s} seconds", MINUTE), "client_address")
+        .agg(
+            F.sum("failures").alias("failures"),
+            F.collect_set("listener").alias("listeners"),
+            F.collect_set("sasl_mechanism").alias("sasl_mechanisms"),
+        )
+        .where(F.col("failures") >= settings.failures_threshold)
+        .select(
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            "client_address",
+            "failures",
+            "listeners",
+            "sasl_mechanisms",
+        )
+    )
+
+
+VIEWS: Final[dict[str, tuple[str, Callable[[DataFrame, SparkSettings], DataFrame]]]] = {
+    "hot_clients": ("traffic_per_minute", hot_clients),
+    "brute_force": ("failures_per_minute", brute_force),
+}
+"""What is computed from a table when it is read: the table, and the query."""
+
+
+def read_view(spark: SparkSession, lake: Lake, settings: SparkSettings, name: str) -> DataFrame:
+    """A view of `VIEWS`."""
+    table, build = VIEWS[name]
+    return build(lake.read(spark, lake.table(table)), settings)
+
+
 def start_table(
     spark: SparkSession, lake: Lake, settings: SparkSettings, table: TableSpec, *, once: bool = False
 ) -> StreamingQuery:
     """Start the query that fills a table; with `once`, it ends when it has read all that is committed now."""
     lake.require_checkpoint(table.name)
-    lake.begin_table(table.name)
-    events = lake.stream(spark, lake.compacted_to_read(table.name)).where("date is not null")
+    events = lake.stream(spark).where("date is not null")
     writer = (
         table.build(events, settings)
         .writeStream.queryName(table.name)
@@ -259,11 +278,13 @@ def start_table(
     return writer.start(str(lake.table(table.name)))
 
 
-def _timely(events: DataFrame, settings: SparkSettings, wanted: Column) -> DataFrame:
-    """The wanted events, with a watermark that every event advances."""
-    # Spark moves a filter below the watermark unless it uses the time: then only wanted events would advance it.
-    after_the_epoch = F.unix_micros("time") >= 0
-    return events.withWatermark("time", f"{settings.lateness_s} seconds").where(after_the_epoch.eqNullSafe(wanted))
+def _read_now(events: DataFrame) -> DataFrame:
+    """Events with the time at which a micro-batch reads them, and a watermark on it: each batch closes its groups."""
+    return events.withColumn(READ_TIME, F.current_timestamp()).withWatermark(READ_TIME, "0 seconds")
+
+
+def _minute() -> Column:
+    return F.date_trunc("minute", "time").alias("minute")
 
 
 def _failed() -> Column:

@@ -1,9 +1,9 @@
-"""`klamm audit verify`: compares the sequence numbers of spool and lake, and reports every event that is missing.
+"""`klamm audit verify`: what a spool and a lake prove, or a lake alone, and every event that is missing or changed.
 
 Node, boot and sequence number identify an event. The numbers of a boot begin with 0 and have no gaps except those that
 `audit_gap` events report, so sets of them, kept as ranges, prove what was lost. The last seal of a boot says where it
 ended, or an `audit_gap` event of the next boot does. The hash chain of the spool shows what was changed, removed or
-inserted there.
+inserted there. What the lake proves without the spool: `klamm_spark.lake_proof`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from klamm_spark.event import AUDIT_GAP, REQUEST
-from klamm_spark.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
+from klamm_spark.filesystems import AnyPath, HadoopPath, parse_location, path_of
 from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files, orphan_files
 from klamm_spark.lake_keys import keys_of
+from klamm_spark.lake_proof import LakeProof, prove, stream_name
+from klamm_spark.lake_rows import reading_what_is_there
 from klamm_spark.ranges import Ranges
+from klamm_spark.spark_content import SparkContent
 from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_chain import Digest, FileContent, NodeFolder, digest_of, read_folder
-from klamm_spark.spool_layout import BOOT_PATTERN, NODE_END, SEAL_SUFFIX, Seal, node_folders, parse_name, stream_mark
+from klamm_spark.spool_chain import FileContent, NodeFolder, read_folder
+from klamm_spark.spool_layout import BOOT_PATTERN, node_folders, stream_mark
 from klamm_spark.spool_reader import SEGMENT_GLOB, segments, spool_of
 
 if TYPE_CHECKING:
@@ -81,47 +84,98 @@ class ReportedGaps:
     deleting: set[tuple[str, str]] = field(default_factory=set)
 
 
-def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) -> int:
-    """Compare, and print every gap and orphan; 1 if events are missing or duplicated. Raises LakeError."""
+def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], anchors: AnyPath | None = None) -> int:
+    """Compare, and print every gap and orphan; 1 if events are missing, changed or duplicated. Raises LakeError.
+
+    Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.anchors`.
+    """
+    lake = Lake.of(pipeline.settings, spark)
+    lake.require_events()
+    with reading_what_is_there(spark):
+        if pipeline.spool is None:
+            return _verify_lake(spark, lake, say, anchors)
+        return _verify_both(spark, pipeline, lake, say, anchors)
+
+
+def _verify_lake(spark: SparkSession, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None) -> int:
+    proof = prove(spark, lake, anchors)
+    shipped = lake.read_events(spark)
+    in_lake = _with_forgotten(sequence_ranges(shipped), proof)
+    reported = reported_gaps(shipped)
+    findings = compare(in_lake, in_lake, reported, doubled(shipped), known_ends(proof.folders))
+    for node_boot in sorted(findings):
+        say(f"{node_boot.node}/{node_boot.boot}: lake {_size(in_lake, node_boot)}")
+        for line in _lines(findings[node_boot]):
+            say(f"  {line}")
+    breaks = [*proof.breaks, *(line for folder in proof.folders for line in _beginning(folder, shipped, reported))]
+    return _conclude(spark, lake, say, proof, findings, breaks)
+
+
+def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
+    """The numbers of each boot, with those that were forgotten by a record."""
+    known = dict(in_lake)
+    for segment, rest in proof.forgotten.segments.items():
+        seal = proof.seals.get(segment)
+        if seal is not None:
+            node_boot = NodeBoot(seal.node, seal.boot)
+            known[node_boot] = known.get(node_boot, Ranges()) | rest.seqs
+    return known
+
+
+def _conclude(
+    spark: SparkSession,
+    lake: Lake,
+    say: Callable[[str], None],
+    proof: LakeProof,
+    findings: Mapping[NodeBoot, Finding],
+    breaks: Sequence[str],
+) -> int:
+    for line in breaks:
+        say(f"broken chain: {line}")
+    for line in proof.notes():
+        say(line)
+    for path in _orphans(spark, lake):
+        say(f"orphan: {path} is not in the commit log: no query reads it")
+    for line in _interrupted(lake.read_events(spark)):
+        say(f"outcome unknown: {line}")
+    bad_lines = lake.read_quarantine(spark).count()
+    if bad_lines:
+        say(f"quarantine: {bad_lines:,} lines that are not events")
+    sound = not breaks and all(finding.sound for finding in findings.values())
+    whole = "every event that was sealed is in the lake exactly once, as it was written"
+    say(whole if sound else "the lake is not complete, or not as it was written")
+    return 0 if sound else EXIT_FOUND
+
+
+def _verify_both(
+    spark: SparkSession, pipeline: Pipeline, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None
+) -> int:
     spool = parse_location(spool_of(pipeline), Path())
     # Messages show a folder as it was given.
     place = spool if isinstance(spool, Path) else path_of(spool, spark)
     if not place.is_dir():
         raise LakeError(f"there is no spool at {place}")
-    lake = Lake.of(pipeline.settings, spark)
-    lake.require_events()
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
     content = SparkContent(spark) if isinstance(place, HadoopPath) else FileContent()
-    folders = [read_folder(folder, content, keys_of(lake, folder)) for folder in node_folders(place)]
+    folders = [read_folder(folder, content, keys_of(lake, folder.name)) for folder in node_folders(place)]
     lines = _spool_lines(spark, place)
     in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
     shipped = lake.read_events(spark)
-    in_lake = sequence_ranges(shipped)
+    proof = prove(spark, lake, anchors)
+    in_lake = _with_forgotten(sequence_ranges(shipped), proof)
     reported = reported_gaps(shipped if lines is None else _gaps_of(shipped).unionByName(_gaps_of(_numbered(lines))))
     add_gaps(reported, (gap for folder in folders for gap in folder.gaps))
-    findings = compare(in_spool, in_lake, reported, doubled(shipped), known_ends(folders))
+    findings = compare(in_spool, in_lake, reported, doubled(shipped), known_ends([*folders, *proof.folders]))
     for node_boot in sorted(findings):
         say(f"{node_boot.node}/{node_boot.boot}: spool {_size(in_spool, node_boot)}, lake {_size(in_lake, node_boot)}")
         for line in _lines(findings[node_boot]):
             say(f"  {line}")
     breaks = [line for folder in folders for line in folder.breaks]
     breaks += [line for folder in folders for line in _beginning(folder, shipped, reported)]
-    for line in breaks:
-        say(f"broken chain: {line}")
     for folder in folders:
         if folder.signed:
-            stream = f"{folder.node}{NODE_END}{folder.mark}" if folder.mark else folder.node
-            say(f"{stream}: {folder.signed:,} signatures of seals were checked")
-    for path in _orphans(spark, lake):
-        say(f"orphan: {path} is not in the commit log: no query reads it")
-    for line in _interrupted(shipped):
-        say(f"outcome unknown: {line}")
-    bad_lines = lake.read_quarantine(spark).count()
-    if bad_lines:
-        say(f"quarantine: {bad_lines:,} lines that are not events")
-    sound = not breaks and all(finding.sound for finding in findings.values())
-    say("every event of the spool is in the lake exactly once" if sound else "the lake is not complete")
-    return 0 if sound else EXIT_FOUND
+            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked")
+    return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks])
 
 
 def compare(
@@ -263,48 +317,6 @@ def _interrupted(events: DataFrame) -> Iterator[str]:
             return
         client = f"{row['principal']} from {row['client_address']}"
         yield f"{row['api_name']} of {row['resources']} by {client}, which a crash interrupted ({row['event_id']})"
-
-
-class SparkContent:
-    """Reads the seals and segments of a folder with Spark, all at once: few requests to an object store, and no segment
-    is sent to the driver."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._seals: dict[AnyPath, bytes] = {}
-        self._digests: dict[AnyPath, Digest] = {}
-
-    def stems(self, folder: AnyPath) -> set[str]:
-        rows = self._files(f"*{SEAL_SUFFIX}", folder).select("file", F.col("value").cast("binary").alias("data"))
-        self._seals = {path_from_uri(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
-        return {path.stem for path in self._seals if parse_name(path.name)}
-
-    def seal(self, path: AnyPath) -> Seal:
-        data = self._seals.get(path)
-        if data is None:
-            raise FileNotFoundError(str(path))
-        return Seal.parse(data)
-
-    def begin(self, segments: Sequence[AnyPath]) -> None:
-        self._digests = {}
-        if segments:
-            sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
-            lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")
-            for row in self._files(SEGMENT_GLOB, segments[0].parent).select("file", sha256, lines).collect():
-                self._digests[path_from_uri(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
-
-    def digest(self, segment: AnyPath) -> Digest | None:
-        found = self._digests.get(segment)
-        # Spark skips files that it cannot decompress.
-        return digest_of(b"") if found is None and segment.exists() else found
-
-    def _files(self, pattern: str, folder: AnyPath) -> DataFrame:
-        return (
-            self._spark.read.format("text")
-            .options(wholetext=True, pathGlobFilter=pattern, ignoreCorruptFiles=True, ignoreMissingFiles=True)
-            .load(str(folder))
-            .select("value", F.col("_metadata.file_path").alias("file"))
-        )
 
 
 def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:

@@ -77,7 +77,7 @@ def _seals_fit(folder: Path) -> None:
         assert seal.events == len(path.read_bytes().splitlines())
         assert seal.previous_chain == chain
         chain = seal.chain
-        assert chain == chain_of(seal.previous_chain, seal.sha256)
+        assert chain == chain_of(seal.previous_chain, seal.sha256, seal.lines_sha256)
 
 
 def test_a_change_that_a_kill_interrupts_is_in_the_trail_before_and_after_its_execution(tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ def counted(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterato
     yield application, counts
     counts.close()
     application.kill9()
+    # Shown where a test fails.
+    print(application.states)
 
 
 @pytest.mark.parametrize("killed", ["nothing", "application", "broker"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
+from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of, digests_of, lines_sha256
 from tests.audit_samples import sample_events, write_sample_spool
 
 if importlib.util.find_spec("pyspark") is None:
@@ -46,7 +46,7 @@ def settings_of(lake: Path | str, **changes: Any) -> Any:
     """Settings for a small machine."""
     from klamm_spark.spark_settings import SparkSettings
 
-    given = {"lake": lake, "master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2, "lateness_s": 0}
+    given = {"lake": lake, "master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2}
     return SparkSettings(**(given | changes))
 
 
@@ -55,9 +55,16 @@ def reseal(paths: list[Path]) -> None:
     chain = NO_CHAIN
     for path in paths:
         data, seal = path.read_bytes(), Seal.read(path.with_suffix(SEAL_SUFFIX))
-        sha256, previous = hashlib.sha256(data).hexdigest(), chain
-        chain = chain_of(previous, sha256)
-        seal = replace(seal, sha256=sha256, events=data.count(b"\n"), previous_chain=previous, chain=chain)
+        sha256, previous, sealed = hashlib.sha256(data).hexdigest(), chain, lines_sha256(digests_of(data))
+        chain = chain_of(previous, sha256, sealed)
+        seal = replace(
+            seal,
+            sha256=sha256,
+            events=data.count(b"\n"),
+            previous_chain=previous,
+            chain=chain,
+            lines_sha256=sealed,
+        )
         path.with_suffix(SEAL_SUFFIX).write_bytes(seal.to_json())
 
 

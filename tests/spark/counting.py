@@ -15,29 +15,52 @@ Counted = Mapping[Any, Any]
 
 
 def expected(events: Iterable[Event], settings: Any) -> dict[str, Counted]:
-    """What each table must have by its keys, when the watermark is the latest event: `lateness_s` is 0."""
+    """What each table and view must have by its keys."""
     events = list(events)
-    closed_us = max(event["time_us"] for event in events)
     requests = [event for event in events if event["kind"] == "request"]
     return {
-        "traffic_per_minute": _traffic(requests, closed_us),
-        "hot_clients": _hot_clients(requests, closed_us, settings.hot_client_requests_per_minute),
+        "traffic_per_minute": _traffic(requests),
+        "hot_clients": _hot_clients(requests, settings.hot_client_requests_per_minute),
         "denials": Counter(event["event_id"] for event in requests if event["outcome"] == "denied"),
-        "refused_per_minute": _refused(events, closed_us),
-        "brute_force": _brute_force(events, closed_us, settings.failures_threshold),
+        "refused_per_minute": _refused(events),
+        "brute_force": _brute_force(events, settings.failures_threshold),
         "success_after_failures": _success_after_failures(events, settings.failures_threshold),
         "first_seen": _first_seen(events),
     }
 
 
 def found(name: str, rows: Iterable[Any]) -> Counted:
-    """The rows of a table in the shape of `expected`; a row that is there twice is an error."""
+    """The rows of a table or view in the shape of `expected`; counts of several micro-batches are added up, and any
+    other row that is there twice is an error."""
     keyed = [_ROWS[name](row) for row in rows]
     if name == "denials":
         return Counter(key for key, _ in keyed)
+    if name in ("traffic_per_minute", "refused_per_minute"):
+        return _added_up(keyed)
     counts = Counter(key for key, _ in keyed)
     assert not [key for key, count in counts.items() if count > 1], name
     return dict(keyed)
+
+
+def _added_up(keyed: Iterable[tuple[Any, Any]]) -> Counted:
+    sums: dict[Any, Any] = {}
+    for key, value in keyed:
+        before = sums.get(key)
+        if before is None:
+            sums[key] = value
+        elif isinstance(value, dict):
+            longest = max(before["total_time_max_ms"], value["total_time_max_ms"])
+            sums[key] = {name: before[name] + value[name] for name in _SUMS} | {"total_time_max_ms": longest}
+        else:
+            sums[key] = before + value
+    return {key: _rounded(value) for key, value in sums.items()}
+
+
+def _rounded(value: Any) -> Any:
+    """Sums of floats depend on their order."""
+    if isinstance(value, dict):
+        return {name: round(number, 6) for name, number in value.items()}
+    return value
 
 
 def _micros(moment: datetime) -> int:
@@ -59,7 +82,7 @@ _SUMS = ("requests", "errors", "denied", "throttled", "request_bytes", "response
 
 _ROWS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "traffic_per_minute": lambda row: (
-        (_micros(row.minute), row.listener, row.principal, row.client_id, row.api_name),
+        (_micros(row.minute), row.listener, row.principal, row.client_id, row.client_address, row.api_name),
         {name: row[name] for name in (*_SUMS, "total_time_max_ms")},
     ),
     "hot_clients": lambda row: ((_micros(row.minute), row.client_id), row.requests),
@@ -74,12 +97,11 @@ _ROWS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 }
 
 
-def _traffic(requests: list[Event], closed_us: int) -> Counted:
+def _traffic(requests: list[Event]) -> Counted:
     counted: dict[Any, Counter[str]] = defaultdict(Counter)
     for event in requests:
-        if _minute(event) + MINUTE_US > closed_us:
-            continue
-        key = (_minute(event), event["listener"], event["principal"], event["client_id"], event["api_name"])
+        names = ("listener", "principal", "client_id", "client_address", "api_name")
+        key = (_minute(event), *(event[name] for name in names))
         counts, count = counted[key], _count(event)
         counts["requests"] += count
         counts["errors"] += count if event["error_code"] else 0
@@ -90,21 +112,20 @@ def _traffic(requests: list[Event], closed_us: int) -> Counted:
         counts["throttle_time_ms"] += event["throttle_time_ms"] * count
         longest = event.get("total_time_max_ms", event["total_time_ms"])
         counts["total_time_max_ms"] = max(counts["total_time_max_ms"], longest)
-    return {key: dict(counts) for key, counts in counted.items()}
+    return {key: _rounded(dict(counts)) for key, counts in counted.items()}
 
 
-def _hot_clients(requests: list[Event], closed_us: int, threshold: int) -> Counted:
+def _hot_clients(requests: list[Event], threshold: int) -> Counted:
     counts: Counter[Any] = Counter()
     for event in requests:
-        if _minute(event) + MINUTE_US <= closed_us:
-            counts[_minute(event), event["client_id"]] += _count(event)
+        counts[_minute(event), event["client_id"]] += _count(event)
     return {key: count for key, count in counts.items() if count >= threshold}
 
 
-def _refused(events: list[Event], closed_us: int) -> Counted:
+def _refused(events: list[Event]) -> Counted:
     counts: Counter[Any] = Counter()
     for event in events:
-        if event["action"] == "refused" and _minute(event) + MINUTE_US <= closed_us:
+        if event["action"] == "refused":
             counts[_minute(event), event["listener"], event["client_address"], event["reason"]] += 1
     return dict(counts)
 
@@ -113,13 +134,12 @@ def _logins(events: list[Event], action: str) -> Iterable[Event]:
     return (event for event in events if event["kind"] == "authentication" and event["action"] == action)
 
 
-def _brute_force(events: list[Event], closed_us: int, threshold: int) -> Counted:
+def _brute_force(events: list[Event], threshold: int) -> Counted:
     counts: Counter[Any] = Counter()
     for event in _logins(events, "failure"):
         last = _minute(event)
         for start in range(last - WINDOW_US + MINUTE_US, last + 1, MINUTE_US):
-            if start + WINDOW_US <= closed_us:
-                counts[start, event["client_address"]] += 1
+            counts[start, event["client_address"]] += 1
     return {key: count for key, count in counts.items() if count >= threshold}
 
 

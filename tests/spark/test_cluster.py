@@ -111,7 +111,6 @@ spool = "spool"
 lake = "lake of all"
 driver_memory = "1g"
 shuffle_partitions = 2
-lateness_s = 0
 failures_threshold = 2
 hot_client_requests_per_minute = 300
 

@@ -19,6 +19,11 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0
     checked = [line for line in said if line.endswith("signatures of seals were checked")]
     assert len(checked) == 2, "one for each stream that has events"
+    rows = Lake(tmp_path / "lake", "parquet").read_events(spark)
+    assert rows.where("kept_line is null").count() > rows.where("kept_line is not null").count()
+    assert rows.where("kept_line is not null and action <> 'interrupted'").count() == 0, "columns give lines back"
+    alone: list[str] = []
+    assert verify.run(spark, Pipeline(None, settings), say=alone.append) == 0, alone
     unknown = [line for line in said if line.startswith("outcome unknown: ")]
     for line, topic in zip(unknown, ("done", "stuck"), strict=True):
         assert f"CreateTopics of TOPIC {topic} by User:ANONYMOUS from 127.0.0.1" in line

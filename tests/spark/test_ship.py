@@ -44,9 +44,8 @@ def test_it_is_partitioned_by_date_and_hour(shipped):
 
 def test_progress_and_summary_count(shipped):
     said = "\n".join(shipped.said)
-    assert f"shipped {EVENTS:,} events in 2 batches" in said
+    assert f"shipped {EVENTS:,} events in 2 batches" in said, "a copy of a segment adds nothing"
     assert f"{len(BAD_LINES)} lines are not events" in said
-    assert "1,000 events had been shipped before and were dropped" in said
     assert "events/s" in said
     assert "nothing behind the spool" in said
 
@@ -91,7 +90,7 @@ def test_other_queries_of_the_session_go_on(spark, ship, tmp_path):
 
 
 def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False, deduplicate_hours=1)
+    settings = settings_of(tmp_path / "lake", aggregates=False)
     hour_us = 3_600_000_000
     write_sample_spool(tmp_path / "spool", sample_events(40, node="here", start_us=2_000 * hour_us))
     ship(tmp_path / "spool", settings)

@@ -61,10 +61,10 @@ def test_what_retention_took_from_the_spool_is_no_fault(ship, verify, tmp_path):
 
 
 def test_an_event_that_is_there_twice_is_found(spark, verify, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False, deduplicate_hours=0)
+    settings = settings_of(tmp_path / "lake", aggregates=False)
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(5))
     (tmp_path / "spool" / "copy").mkdir()
-    (tmp_path / "spool" / "copy" / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "spool" / "copy" / path.name.replace("0.jsonl", "1.jsonl")).write_bytes(path.read_bytes())
     ship(tmp_path / "spool", settings)
     code, said = verify(Pipeline(tmp_path / "spool", settings))
     assert (code, "  more than once in the lake: 0-4" in said) == (1, True)

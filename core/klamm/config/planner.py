@@ -123,7 +123,7 @@ class _Planner:
             self.check_shared(sound)
         if scheduler is not None:
             self.check_listener_names(scheduler, listeners)
-        if server is not None and server.worker_count > 1:
+        if server is not None and server.workers != 1:
             self.check_workers(parts, extensions)
         self.check_sections(parts)
         if self.config.problems or server is None or scheduler is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from klamm.metrics.registry import Family, HistogramValue, Kind, MetricsRegistry, Sample
 
 LabelKey: TypeAlias = tuple[tuple[str, str], ...]
+_OF_OPEN_CONNECTIONS: Final = "klamm:type=Client,"
 Value: TypeAlias = "float | HistogramValue"
 
 
@@ -16,7 +17,8 @@ class JoinedMetrics:
     """Counters and histograms are summed; each gauge gets the label `worker`, as not all of them can be added.
 
     A worker's counts stay in the sums when its process ends, so that no sum ever falls. Of a worker that is killed
-    these are the counts of its last report: sums grow by less than was done, never by more.
+    these are the counts of its last report: sums grow by less than was done, never by more. What is counted of clients
+    is of open connections, and goes with them.
     """
 
     def __init__(self) -> None:
@@ -34,7 +36,7 @@ class JoinedMetrics:
         """The process of a worker has ended: its counts are kept, its gauges are gone."""
         with self._lock:
             for family in self._reports.pop(number, ()):
-                if family.kind != "gauge":
+                if family.kind != "gauge" and not family.name.startswith(_OF_OPEN_CONNECTIONS):
                     _add(self._ended, family)
 
     def families(self) -> Iterator[Family]:

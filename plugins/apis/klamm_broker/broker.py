@@ -39,6 +39,7 @@ from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import OpeningInBackground
+from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
@@ -194,13 +195,13 @@ class Broker(ApiSet):
         self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
-        self.delegation_tokens = DelegationTokens(
-            settings, key, server.services.shared, server.clock, server.random_bytes
-        )
+        shared = server.services.shared
+        self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes)
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
-        self.cluster.publish(server.services.shared, self.topics)
+        self.cluster.publish(shared, self.topics)
+        shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:
         self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from klamm import RequestContext, ServerServices
 from klamm.runtime import Rate, TokenBucket
@@ -17,6 +17,7 @@ from klamm.shared import CLIENT_QUOTAS, Row
 from klamm_throttling.limits import Limit, QuotaLimits
 from klamm_throttling.sensors import RateSensor, Sensor, TokenSensor
 from klamm_throttling.settings import QUOTA_KEYS, ClientQuotaSettings
+from klamm_throttling.shared_use import PERIOD_MS, SensorKey, SharedUse
 
 PRODUCE: Final = 0
 _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
@@ -25,8 +26,6 @@ _EXPIRY_PERIOD_MS: Final = 60_000
 # Kafka's unit: 100 is the whole time of one thread.
 _PERCENT: Final = 100.0
 
-SensorKey: TypeAlias = tuple[str, str, str]
-"""Quota key, and the user and client id that share the sensor."""
 S = TypeVar("S", bound=Sensor)
 
 
@@ -79,6 +78,7 @@ class ClientQuotaManager:
     def __init__(self, services: ServerServices, settings: ClientQuotaSettings) -> None:
         self._clock = services.clock
         self._share = services.worker
+        self._shared_use = SharedUse(services.worker)
         self._table = services.shared.table(CLIENT_QUOTAS)
         # Protects sensors, clients and settings; a notified listener may ask again.
         self._lock = threading.RLock()
@@ -90,6 +90,8 @@ class ClientQuotaManager:
         self._limits = QuotaLimits(settings, self._table.rows, self._share)
         self._table.watch(self._quotas_changed)
         services.scheduler.every(_EXPIRY_PERIOD_MS, self._expire)
+        if services.worker.counts is not None:
+            services.scheduler.every(PERIOD_MS, self._share_use)
 
     # ---- quotas
 
@@ -128,7 +130,20 @@ class ClientQuotaManager:
             if limit is None or (limit.user, limit.client_id) != (user, client_id):
                 del self._sensors[key, user, client_id]
             else:
-                sensor.limit = limit
+                sensor.limit = self._part_of((key, user, client_id), limit)
+
+    def _part_of(self, key: SensorKey, limit: Limit) -> Limit:
+        """What this worker may use; the quota itself in one process. Mutations are always split."""
+        return limit if key[0] == _MUTATION else self._shared_use.limit(key, limit)
+
+    def _share_use(self) -> None:
+        with self._lock:
+            parts = {}
+            for key in self._sensors:
+                limit = self._limits.find(*key)
+                if limit is not None:
+                    parts[key] = limit
+            self._shared_use.publish(self._sensors, parts, self._now_ms())
 
     # ---- use
 
@@ -222,7 +237,7 @@ class ClientQuotaManager:
         if sensor is None:
             if len(self._sensors) >= len(QUOTA_KEYS) * self.settings.max_tracked_clients:
                 self._forget_half()
-            sensor = self._sensors[shared_by] = make(limit)
+            sensor = self._sensors[shared_by] = make(self._part_of(shared_by, limit))
         return sensor
 
     def _rate_sensor(self, limit: Limit, longest_ms: int = 0) -> RateSensor:

@@ -34,5 +34,5 @@ def test_tables():
         node for node in module.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "TABLES"
     )
     names = re.search(r"for build in \(([^)]*)\)", ast.unparse(tables))[1].split(", ")
-    assert len(names) == 7
+    assert len(names) == 6
     assert [name for name in names if f"| `{name}` |" not in TEXT] == []

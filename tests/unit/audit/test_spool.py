@@ -177,7 +177,7 @@ def test_seals_make_a_chain_over_segments_and_boots(tmp_path):
     chain = NO_CHAIN
     for index, seal in enumerate(seals(writer.folder)):
         assert (seal.index, seal.previous_chain) == (index, chain)
-        chain = chain_of(chain, seal.sha256)
+        chain = chain_of(chain, seal.sha256, seal.lines_sha256)
         assert seal.chain == chain
     assert index == 3
 

@@ -60,7 +60,7 @@ def test_a_changed_segment_with_a_seal_that_fits_breaks_the_chain_behind_it(path
     assert breaks(paths)[1:] == [
         f"{paths[2].with_suffix('')}: its seal was changed: the chain does not match its SHA-256"
     ]
-    write_seal(paths[2], chain=chain_of(seal.previous_chain, "ab" * 32))
+    write_seal(paths[2], chain=chain_of(seal.previous_chain, "ab" * 32, seal.lines_sha256))
     assert breaks(paths)[1:] == [
         f"{paths[3].with_suffix('')}: its chain does not continue {paths[2].stem}: one of them was replaced"
     ]
@@ -94,7 +94,9 @@ def test_a_seal_of_another_segment_or_without_sense(paths):
 
 
 def test_another_beginning(paths):
-    write_seal(paths[0], previous_chain="1" * 64, chain=chain_of("1" * 64, Seal.read(seal_of(paths[0])).sha256))
+    seal = Seal.read(seal_of(paths[0]))
+    chain = chain_of("1" * 64, seal.sha256, seal.lines_sha256)
+    write_seal(paths[0], previous_chain="1" * 64, chain=chain)
     assert breaks(paths)[0].endswith("its seal says that it is the first, but its chain continues another")
     assert NO_CHAIN not in breaks(paths)[0]
 

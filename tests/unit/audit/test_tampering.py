@@ -12,7 +12,15 @@ from klamm_spark.lake import Lake
 from klamm_spark.lake_keys import keys_of, remember_keys
 from klamm_spark.signatures import KeyFileError, PublicKeys, SealSigner, write_key
 from klamm_spark.spool_chain import read_folder
-from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of, sealed_segments
+from klamm_spark.spool_layout import (
+    NO_CHAIN,
+    SEAL_SUFFIX,
+    Seal,
+    chain_of,
+    digests_of,
+    lines_sha256,
+    sealed_segments,
+)
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.unit.audit.test_spool import Writer, seals
 
@@ -122,12 +130,11 @@ def reseal(attack, signer, sign=lambda signer, seal: seal):
     index, chain, changed = 0, NO_CHAIN, False
     for path in sealed_segments(attack.folder):
         seal, data = Seal.read(path.with_suffix(SEAL_SUFFIX)), path.read_bytes()
-        sha256 = hashlib.sha256(data).hexdigest()
+        sha256, sealed = hashlib.sha256(data).hexdigest(), lines_sha256(digests_of(data))
         boot, _, first = path.stem.rpartition("-")
         place = {"boot": boot, "segment": path.stem, "first_seq": int(first), "index": index}
-        fitting = replace(
-            seal, **place, sha256=sha256, events=data.count(b"\n"), previous_chain=chain, chain=chain_of(chain, sha256)
-        )
+        place |= {"sha256": sha256, "lines_sha256": sealed, "events": data.count(b"\n")}
+        fitting = replace(seal, **place, previous_chain=chain, chain=chain_of(chain, sha256, sealed))
         changed = changed or fitting != seal
         if changed:
             path.with_suffix(SEAL_SUFFIX).write_bytes(sign(signer, fitting).to_json())
@@ -243,7 +250,7 @@ def test_the_lake_keeps_the_first_keys_and_names_further_ones(tmp_path, signers)
         f"seals of node-1 are signed with another key than before: {foreign.key_id}",
     ]
     assert said[2:] == [f"{folder / 'wrong.pub'}: no public key in PEM"]
-    assert read_folder(folder, keys=keys_of(lake, folder)).breaks == []
+    assert read_folder(folder, keys=keys_of(lake, folder.name)).breaks == []
 
 
 def test_a_key_that_others_can_read_and_what_is_no_key_are_refused(tmp_path, capsys):

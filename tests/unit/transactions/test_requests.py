@@ -19,6 +19,7 @@ from klamm.wire.messages.write_txn_markers import (
 )
 from klamm_broker.transactions import offsets_partition
 from klamm_broker.transactions.transaction import MAX_EPOCH
+from tests.unit.broker.broker_harness import Reply
 from tests.unit.transactions.transactions_harness import BEFORE_V2, ID, V2, Producer
 
 E = ErrorCode
@@ -136,6 +137,12 @@ def test_a_transaction_commits_or_aborts(harness, producer, version, committed):
     aborted = harness.partition_data("t").aborted_transactions
     assert [(each.producer_id, each.first_offset) for each in aborted] == ([] if committed else [(producer.id, 0)])
     assert harness.partition_data("t", committed=False).aborted_transactions is None
+
+
+def test_a_batch_that_adds_its_partition_is_answered_whatever_it_costs(harness, producer, monkeypatch):
+    harness.create_topic("packed", compression_type="zstd")
+    monkeypatch.setattr(Reply, "inline", True, raising=False)
+    assert producer.produce("packed", b"v", version=V2).error_code == 0
 
 
 def test_transactions_follow_each_other(harness, producer):

@@ -92,7 +92,7 @@ def produce_records(
         transaction = TransactionalAppends(broker.transactions, request.transactional_id, context.api_version)
         if transaction.adds and -1 <= request.acks <= 1 and _adds_partitions(broker, request, context, transaction):
             return context.later()
-    return _append_all(broker, request, context, transaction)
+    return _append_all(broker, request, context, transaction, on_processor=context.on_processor)
 
 
 def _transactional_batches(request: ProduceRequest) -> Iterator[tuple[TopicProduceData, PartitionProduceData]]:
@@ -117,7 +117,7 @@ def _adds_partitions(
             partitions.append((topic.name, data.index))
 
     def append() -> None:
-        outcome = _append_all(broker, request, context, transaction)
+        outcome = _append_all(broker, request, context, transaction, on_processor=False)
         if outcome is not context.later():
             context.respond(outcome)
 
@@ -137,14 +137,19 @@ def _adds_partitions(
 
 
 def _append_all(
-    broker: BrokerServices, request: ProduceRequest, context: RequestContext, transaction: TransactionalAppends | None
+    broker: BrokerServices,
+    request: ProduceRequest,
+    context: RequestContext,
+    transaction: TransactionalAppends | None,
+    *,
+    on_processor: bool,
 ) -> ProduceResponse | Pending:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
     partitions = sum(len(wanted.partition_data) for wanted in request.topic_data)
-    work = _Work(broker, context, request.acks, partitions, transaction)
+    work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -176,7 +181,7 @@ def _append_all(
             except UnpacksToMoreError:
                 assert topic is not None
                 assert partition is not None
-                if context.on_processor and not (results or work.responses):
+                if on_processor and not (results or work.responses):
                     # The first batch: the request has changed nothing yet, but this count.
                     topic.traffic.produce_requests -= 1
                     context.leave_processor()
@@ -218,6 +223,8 @@ class _Work:
         acks: int,
         partitions: int,
         transaction: TransactionalAppends | None,
+        *,
+        on_processor: bool,
     ) -> None:
         self._broker = broker
         self._transaction = transaction
@@ -225,7 +232,7 @@ class _Work:
         self._acks = acks
         self._now_ms = broker.clock.wall_ms()
         self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
-        if context.on_processor:
+        if on_processor:
             self._max_unpacked_bytes = _INLINE_MAX_BYTES
             self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
         self._appended: list[Partition] = []

@@ -1,0 +1,70 @@
+"""`AuditTopic`: the events of the spool as records of a topic of this server, for any Kafka client.
+
+A record is one event: its value is the line, its key the stream's folder in the spool. The spool comes first, and is
+what counts: events that the topic cannot take are in the spool, and a reader sees by the numbers that they are missing.
+
+The topic does not audit itself: its reading is in the spool, not in the topic, as each read would else bring the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from klamm import KafkaError
+
+log = logging.getLogger("klamm.audit")
+
+SHARED_RECORDS: Final = "klamm.records"
+"""The key of what appends records, in `services.shared`: an api set that has topics puts it there."""
+Append = Callable[[str, Sequence[tuple[bytes, bytes]]], None]
+_CONNECTION: Final = re.compile(rb'"connection_id":"([^"]*)"')
+_READING: Final = re.compile(
+    rb'"api_name":"(?:Fetch|ListOffsets|OffsetCommit|OffsetFetch|TxnOffsetCommit|ShareFetch|ShareAcknowledge)"'
+)
+_MAX_READERS: Final = 10_000
+
+
+class AuditTopic:
+    """For the writer's thread."""
+
+    def __init__(self, name: str, append: Append) -> None:
+        self._name = name
+        self._append = append
+        self._named = b'"type":"TOPIC","name":"%s"' % name.encode("ascii")
+        self._readers: dict[bytes, None] = {}
+        self._error = ""
+        self.records = 0
+        self.missed = 0
+
+    def add(self, stream: bytes, lines: bytes) -> None:
+        """Append the events of these lines. What cannot be appended is logged once and counted."""
+        wanted = [(stream, line) for line in lines.split(b"\n")[:-1] if not self._is_own_reading(line)]
+        if not wanted:
+            return
+        try:
+            self._append(self._name, wanted)
+        except KafkaError as error:
+            self.missed += len(wanted)
+            if str(error) != self._error:
+                self._error = str(error)
+                log.error("audit: the topic %s takes no events: %s; the spool has them", self._name, error)
+            return
+        self.records += len(wanted)
+        if self._error:
+            self._error = ""
+            log.warning("audit: the topic %s takes events again", self._name)
+
+    def _is_own_reading(self, line: bytes) -> bool:
+        """Whether an event is a read, not denied, of a connection that reads this topic."""
+        if not _READING.search(line) or b'"outcome":"denied"' in line:
+            return False
+        found = _CONNECTION.search(line)
+        connection = found[1] if found is not None else b""
+        if self._named in line:
+            self._readers[connection] = None
+            if len(self._readers) > _MAX_READERS:
+                del self._readers[next(iter(self._readers))]
+        return connection in self._readers

@@ -1,0 +1,179 @@
+"""Someone who can write to the lake, and has no key: what they do to its rows, files and seals."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from klamm_spark.lake import Lake, committed_files
+from klamm_spark.lake_seals import SealRow, read_seal_files, write_rows
+from klamm_spark.spool_layout import lines_sha256
+
+Rows = list[dict[str, Any]]
+
+
+class LakeAttack:
+    """`touched` are the names that a report must have one of: of events, segments or files."""
+
+    def __init__(self, lake: Lake, choose: random.Random) -> None:
+        self.lake, self.choose = lake, choose
+        self.files = sorted(committed_files(lake.events))
+        self.touched: set[str] = set()
+
+    def rows(self, change: Callable[[Rows], Rows]) -> None:
+        path = self.choose.choice(self.files)
+        table = pq.ParquetFile(path).read()
+        self.write(path, pa.Table.from_pylist(change(table.to_pylist()), table.schema))
+
+    def write(self, path: Any, table: pa.Table) -> None:
+        # Spark's own type of timestamps.
+        pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+    def one(self, rows: Rows) -> dict[str, Any]:
+        row = self.choose.choice(rows)
+        self.touched.add(row["event_id"])
+        return row
+
+    def change_a_row(self) -> None:
+        def change(rows: Rows) -> Rows:
+            self.one(rows).update(principal="User:someone-else", outcome="ok ")
+            return rows
+
+        self.rows(change)
+
+    def change_only_the_time_that_queries_use(self) -> None:
+        def change(rows: Rows) -> Rows:
+            row = self.one(rows)
+            row["time"] += timedelta(minutes=1)
+            return rows
+
+        self.rows(change)
+
+    def change_a_resource(self) -> None:
+        def change(rows: Rows) -> Rows:
+            row = self.one([row for row in rows if row["resources"]])
+            row["resources"][0]["name"] = "other"
+            return rows
+
+        self.rows(change)
+
+    def drop_a_row(self) -> None:
+        def change(rows: Rows) -> Rows:
+            gone = self.one(rows)
+            return [row for row in rows if row is not gone]
+
+        self.rows(change)
+
+    def repeat_a_row(self) -> None:
+        def change(rows: Rows) -> Rows:
+            row = self.one(rows)
+            self.touched.add(f"{row['boot']}-")
+            return [*rows, row]
+
+        self.rows(change)
+
+    def insert_a_row(self) -> None:
+        def change(rows: Rows) -> Rows:
+            row = self.choose.choice(rows) | {"seq": 9_999}
+            row["event_id"] = f"{row['node']}/{row['boot']}/9999"
+            self.touched.add(row["event_id"])
+            return [*rows, row]
+
+        self.rows(change)
+
+    def swap_rows(self) -> None:
+        def change(rows: Rows) -> Rows:
+            one, other = self.choose.sample(rows, 2)
+            self.touched |= {one["event_id"], other["event_id"]}
+            for key in ("event_id", "seq"):
+                one[key], other[key] = other[key], one[key]
+            return rows
+
+        self.rows(change)
+
+    def reorder_rows(self) -> None:
+        def change(rows: Rows) -> Rows:
+            self.touched |= {row["event_id"] for row in rows}
+            names = [(row["event_id"], row["seq"]) for row in rows]
+            for row, (event_id, seq) in zip(rows, [*names[1:], names[0]], strict=True):
+                row.update(event_id=event_id, seq=seq)
+            return rows
+
+        self.rows(change)
+
+    def move_a_row_to_another_segment(self) -> None:
+        def change(rows: Rows) -> Rows:
+            row = self.one(rows)
+            others = {each["source_file"] for path in self.files for each in pq.ParquetFile(path).read().to_pylist()}
+            row["source_file"] = self.choose.choice(sorted(others - {row["source_file"]}))
+            return rows
+
+        self.rows(change)
+
+    def drop_a_file(self) -> None:
+        path = self.choose.choice(self.files)
+        self.touched |= {row["event_id"] for row in pq.ParquetFile(path).read().to_pylist()}
+        path.unlink(missing_ok=True)
+
+    def damage_a_file(self) -> None:
+        path = self.choose.choice(self.files)
+        self.touched |= {row["event_id"] for row in pq.ParquetFile(path).read().to_pylist()}
+        Path(str(path)).write_bytes(b"damaged")
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+    def swap_files(self) -> None:
+        folders = sorted({path.parent for path in self.files})
+        one, other = (
+            self.choose.choice([path for path in self.files if path.parent == folder])
+            for folder in self.choose.sample(folders, 2)
+        )
+        tables = [pq.ParquetFile(path).read() for path in (one, other)]
+        self.touched |= {row["event_id"] for table in tables for row in table.to_pylist()}
+        self.write(one, tables[1])
+        self.write(other, tables[0])
+
+    def drop_a_seal(self) -> None:
+        rows = self.seals()
+        gone = self.choose.choice(rows)
+        self.touched.add(gone.segment)
+        self.write_seals([row for row in rows if row is not gone])
+
+    def swap_seals(self) -> None:
+        rows = self.seals()
+        one, other = self.choose.sample(range(len(rows)), 2)
+        self.touched |= {rows[one].segment, rows[other].segment}
+        first, second = rows[one], rows[other]
+        rows[one], rows[other] = first._replace(seal=second.seal), second._replace(seal=first.seal)
+        self.write_seals(rows)
+
+    def seals(self) -> list[SealRow]:
+        return [row for file in read_seal_files(self.lake, lines_of=None) for row in file.rows]
+
+    def write_seals(self, rows: list[SealRow]) -> None:
+        for path in list(self.lake.seals.glob("*.parquet")):
+            path.unlink(missing_ok=True)
+        write_rows(self.lake, rows)
+
+    def make_seals_fit(self, digests: dict[str, list[str]]) -> None:
+        """Write the digests of the rows as they are now into the seals, which no one can sign."""
+        fitting = []
+        for row in self.seals():
+            there = digests.get(row.segment, [])
+            seal = json.loads(row.seal) | {"lines_sha256": lines_sha256(there), "events": len(there)}
+            fitting.append(row._replace(seal=json.dumps(seal), lines="".join(there)))
+        self.write_seals(fitting)
+
+
+WAYS = (
+    *("change_a_row", "change_only_the_time_that_queries_use", "change_a_resource", "drop_a_row", "repeat_a_row"),
+    *("insert_a_row", "swap_rows", "reorder_rows", "move_a_row_to_another_segment", "drop_a_file", "damage_a_file"),
+    *("swap_files", "drop_a_seal", "swap_seals"),
+)

@@ -1,0 +1,192 @@
+"""The lake alone proves what it has: whatever is done to its rows, files and seals is found and named."""
+
+import random
+import shutil
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import pytest
+
+from klamm_spark.event import FIELD_NAMES
+from klamm_spark.lake import Lake, LakeError
+from klamm_spark.line_order import LINE_ORDER, OTHER_ORDER
+from klamm_spark.signatures import SealSigner, write_key
+from klamm_spark.spark_settings import Pipeline
+from klamm_spark.spool_layout import SEAL_SUFFIX, Seal
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import settings_of
+from tests.spark.lake_attacks import WAYS, LakeAttack
+
+FIRST, LATER = "019b8ff8d000c0ffee00", "019b8ff8d001c0ffee00"
+HOUR_US = 3_600_000_000
+START_US = 1_767_225_600_000_000
+
+
+class Sealed(NamedTuple):
+    """A lake of two boots in six signed segments, an hour apart, and its copy."""
+
+    pipeline: Any
+    lake: Any
+    copy: Any
+
+    def restore(self):
+        for name in ("events", "seals"):
+            shutil.rmtree(self.lake.root / name)
+            shutil.copytree(self.copy / name, self.lake.root / name)
+
+
+def sign_all(paths, signer):
+    for path in paths:
+        seal = path.with_suffix(SEAL_SUFFIX)
+        seal.write_bytes(signer.signed(Seal.read(seal)).to_json())
+    (paths[0].parent / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("key") / "key"
+    write_key(path)
+    return SealSigner(path)
+
+
+@pytest.fixture(scope="module")
+def sealed(spark, signer, tmp_path_factory):
+    from klamm_spark import ship
+
+    folder = tmp_path_factory.mktemp("sealed")
+    paths = write_sample_spool(folder / "spool", sample_events(36), events_per_segment=12, final=True)
+    later = sample_events(36, boot=LATER, start_us=START_US + HOUR_US)
+    paths += write_sample_spool(folder / "spool", later, events_per_segment=12)
+    sign_all(paths, signer)
+    settings = settings_of(folder / "lake", aggregates=False)
+    assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
+    lake = Lake(settings.lake, "parquet")
+    for name in ("events", "seals"):
+        shutil.copytree(lake.root / name, folder / "copy" / name)
+    return Sealed(Pipeline(None, settings), lake, folder / "copy")
+
+
+def verified(spark, pipeline, **more):
+    from klamm_spark import verify
+
+    said = []
+    return verify.run(spark, pipeline, say=said.append, **more), said
+
+
+def broken(spark, lake):
+    from klamm_spark.lake_proof import prove
+    from klamm_spark.lake_rows import reading_what_is_there
+
+    with reading_what_is_there(spark):
+        return prove(spark, lake, None).breaks
+
+
+def digests_now(spark, lake):
+    from klamm_spark.lake_rows import reading_what_is_there, row_digests
+
+    found = defaultdict(list)
+    with reading_what_is_there(spark):
+        for row in row_digests(lake, spark).collect():
+            found[row["segment"]].append(row["digest"])
+    return found
+
+
+def test_lines_have_all_fields_once():
+    for order in (OTHER_ORDER, *LINE_ORDER.values()):
+        assert sorted(order) == sorted(FIELD_NAMES)
+
+
+def test_a_lake_as_it_was_written_is_proven_without_the_spool(spark, sealed):
+    code, said = verified(spark, sealed.pipeline)
+    assert code == 0, said
+    assert "node-1: 6 signatures of seals in the lake were checked" in said
+    assert f"node-1/{FIRST}: lake 36 events (0-35)" in said
+    assert sealed.lake.read_events(spark).where("kept_line is not null").count() == 0
+
+
+@pytest.mark.parametrize("tries", [len(WAYS), pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, seed, tries):
+    choose = random.Random(seed)
+    for number in range(tries):
+        way = WAYS[number % len(WAYS)]
+        sealed.restore()
+        attack = LakeAttack(sealed.lake, choose)
+        getattr(attack, way)()
+        fits = number >= len(WAYS) and "seal" not in way and choose.random() < 0.5
+        if fits:
+            attack.make_seals_fit(digests_now(spark, sealed.lake))
+        breaks = broken(spark, sealed.lake)
+        if fits:
+            assert any("the signature of its seal is wrong" in line for line in breaks), (way, breaks)
+        else:
+            assert any(name in line for line in breaks for name in attack.touched), (way, breaks)
+    sealed.restore()
+
+
+def test_a_segment_that_changed_before_it_was_shipped_is_named(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
+    lines = paths[1].read_bytes().splitlines(keepends=True)
+    paths[1].write_bytes(b"".join([lines[0].replace(b'"outcome":"', b'"outcome":"x'), *lines[1:]]))
+    said = ship(tmp_path / "spool", settings)
+    assert any(line.startswith(f"{paths[1]} differs from its seal") for line in said)
+    code, said = verified(spark, Pipeline(None, settings))
+    assert code == 1
+    assert any(paths[1].stem in line and "its rows differ from its seal" in line for line in said)
+
+
+def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False, anchor=str(tmp_path / "anchors"))
+    lake = Lake(settings.lake, "parquet")
+    write_sample_spool(tmp_path / "spool", sample_events(10))
+    ship(tmp_path / "spool", settings)
+    shutil.copytree(lake.root, tmp_path / "earlier")
+    (last,) = write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=10))
+    ship(tmp_path / "spool", settings)
+    assert verified(spark, Pipeline(None, settings), anchors=tmp_path / "anchors")[0] == 0
+    shutil.rmtree(lake.root)
+    shutil.copytree(tmp_path / "earlier", lake.root)
+    assert verified(spark, Pipeline(None, settings))[0] == 0
+    code, said = verified(spark, Pipeline(None, settings), anchors=tmp_path / "anchors")
+    assert code == 1
+    assert (
+        f"broken chain: {last.stem} of node-1 was anchored ({tmp_path / 'anchors'}:2), and the lake has no seal of it"
+        in said
+    )
+
+
+def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, tmp_path):
+    from klamm_spark import forget
+    from klamm_spark.lake_forgotten import read_forgotten
+
+    write_key(tmp_path / "key")
+    settings = settings_of(tmp_path / "lake", sink="delta", aggregates=False)
+    pipeline, lake, said = Pipeline(None, settings), Lake(tmp_path / "lake", "delta"), []
+    events = list(sample_events(60, step_us=HOUR_US // 10))
+    write_sample_spool(tmp_path / "spool", events, events_per_segment=20)
+    ship(tmp_path / "spool", settings)
+    # All of the first segment, and half of the second; then connections of what is left.
+    before_us = START_US + 3 * HOUR_US
+    for kinds, until_us in (((), before_us), (("connection",), before_us + HOUR_US)):
+        assert forget.run(spark, pipeline, before_us=until_us, kinds=kinds, key=tmp_path / "key", say=said.append) == 0
+    left = {row.seq for row in lake.read_events(spark).select("seq").collect()}
+    old = {e["seq"] for e in events if e["time_us"] < before_us and e["kind"] != "audit_gap"}
+    old |= {e["seq"] for e in events if e["time_us"] < before_us + HOUR_US and e["kind"] == "connection"}
+    assert left == set(range(60)) - old
+    code, report = verified(spark, pipeline)
+    assert code == 0, report
+    assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in report)
+    # Who has no key cannot drop a row and say that it was forgotten.
+    known = read_forgotten(lake)
+    assert (known.breaks, sum(known.signed_by.values())) == ([], known.records)
+    spark.sql(f"DELETE FROM delta.`{lake.events}` WHERE seq = {max(left)}")
+    code, report = verified(spark, pipeline)
+    assert code == 1
+    assert any(f"node-1/{FIRST}/{max(left)} is missing" in line for line in report), report
+
+
+def test_parquet_forgets_nothing(spark, sealed):
+    from klamm_spark import forget
+
+    with pytest.raises(LakeError, match="is Parquet, where nothing can be deleted"):
+        forget.run(spark, sealed.pipeline, before_us=0, say=lambda line: None)
