@@ -47,9 +47,8 @@ class Selector(WatchedChannels):
         shuffle: Callable[[list[Any]], None] = random.shuffle,
         awake: Callable[[], None] = nothing,
     ) -> None:
-        super().__init__(poller, awake)
+        super().__init__(poller, waker, awake)
         self._poll = poller.poll
-        self._waker = waker
         self._clock = runtime.clock
         self._pool = runtime.pool
         self._use_send_file = runtime.limits.use_send_file and hasattr(os, "sendfile")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from klamm.network.channel import KafkaChannel, describe
-from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller
+from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.setup_queue import UNWATCHED
 
 log = logging.getLogger("klamm.network")
@@ -25,8 +25,9 @@ class WatchedChannels:
     before it sleeps again.
     """
 
-    def __init__(self, poller: Poller, awake: Callable[[], None] = nothing) -> None:
+    def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:
         self._poller = poller
+        self._waker = waker
         self._awake = awake
         self.channels: dict[int, KafkaChannel] = {}
         self._reading_stopped = False
