@@ -9,10 +9,12 @@ from importlib.util import find_spec
 import pytest
 
 from klamm_spark.cli import main
+from klamm_spark.compression import compress
 from klamm_spark.event_views import DuckDbViews, Period
 from klamm_spark.lake import LakeError
 from klamm_spark.report import answer
 from klamm_spark.report_queries import ORDER, questions
+from klamm_spark.spool_layout import COMPRESSED_SUFFIXES
 from tests.audit_samples import sample_events, write_sample_spool
 
 EVENTS = list(sample_events(3000))
@@ -46,6 +48,18 @@ def test_the_counts_are_those_of_the_events(report):
     assert sum(row[2] for row in report.tables["apis"].rows) == requests
     denied = sum(event["outcome"] == "denied" and event["kind"] == "request" for event in EVENTS)
     assert sum(row[7] for row in report.tables["denials"].rows) <= denied == report.totals["denied"]
+
+
+def test_compressed_segments_count_as_others(tmp_path):
+    for number, path in enumerate(write_sample_spool(tmp_path, EVENTS, events_per_segment=900)):
+        if number:
+            codec = ("zstd", "gzip")[number % 2]
+            path.with_suffix(f".jsonl{COMPRESSED_SUFFIXES[codec]}").write_bytes(compress(path.read_bytes(), codec))
+            path.unlink()
+    views = DuckDbViews(tmp_path, Period())
+    found = views.query("SELECT count(*), count(DISTINCT event_id) FROM events").rows
+    views.close()
+    assert found == [(len(EVENTS), len(EVENTS))]
 
 
 def test_access_names_who_read_and_who_tried(report):
