@@ -1,9 +1,12 @@
-"""Requests of every API and version as a tenant may send them, and what it must never see."""
+"""Requests of every API and version as a tenant may send them, and what it must never see.
+
+A broker may be one that is not ready at once: what a tenant makes is tried again.
+"""
 
 import random
 
-from klamm.testing import RawClient
-from klamm.wire.api_keys import ApiKey, load
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.api_keys import ApiKey, find_spec, load
 from klamm.wire.messages import (
     create_topics,
     describe_configs,
@@ -18,9 +21,11 @@ from klamm.wire.messages import (
     produce,
     sync_group,
 )
+from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.primitives import WireError
 from klamm.wire.records import Record, encode_batch
 from tests.oracles.samples import Samples
+from tests.waiting import wait_until
 from tools.messages.schema import Schema
 
 PREFIXES = {"a": "tenant-a.", "b": "tenant-b."}
@@ -84,9 +89,9 @@ def batch(value):
 class TenantClient:
     """One tenant: what it makes, and what it sees of it."""
 
-    def __init__(self, address, name):
-        self.address, self.name = address, name
-        self.client = RawClient(address, client_id=f"client-of-{name}", timeout_s=5)
+    def __init__(self, address, name, timeout_s=5):
+        self.address, self.name, self.timeout_s = address, name, timeout_s
+        self.client = RawClient(address, client_id=f"client-of-{name}", timeout_s=timeout_s)
 
     def call(self, request, version):
         return self.client.call(request, version)
@@ -102,7 +107,7 @@ class TenantClient:
             raise AssertionError(f"no response to v{version} of {request}") from None
         except ConnectionError:
             self.client.close()
-            self.client = RawClient(self.address, client_id=f"client-of-{self.name}", timeout_s=5)
+            self.client = RawClient(self.address, client_id=f"client-of-{self.name}", timeout_s=self.timeout_s)
             return None
 
     def make(self, topics=("orders",)):
@@ -132,7 +137,8 @@ class TenantClient:
             8,
         )
         assert committed.topics[0].partitions[0].error_code == 0
-        assert self.call(init_producer_id.InitProducerIdRequest("txn", 60_000), 4).error_code == 0
+        transaction = init_producer_id.InitProducerIdRequest("txn", 60_000)
+        wait_until(lambda: self.call(transaction, 4).error_code == 0)
 
     @property
     def retention_ms(self):
@@ -140,13 +146,13 @@ class TenantClient:
 
     def produce(self, topic, value):
         data = [produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(0, batch(value))])]
-        (answer,) = self.call(produce.ProduceRequest(None, 1, 10_000, data), 9).responses
-        assert (answer.name, answer.partition_responses[0].error_code) == (topic, 0)
+        request = produce.ProduceRequest(None, 1, 10_000, data)
+        wait_until(lambda: self.call(request, 9).responses[0].partition_responses[0].error_code == 0)
 
     def join(self):
         protocols = [join_group.JoinGroupRequestProtocol("range", CONSUMER_BYTES)]
-        joined = self.call(join_group.JoinGroupRequest("grp", 60_000, 60_000, "", None, "consumer", protocols), 3)
-        assert joined.error_code == 0
+        request = join_group.JoinGroupRequest("grp", 300_000, 60_000, "", None, "consumer", protocols)
+        joined = EmbeddedServer.wait_until(lambda: (answer := self.call(request, 3)).error_code == 0 and answer)
         self.generation, self.member = joined.generation_id, joined.member_id
         assignment = [sync_group.SyncGroupRequestAssignment(self.member, b"")]
         assert (
@@ -189,3 +195,53 @@ def shown(response):
 
 def topic_ids(client, version=12):
     return {one.name: one.topic_id for one in client.call(metadata.MetadataRequest(None), version).topics}
+
+
+def served_by(tenant):
+    offered = tenant.call(ApiVersionsRequest(), 0).api_keys
+    return {
+        one.api_key: range(max(one.min_version, find_spec(one.api_key).min_version), one.max_version + 1)
+        for one in offered
+    }
+
+
+# Each walk names things another way. With numbers of 1 there are no waits and no followers.
+WALKS = {
+    "its own names": {"text": "orders", "number": 0},
+    "its own names, ones": {"text": "grp", "number": 1},
+    "transactional id": {"text": "txn", "number": 0},
+    "everything": {"empty": 1.0},
+    "wildcards": {"text": "*", "number": 2},
+    "no names": {"text": "", "number": 1},
+    "id at the broker": {"text": "", "number": 0, "topic_id": "broker"},
+    "id of the other": {"text": "", "number": 1, "topic_id": "client"},
+    # At the end: what these make has a prefix in the name that its owner sees.
+    "names of the other": {"text": "tenant-a.orders", "number": 0},
+    "names of the other, ones": {"text": "tenant-a.orders", "number": 1},
+    "groups of the other": {"text": "tenant-a.grp", "number": 3},
+}
+
+
+def walk_apis(descriptions, broker_address, a, b, walk, *, unanswered=()):
+    """Send each API in each version as the tenant `b`, which must see nothing of `a`; the APIs that were answered.
+
+    `unanswered` are those that the broker may leave without a response.
+    """
+    options = dict(walk, records=batch(b"value-of-b"))
+    if "topic_id" in options:
+        options["topic_id"] = topic_ids(a)["orders"]
+        if walk["topic_id"] == "broker":
+            with RawClient(broker_address) as client:
+                options["topic_id"] = topic_ids(client)["tenant-a.orders"]
+    sent = [text for text in SECRETS if text in options.get("text", "")]
+    answered = set()
+    for api_key, version, request in served_requests(descriptions, served_by(b), **options):
+        if api_key in unanswered:
+            continue
+        response = b.answer_to(request, version)
+        text = shown(response)
+        seen = [one for one in SECRETS if one in text and one not in sent]
+        assert not seen, f"{find_spec(api_key).name} v{version}: {request}\n{response}"
+        if response is not None:
+            answered.add(api_key)
+    return answered

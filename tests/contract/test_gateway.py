@@ -1,5 +1,6 @@
 """The handler set `gateway` before servers in this process: what clients send and get, and what a failure does."""
 
+import contextlib
 import itertools
 import logging
 import socket
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from klamm import Provider, RequestFilter, hookimpl
+from klamm.network.poller import Waker
 from klamm.testing import EmbeddedServer, RawClient, SecureServer
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages import heartbeat
@@ -170,6 +172,16 @@ def test_a_request_with_an_empty_body_is_sent_and_stops_nothing():
         assert [len(frame) for frame in node.frames] == [13, 13]
 
 
+def test_answers_of_nodes_do_not_wake_the_thread_that_reads_them(monkeypatch):
+    with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        client.call(HeartbeatRequest("g"), 4)
+        woken, wake = [], Waker.wake
+        monkeypatch.setattr(Waker, "wake", lambda waker: (woken.append(waker), wake(waker)))
+        for _ in range(50):
+            client.call(HeartbeatRequest("g"), 4)
+        assert len(woken) < 25
+
+
 # ---- back pressure
 
 
@@ -201,6 +213,31 @@ def test_a_slow_client_holds_the_node_back():
             left -= len(client.socket.recv(min(left, 1 << 20)))
         client.send_frame(encode_request_header(1, 11, 6, "slow") + bytes(50))
         assert take(client.socket, 8)[4:] == (6).to_bytes(4, "big")
+
+
+def test_slow_clients_on_one_loop_get_each_their_own_bytes():
+    size = 12 * 1024 * 1024
+
+    def serve(node, sock, frame):
+        correlation_id = decode_request_header(frame)[2]
+        sock.sendall((size + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big"))
+        sock.sendall(bytes([correlation_id]) * size)
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, contextlib.ExitStack() as stack:
+        left = {}
+        for number in (1, 2, 3):
+            client = stack.enter_context(connect(front))
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+            client.send_frame(encode_request_header(1, 11, number, "slow") + bytes(50))
+            assert take(client.socket, 8)[4:] == number.to_bytes(4, "big")
+            left[number] = [client.socket, size]
+        while left:
+            for number, (sock, count) in list(left.items()):
+                data = sock.recv(min(count, 200_000))
+                assert data.count(number) == len(data) > 0
+                left[number][1] -= len(data)
+                if not left[number][1]:
+                    del left[number]
 
 
 # ---- failures

@@ -5,15 +5,13 @@ import re
 
 import pytest
 
-from klamm.testing import RawClient
 from klamm.wire.api_keys import ApiKey, find_spec
-from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm_filters.tenancy.fields import plan_of
 from klamm_filters.tenancy.filter import _NAMES, _TEXTS, TopicPrefix
 from klamm_filters.tenancy.rules import HARMLESS, MAPPED
 from tests.contract.filtered import API_SETS, served
 from tests.contract.source_rules import ROOT
-from tests.contract.tenants import PREFIXES, SECRETS, TenantClient, batch, served_requests, shown, topic_ids
+from tests.contract.tenants import PREFIXES, WALKS, TenantClient, walk_apis
 
 DESCRIPTIONS = {raw["name"]: raw for raw in json.loads((ROOT / "tools/messages/descriptions.json").read_text())}
 REQUESTS = {raw["apiKey"]: raw for raw in DESCRIPTIONS.values() if raw["type"] == "request"}
@@ -181,14 +179,6 @@ def tenants(request):
             one.close()
 
 
-def served_by(tenant):
-    offered = tenant.call(ApiVersionsRequest(), 0).api_keys
-    return {
-        one.api_key: range(max(one.min_version, find_spec(one.api_key).min_version), one.max_version + 1)
-        for one in offered
-    }
-
-
 def test_each_sees_its_own(tenants):
     broker, a, b = tenants
     assert [name for name, _, _ in a.state()["topics"]] == ["only-of-a", "orders"]
@@ -202,41 +192,9 @@ def test_each_sees_its_own(tenants):
     assert set(broker.admin.groups()) == {"tenant-a.grp", "tenant-b.grp"}
 
 
-# Each walk names things another way. With numbers of 1 there are no waits and no followers.
-WALKS = {
-    "its own names": {"text": "orders", "number": 0},
-    "its own names, ones": {"text": "grp", "number": 1},
-    "transactional id": {"text": "txn", "number": 0},
-    "everything": {"empty": 1.0},
-    "wildcards": {"text": "*", "number": 2},
-    "no names": {"text": "", "number": 1},
-    "id at the broker": {"text": "", "number": 0, "topic_id": "broker"},
-    "id of the other": {"text": "", "number": 1, "topic_id": "client"},
-    # At the end: what these make has a prefix in the name that its owner sees.
-    "names of the other": {"text": "tenant-a.orders", "number": 0},
-    "names of the other, ones": {"text": "tenant-a.orders", "number": 1},
-    "groups of the other": {"text": "tenant-a.grp", "number": 3},
-}
-
-
 @pytest.mark.parametrize("walk", WALKS)
 def test_no_api_shows_or_changes_what_is_the_others(tenants, walk):
     broker, a, b = tenants
-    options = dict(WALKS[walk], records=batch(b"value-of-b"))
-    if "topic_id" in options:
-        options["topic_id"] = topic_ids(a)["orders"]
-        if WALKS[walk]["topic_id"] == "broker":
-            with RawClient(broker.address()) as client:
-                options["topic_id"] = topic_ids(client)["tenant-a.orders"]
     before = a.state()
-    sent = [text for text in SECRETS if text in options.get("text", "")]
-    answered = set()
-    for api_key, version, request in served_requests(DESCRIPTIONS, served_by(b), **options):
-        response = b.answer_to(request, version)
-        text = shown(response)
-        seen = [one for one in SECRETS if one in text and one not in sent]
-        assert not seen, f"{find_spec(api_key).name} v{version}: {request}\n{response}"
-        if response is not None:
-            answered.add(api_key)
-    assert len(answered) > 50
+    assert len(walk_apis(DESCRIPTIONS, broker.address(), a, b, WALKS[walk])) > 50
     assert a.state() == before

@@ -6,13 +6,14 @@ from klamm.wire.api_keys import spec_of
 from tests.faults.cost_meter import DEFAULT_LIMITS
 from tests.faults.costly_frames import costly_frames
 
-SIZES = {"small": (64 * 1024, 95), "medium": (64 * 1024, 1500), "large": (4 * 1024 * 1024, 1 << 30)}
+SIZES = {"small": (64 * 1024, 95), "medium": (64 * 1024, 1500), "large": (16 * 1024 * 1024, 1 << 30)}
 """Bytes and elements: the most that a network thread runs itself, a request of a large client, and what is allowed."""
 
 
 def worst_frame(api_key: int, version: int, size: str) -> bytes:
     """Of the frames with elements that are all different, or exist, the one with most bytes."""
     max_bytes, max_elements = SIZES[size]
+    max_bytes = min(max_bytes, DEFAULT_LIMITS.max_bytes[api_key])
     most = min(max_elements, DEFAULT_LIMITS.max_elements[api_key])
     made = costly_frames(spec_of(api_key).name, version, max_bytes, most, ("different", "existing"))
     return max((one.frame for one in made), key=len)

@@ -110,5 +110,5 @@ def test_share_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
     for target in targets:
         target.client.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 5)
         outcomes.append(list(ShareSteps(target).run()))
-    ours, kafkas = outcomes
-    assert [each for each in zip(ours, kafkas, strict=True) if each[0] != each[1]] == []
+    differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
+    assert not differ, "\n".join(differ)

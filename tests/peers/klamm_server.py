@@ -18,6 +18,7 @@ class KlammServer(Server):
 
     name = "klamm"
     start_timeout_s = 60.0
+    stop_timeout_s = 120.0
 
     @property
     def ready_file(self) -> Path:

@@ -49,12 +49,15 @@ class ResponseStream:
         self._abort: str | Callable[[str], None] = ""
 
     def put(self, data: Buffer) -> None:
-        """Send these bytes after those before. Raises ValueError for more than `size_bytes` in all."""
+        """Send these bytes after those before. Raises ValueError for more than `size_bytes` in all.
+
+        A buffer may be used again if `ConnectionLink.can_send` is True after the call: then it has left, or is copied.
+        """
         self.remaining -= len(data)
         if self.remaining < 0:
             raise ValueError(f"{-self.remaining} bytes more than {self.size_bytes}")
         if self._send is None:
-            self.arrived.append(data)
+            self.arrived.append(bytes(data))
         else:
             self._send(data)
 

@@ -53,7 +53,7 @@ class Reactor:
         self._clock = runtime.clock
         self._waker = Waker(runtime.limits.poller)
         self.inbox = Inbox(self._waker, runtime.limits.max_incoming)
-        self.selector = Selector(make_poller(runtime.limits.poller), self._waker, runtime)
+        self.selector = Selector(make_poller(runtime.limits.poller), self._waker, runtime, awake=self.inbox.awake)
         self.expiry = ChannelExpiry(runtime.limits, self.selector.channels, self.selector.setup.setting_up)
         ledger = RequestLedger(
             runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers

@@ -24,6 +24,8 @@ _SIZE_AND_KEY_BYTES: Final = 6
 _MAP_FROM_BYTES: Final = 64 * 1024
 _POOLED_MAP_FROM_BYTES: Final = 16 * 1024
 _STEP_BYTES: Final = 1024 * 1024
+# What one channel reads at once of a large frame: the others of its processor wait that long, a fraction of a ms.
+_FAIR_READ_BYTES: Final = 512 * 1024
 _LOW_READ_BYTES: Final = 4096
 _TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
 # The first two bytes of a TLS handshake: its content type and the major version.
@@ -124,7 +126,7 @@ class NetworkReceive:
         if target is not None and len(target) - self._filled >= at_least:
             if self._pool is not None:
                 return target[self._filled : self._filled + self._granted_bytes]
-            return target[self._filled :]
+            return target[self._filled : self._filled + _FAIR_READ_BYTES]
         return None
 
     def filled(self, count: int) -> None:

@@ -21,7 +21,7 @@ from klamm.network.receive import InvalidReceiveError
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.send import NetworkSend
 from klamm.network.setup_queue import SetupQueue
-from klamm.network.watched_channels import WatchedChannels
+from klamm.network.watched_channels import WatchedChannels, nothing
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")
@@ -45,10 +45,10 @@ class Selector(WatchedChannels):
         waker: Waker,
         runtime: ListenerRuntime,
         shuffle: Callable[[list[Any]], None] = random.shuffle,
+        awake: Callable[[], None] = nothing,
     ) -> None:
-        super().__init__(poller)
+        super().__init__(poller, waker, awake)
         self._poll = poller.poll
-        self._waker = waker
         self._clock = runtime.clock
         self._pool = runtime.pool
         self._use_send_file = runtime.limits.use_send_file and hasattr(os, "sendfile")

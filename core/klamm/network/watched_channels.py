@@ -6,10 +6,14 @@ import logging
 from collections.abc import Callable
 
 from klamm.network.channel import KafkaChannel, describe
-from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller
+from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.setup_queue import UNWATCHED
 
 log = logging.getLogger("klamm.network")
+
+
+def nothing() -> None:
+    """`awake` of a selector without an inbox."""
 
 
 class WatchedChannels:
@@ -17,11 +21,14 @@ class WatchedChannels:
 
     What has happened to them is in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class
     `Selector`.
-    Mutes are lazy: a channel's mask changes only when it matters.
+    Mutes are lazy: a channel's mask changes only when it matters. `awake` says that the thread looks at its inbox
+    before it sleeps again.
     """
 
-    def __init__(self, poller: Poller) -> None:
+    def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:
         self._poller = poller
+        self._waker = waker
+        self._awake = awake
         self.channels: dict[int, KafkaChannel] = {}
         self._reading_stopped = False
         self.listening = -1
@@ -62,6 +69,8 @@ class WatchedChannels:
         ready = self.others.get(descriptor)
         if ready is None:
             return
+        # Before the callback: an answer that it brings is seen in the next turn, and need not wake this thread.
+        self._awake()
         try:
             ready(READ | WRITE if mask & (ERROR | HANG_UP) else mask)
         except Exception:

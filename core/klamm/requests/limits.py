@@ -31,8 +31,6 @@ _LARGE: Final = frozenset(
         ApiKey.FETCH,
         ApiKey.OFFSET_COMMIT,
         ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.JOIN_GROUP,
-        ApiKey.SYNC_GROUP,
         ApiKey.CREATE_TOPICS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -42,7 +40,27 @@ _LARGE: Final = frozenset(
 )
 """Requests that name many partitions, or carry bytes or texts of the client's own."""
 
-_MAX_ELEMENTS: Final = {ApiKey.DESCRIBE_CONFIGS: 20_000}
+_MAX_BYTES: Final = {
+    **dict.fromkeys(_LARGE, 16 * _MIB),
+    # One value of many bytes is copied at once, and other clients wait for it. Kafka keeps all of a group in one record
+    # of at most message.max.bytes, 1 MiB by default.
+    ApiKey.JOIN_GROUP: _MIB,
+    ApiKey.SYNC_GROUP: _MIB,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _MIB,
+    # Kafka's telemetry.max.bytes is 1 MiB.
+    ApiKey.PUSH_TELEMETRY: _MIB + 64 * _KIB,
+    ApiKey.RENEW_DELEGATION_TOKEN: 64 * _KIB,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 64 * _KIB,
+}
+_MAX_ELEMENTS: Final = dict.fromkeys(
+    (
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+    ),
+    20_000,
+)
 
 
 class LimitCounts:
@@ -97,13 +115,12 @@ def request_limits(
             limits[key] = set_to.get(spec_of(key).name, limits[key])
         return tuple(limits)
 
-    own_bytes = dict.fromkeys(_LARGE, 16 * _MIB)
     set_bytes = dict(max_bytes or {})
     set_bytes.setdefault("Produce", socket_max_bytes)
     if token_max_bytes is not None:
         set_bytes.setdefault("SaslAuthenticate", token_max_bytes)
     return RequestLimits(
-        tuple(max(limit, CHECKED_FROM_BYTES) for limit in by_key(DEFAULT_MAX_BYTES, own_bytes, set_bytes)),
+        tuple(max(limit, CHECKED_FROM_BYTES) for limit in by_key(DEFAULT_MAX_BYTES, _MAX_BYTES, set_bytes)),
         by_key(DEFAULT_MAX_ELEMENTS, _MAX_ELEMENTS, max_elements or {}),
         by_key(DEFAULT_MAX_ANSWER_BYTES, {}, max_answer_bytes or {}),
         LimitCounts(listener),

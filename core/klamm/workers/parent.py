@@ -84,7 +84,7 @@ class Parent:
         self._supervisor = Supervisor(self._count, self, self._clock, plan.server.shutdown_deadline_ms)
         self._once = OnceParts(plan, self._clock, self._supervisor, lambda: self._processes.refresh())
         self._processes = Processes(self, self._selector, self._once.joined)
-        self._reloading = Reloading(self)
+        self._reloading = Reloading(self, self._clock)
         self._sockets: dict[str, tuple[ListeningSocket, ...]] = {}
         # Memory that all workers share: see `AcceptTurns` and `SharedCounts`.
         self._connections = memoryview(mmap.mmap(-1, 4 * self._count)).cast("I")
@@ -135,11 +135,13 @@ class Parent:
                         self._signalled(signal.Signals(number))
                 self._processes.reap()
                 self._supervisor.due()
+                self._reloading.due()
             signal.set_wakeup_fd(-1)
         return self._supervisor.exit_code
 
     def _timeout_s(self) -> float | None:
-        due_ns = self._supervisor.next_due_ns()
+        moments = self._supervisor.next_due_ns(), self._reloading.next_due_ns()
+        due_ns = min((moment for moment in moments if moment is not None), default=None)
         return None if due_ns is None else max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9)
 
     def _signalled(self, received: signal.Signals) -> None:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+from klamm.runtime.clock import Clock
+
+_ANSWER_WITHIN_NS: Final = 30_000_000_000
 
 
 class ReloadActions(Protocol):
@@ -32,8 +36,10 @@ class ReloadActions(Protocol):
 class Reloading:
     """At most one reload at a time; a signal that comes meanwhile starts another one afterwards."""
 
-    def __init__(self, actions: ReloadActions) -> None:
+    def __init__(self, actions: ReloadActions, clock: Clock) -> None:
         self._actions = actions
+        self._clock = clock
+        self._deadline_ns = 0
         self._waiting: deque[int] = deque()
         self._current: int | None = None
         self._said: Sequence[str] | None = None
@@ -50,11 +56,22 @@ class Reloading:
     def _next(self) -> None:
         self._current = self._waiting.popleft() if self._waiting else None
         if self._current is not None:
+            self._deadline_ns = self._clock.monotonic_ns() + _ANSWER_WITHIN_NS
             self._actions.reload_worker(self._current)
             return
         if self._left and self._actions.replace_workers(self._left):
             return
         self.end()
+
+    def next_due_ns(self) -> int | None:
+        """When `due` has something to do; None if nothing is to come."""
+        return self._deadline_ns if self._current is not None else None
+
+    def due(self) -> None:
+        """Go on without a worker that does not answer within 30 s."""
+        if self._current is not None and self._clock.monotonic_ns() >= self._deadline_ns:
+            self._actions.say(f"reload: worker {self._current} does not answer")
+            self._next()
 
     def worker_reloaded(self, number: int, lines: Sequence[str], left: Sequence[str]) -> None:
         """What a worker has done. Lines that every worker reports are written once."""

@@ -60,8 +60,7 @@ class Broker(ApiSet):
 
     Threads: handlers run on processors and request handlers, all at once. Topics, logs, groups, sessions and the store
     each guard themselves; what is here does not change between `open` and `close`. Periodic work has a thread of its
-    own, as a slow disk must not hold up the timers of others; compaction, which takes longest, has another while there
-    is some to do.
+    own, as a slow disk must not hold up the timers of others; compaction has another while there is some to do.
     """
 
     settings: BrokerSettings
@@ -74,7 +73,7 @@ class Broker(ApiSet):
         make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
         boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
+        """`operations` are the file calls, `make_store` makes the store of a path."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
         self._may_skip_syncs = operations is None
@@ -134,6 +133,7 @@ class Broker(ApiSet):
                 self.settings.record_max_unpacked_bytes,
                 self.settings.record_max_unpacked_ratio,
             ),
+            closing_threads=self.settings.num_recovery_threads_per_data_dir,
         )
         self._compaction = BackgroundCompaction(self.logs.compaction)
         # Takes the directory's lock: from here on only this process writes to it.

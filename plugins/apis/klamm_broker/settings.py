@@ -272,13 +272,13 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
         0, name="log.cleaner.min.compaction.lag.ms", minimum=0, doc="Youngest age at which a record may be compacted."
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
-        INT64_MAX,
-        name="log.cleaner.max.compaction.lag.ms",
-        minimum=1,
-        doc="Oldest age that a record may reach uncompacted.",
+        INT64_MAX, name="log.cleaner.max.compaction.lag.ms", minimum=1, doc="Oldest age of an uncompacted record."
     )
 
     # Logs: periodic work
+    num_recovery_threads_per_data_dir: int = setting(
+        2, name="num.recovery.threads.per.data.dir", minimum=1, doc="Threads that sync and close logs at the shutdown."
+    )
 
     log_retention_check_interval_ms: int = setting(
         300_000, name="log.retention.check.interval.ms", minimum=1, doc="Time between two searches for old segments."

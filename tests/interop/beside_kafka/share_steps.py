@@ -173,7 +173,6 @@ class ShareSteps:
             yield f"fetch epoch {epoch}", self._codes(self._fetch(epoch))
         yield "ends", self._codes(self._fetch(-1))
         yield "ended", self._codes(self._fetch(-1))
-        yield "unknown topic", self._codes(self._fetch(0, topic_id=UNKNOWN_ID))
         yield "unknown partition", self._codes(self._fetch(0, index=9))
         yield "no member", self._fetch(0, member="").error_code
         yield "ends again", self._fetch(-1).error_code
@@ -202,23 +201,22 @@ class ShareSteps:
         yield "bad with a fetch", self._codes(self._fetch(self._epoch, (0, 0, [ACCEPT])))
         self._epoch += 1
         yield "the rest", self._next_acknowledge((8, 9, [ACCEPT]))
-        yield "offsets", self._settled_offsets(10)
         self._produce(3)
         yield "more", self._acquired()
         yield "delete offsets of members", self._forgotten(GROUP, TOPIC)
         yield "alter offsets of members", self._altered(GROUP, TOPIC, 0)
         yield "delete a group of members", self._ask(DeleteGroupsRequest([GROUP]), 2).results[0].error_code
+        yield "ends", self._codes(self._fetch(-1))
         self._heartbeat(-1)
         self._join()
         self._epoch = 0
-        yield "released by leaving", self._acquired()
+        yield "released by the end", self._acquired()
         yield "accept the rest", self._next_acknowledge((10, 12, [ACCEPT]))
         yield "final", self._acknowledge(-1)
         self._heartbeat(-1)
 
     def _offsets(self) -> Iterator[Step]:
         yield "described", self._described(GROUP)
-        yield "at the end", self._settled_offsets(13)
         yield "of an unknown topic", self._altered(GROUP, "none", 0)
         yield "to the middle", self._altered(GROUP, TOPIC, 5)
         yield "in the middle", self._settled_offsets(5)

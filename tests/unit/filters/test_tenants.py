@@ -190,7 +190,7 @@ def test_no_expression_leaves_the_prefix():
     rng = random.Random(7)
     pieces = ["x", "(", ")", "|", ".*", "[", "]", "^", "$", "\\", "Q", "E", "?", "(?:", "(?i)", "{2}", "[^", ":", "-"]
     sent = 0
-    for _ in range(20_000):
+    for _ in range(5000):
         pattern = "".join(rng.choices(pieces, k=rng.randint(1, 8)))
         try:
             prefixed = A.pattern_to_broker(pattern)
@@ -199,7 +199,7 @@ def test_no_expression_leaves_the_prefix():
         sent += 1
         compiled = re2.compile(prefixed)
         assert not any(compiled.fullmatch(name) for name in ("x", "b.x", "", "xx", "ax", "a_x", ")")), pattern
-    assert sent > 1000
+    assert sent > 250
 
 
 def test_expressions_of_others_are_hidden():

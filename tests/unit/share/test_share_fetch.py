@@ -384,6 +384,18 @@ def test_a_fetch_that_waits_ends_when_what_its_group_has_read_is_forgotten(share
     assert partition.error_code == 0
 
 
+def test_batches_that_share_their_ends_are_refused_as_acknowledged_already(shares: Shares) -> None:
+    shares.produce(*[b"v"] * 5)
+    assert shares.acquired("a", 0) == [(0, 4, 1)]
+    for epoch, (second, code) in enumerate(
+        [((2, 3, [ACCEPT]), ErrorCode.INVALID_RECORD_STATE), ((1, 3, [ACCEPT]), ErrorCode.INVALID_REQUEST)], 1
+    ):
+        (partition,) = shares.acknowledge("a", epoch, (0, 2, [ACCEPT]), second).responses[0].partitions
+        assert partition.error_code == code
+    (partition,) = shares.acknowledge("a", 3, (0, 2, [ACCEPT]), (3, 4, [ACCEPT])).responses[0].partitions
+    assert partition.error_code == 0
+
+
 def test_requests_are_counted_once_for_each_topic(shares: Shares) -> None:
     shares.produce(b"0", b"1")
     topic = shares.harness.broker.topics.get("t")

@@ -1,3 +1,4 @@
+from klamm.testing import ManualClock
 from klamm.workers.reloading import Reloading
 
 
@@ -8,7 +9,8 @@ class Recorded:
         self.calls = []
         self.numbers = numbers
         self.replaces = replaces
-        self.reloading = Reloading(self)
+        self.clock = ManualClock()
+        self.reloading = Reloading(self, self.clock)
 
     def ready_numbers(self):
         return self.numbers
@@ -83,3 +85,20 @@ def test_without_a_worker_that_serves_there_is_nothing_to_do():
     done = Recorded(numbers=())
     done.reloading.start()
     assert done.calls == ["end"]
+
+
+def test_a_worker_that_does_not_answer_holds_up_no_other():
+    done = Recorded()
+    assert done.reloading.next_due_ns() is None
+    done.reloading.start()
+    done.clock.advance_ms(29_999)
+    done.reloading.due()
+    assert done.calls == [1]
+    assert done.reloading.next_due_ns() == done.clock.monotonic_ns() + 1_000_000
+    done.clock.advance_ms(1)
+    done.reloading.due()
+    assert done.calls == [1, "reload: worker 1 does not answer", 2]
+    done.reloading.worker_reloaded(1, ["late"], [])
+    done.reloading.worker_reloaded(2, ["applied"], [])
+    assert done.calls[3:] == ["applied", "end"]
+    assert done.reloading.next_due_ns() is None

@@ -161,6 +161,19 @@ def test_one_worker_that_serves_is_enough_to_go_on():
     assert started.supervisor.ready_count == 1
 
 
+def test_a_worker_that_serves_again_after_many_failures_keeps_the_server_up():
+    started = Started(count=2)
+    supervisor = started.supervisor
+    for failing in (1, 2):
+        for _ in range(GIVE_UP_AFTER):
+            supervisor.exited(failing, 70)
+            started.clock.advance_ms(LONGEST_DELAY_MS)
+            supervisor.due()
+        supervisor.answers(failing)
+    assert not supervisor.stopping
+    assert supervisor.ready_count == 2
+
+
 def test_workers_are_replaced_one_after_another(started):
     supervisor = started.supervisor
     supervisor.replace_all()

@@ -63,8 +63,10 @@ class LogManager:
         random_below: Callable[[int], int] = random_below,
         validates_records: bool = True,
         batch_limits: BatchLimits = DEFAULT_LIMITS,
+        closing_threads: int = 1,
     ) -> None:
         self.data_dir = data_dir
+        self._closing_threads = closing_threads
         self._clock = clock
         self.flusher = LogFlusher()
         self.record_checker = SerialWorker("klamm-record-checker")
@@ -315,18 +317,16 @@ class LogManager:
 
     def close(self) -> None:
         """Close all logs, and write the marker of a clean shutdown if all were closed. Never raises KafkaError."""
+        from concurrent.futures import ThreadPoolExecutor
+
         self.record_checker.close()
         self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.
         is_clean = self.is_clean or not self._unopened
-        for each in self.logs():
-            try:
-                each.close(now_ms)
-            except KafkaError as error:
-                log.error("%s was not closed cleanly: %s", each.directory, error)
-                each.close_files()
-                is_clean = False
+        # Each log waits for the disk several times, and a disk syncs several files at once faster than one by one.
+        with ThreadPoolExecutor(self._closing_threads, "klamm-log-closing") as threads:
+            is_clean &= all(list(threads.map(partial(_close, now_ms=now_ms), self.logs())))
         with contextlib.suppress(OSError):
             self._write_checkpoint(RECOVERY_POINTS)
             self._write_checkpoint(LOG_START_OFFSETS)
@@ -337,6 +337,17 @@ class LogManager:
         with self._lock:
             self._logs = {}
         self._directory_lock.release()
+
+
+def _close(each: PartitionLog, now_ms: int) -> bool:
+    """Whether the log was closed with all it has on the disk."""
+    try:
+        each.close(now_ms)
+    except KafkaError as error:
+        log.error("%s was not closed cleanly: %s", each.directory, error)
+        each.close_files()
+        return False
+    return True
 
 
 def _unused_path(data_dir: Path, key: TopicPartition, random_below: Callable[[int], int], suffix: str) -> Path:

@@ -125,7 +125,7 @@ def _checked(batches: Sequence[Any], may_renew: bool) -> list[Acknowledgement] |
     found = []
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
-        if first > last or first <= end or len(types) not in (1, last - first + 1):
+        if first > last or first < end or len(types) not in (1, last - first + 1):
             return None
         if not all(AcknowledgeType.GAP <= kind <= last_type for kind in types):
             return None

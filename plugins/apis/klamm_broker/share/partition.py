@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -233,6 +234,7 @@ class SharePartition:
         """
         for each in acknowledgements:
             self._check(member_id, each)
+        _check_apart(acknowledgements)
         changed = False
         for each in acknowledgements:
             for run in self._runs.between(max(each.first, self.start_offset), each.last):
@@ -383,3 +385,9 @@ def _joined(found: Sequence[Acquired]) -> list[Acquired]:
         else:
             joined.append(each)
     return joined
+
+
+def _check_apart(acknowledgements: Sequence[Acknowledgement]) -> None:
+    for earlier, later in pairwise(acknowledgements):
+        if later.first <= earlier.last:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "A record is acknowledged twice.")

@@ -199,7 +199,13 @@ class UpstreamConnection:
             if not count:
                 raise UpstreamError("closed_by_node", "the node closed the connection")
             if protocol.state is not UpstreamState.FINISHING:
-                protocol.receive(buffer[:count])
+                streaming = protocol.stream is not None
+                try:
+                    protocol.receive(buffer[:count])
+                finally:
+                    if streaming and not self._link.can_send:
+                        # The client has not taken it all: the buffer is in use.
+                        buffer = _read_buffer(fresh=True)
                 if protocol.outgoing:
                     self._write()
             # A loop may have others to serve. TLS may hold bytes that make no socket readable.
@@ -226,8 +232,8 @@ def _first_bytes(outgoing: deque[Buffer]) -> Buffer:
     return b"".join(islice(outgoing, 2))
 
 
-def _read_buffer() -> memoryview:
+def _read_buffer(*, fresh: bool = False) -> memoryview:
     buffer: memoryview | None = getattr(_buffers, "read", None)
-    if buffer is None:
+    if buffer is None or fresh:
         buffer = _buffers.read = memoryview(bytearray(_READ_BYTES))
     return buffer

@@ -100,14 +100,14 @@ class UpstreamProtocol:
         return not self.exchanges and not self.has_unsent and self.stream is None
 
     def receive(self, data: memoryview) -> None:
-        """Take what the node has sent; the caller may use the buffer again afterwards. Raises UpstreamError."""
+        """Take what the node has sent; a `ResponseStream` may keep a part of the buffer. Raises UpstreamError."""
         position = 0
         if self.stream is not None:
             position = min(self.stream.remaining, len(data))
             stream = self.stream
             if stream.remaining == position:
                 self.stream = None
-            stream.put(bytes(data[:position]))
+            stream.put(data[:position])
         if self._rest:
             data, position, self._rest = memoryview(self._rest + bytes(data[position:])), 0, b""
         size_bytes = len(data)

@@ -1,0 +1,82 @@
+"""Batches that are decrypted keep what they were, as compaction and the broker's timestamps have left them."""
+
+import os
+
+import pytest
+
+from klamm.runtime import SystemClock
+from klamm.wire.compression import Codec
+from klamm.wire.records import (
+    CONTROL,
+    TRANSACTIONAL,
+    ControlRecordType,
+    Record,
+    decode_records,
+    encode_batch,
+    encode_end_transaction_marker,
+    iterate_batches,
+)
+from klamm_filters.records.batches import decrypted, encrypted
+from klamm_filters.records.keys import KeyRing, checked_keys
+
+RING = KeyRing(checked_keys({"current": "k", "keys": {"k": bytes(32)}}), SystemClock(), os.urandom, 100, 60_000)
+PLAIN = [Record(timestamp_ms=5 + number, key=b"k", value=b"value %d" % number) for number in range(4)]
+KEPT = (
+    "base_offset",
+    "partition_leader_epoch",
+    "attributes",
+    "last_offset_delta",
+    "delete_horizon_ms",
+    "max_timestamp_ms",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+)
+
+
+def ciphertext():
+    return list(decode_records(encrypted(bytes(encode_batch(PLAIN)), RING)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"last_offset": 19},
+        {"codec": Codec.ZSTD, "partition_leader_epoch": 3},
+        {"log_append_time_ms": 1234},
+        {"delete_horizon_ms": 3},
+        {"attributes": TRANSACTIONAL, "producer_id": 7, "producer_epoch": 1, "base_sequence": 9},
+    ],
+    ids=str,
+)
+def test_a_batch_keeps_what_it_was(options):
+    # Compaction has removed the first and the third record.
+    left = [one._replace(offset=10 + offset) for offset, one in enumerate(ciphertext()) if offset % 2]
+    stored = bytes(encode_batch(left, base_offset=10, **options))
+    ((before, _),) = iterate_batches(stored)
+    ((after, batch),) = iterate_batches(decrypted(stored, RING, plain_passes=False))
+    assert [getattr(after, name) for name in KEPT] == [getattr(before, name) for name in KEPT]
+    found = list(decode_records(batch))
+    assert [(one.offset, one.value) for one in found] == [(11, b"value 1"), (13, b"value 3")]
+    assert [one.timestamp_ms for one in found] == [one.timestamp_ms for one in decode_records(stored)]
+
+
+def test_markers_and_plain_batches_stay_as_they_are():
+    marker = bytes(
+        encode_end_transaction_marker(
+            ControlRecordType.COMMIT, timestamp_ms=1, producer_id=1, producer_epoch=0, coordinator_epoch=0
+        )
+    )
+    plain = bytes(encode_batch(PLAIN))
+    assert decrypted(marker + plain, RING, plain_passes=True) == marker + plain
+    secret = encrypted(plain, RING)
+    read = list(iterate_batches(decrypted(marker + secret + plain, RING, plain_passes=True)))
+    assert [header.attributes & CONTROL for header, _ in read] == [CONTROL, 0, 0]
+    assert bytes(read[0][1]) == marker
+    assert bytes(read[2][1]) == plain
+
+
+def test_what_is_cut_off_at_the_end_is_left_out():
+    secret = encrypted(bytes(encode_batch(PLAIN)), RING)
+    assert len(list(iterate_batches(decrypted(secret + secret[:-1], RING, plain_passes=False)))) == 1
