@@ -7,6 +7,7 @@ other work on the machine counts little; they are given for a machine on which `
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import tracemalloc
 from collections import deque
@@ -73,7 +74,9 @@ class CostMeter:
         self.factor = machine_factor()
         self._queue: deque[PendingRequest] = deque()
         ledger = RequestLedger(runtime.clock, runtime.context, None, None, None)
-        self._pipeline = RequestPipeline(runtime.requests, ledger, None, self._queue.append, lambda request: None)
+        self._pipeline = RequestPipeline(runtime.requests, ledger, None, self._queue.append, self._deliver)
+        self._delivered = threading.Event()
+        self._last: PendingRequest | None = None
         self.connection = ConnectionContext("c", runtime.context, Address("127.0.0.1", 1), Address("127.0.0.1", 2))
         self.connection.principal = KafkaPrincipal(principal)
         authorizer, runtime.context.authorizer = runtime.context.authorizer, None
@@ -91,7 +94,18 @@ class CostMeter:
 
     def _settle(self, message: Any, version: int) -> None:
         header = encode_request_header(message.API_KEY, version, 1, "setup")
-        self.run(header + message.encode(version))
+        self.settle(header + message.encode(version))
+
+    def _deliver(self, request: PendingRequest) -> None:
+        self._delivered.set()
+
+    def settle(self, frame: bytes) -> None:
+        """Run one frame to its answer, also if it waits for the disk."""
+        self._delivered.clear()
+        self.run(frame)
+        request = self._last
+        if request is not None and not request.ended and request.result is None:
+            assert self._delivered.wait(60)
 
     def run(self, frame: bytes) -> Cost:
         """Run one frame to its answer, or until it waits for others."""
@@ -103,6 +117,7 @@ class CostMeter:
             request, result = self._pipeline.submit(data, None, connection, 1)
         except InvalidRequestError:
             outcome, result = "closed", None
+        self._last = request
         inline_ms, handler_ms = (time.thread_time_ns() - started) / 1e6, 0.0
         if self._queue:
             started = time.thread_time_ns()

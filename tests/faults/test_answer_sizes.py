@@ -34,7 +34,7 @@ def commit_long_metadata(meter: CostMeter) -> None:
         offset_commit.OffsetCommitRequestPartition(index, 1, committed_metadata="m" * 4000) for index in range(5)
     ]
     topics = [offset_commit.OffsetCommitRequestTopic(TOPIC, partitions=partitions)]
-    meter.run(frame(offset_commit.OffsetCommitRequest("long", -1, "", topics=topics), 8))
+    meter.settle(frame(offset_commit.OffsetCommitRequest("long", -1, "", topics=topics), 8))
 
 
 def all_offsets(count: int) -> offset_fetch.OffsetFetchRequest:
