@@ -254,7 +254,8 @@ class RequestContext:
     `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the frame without
     its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists
     the calls of `authorize` with their results, None if there were none. A handler returns the response, or
-    `context.later()` and calls `respond` once, from any thread.
+    `context.later()` and calls `respond` once, from any thread. What a filter keeps of a request until its response
+    goes into a `weakref.WeakKeyDictionary` by context: it goes away with the request, however that ends.
     """
 
     __slots__ = (
@@ -267,6 +268,7 @@ class RequestContext:
         "responder",
         "size_bytes",
         "throttle_time_ms",
+        "__weakref__",
     )
 
     def __init__(
