@@ -11,7 +11,17 @@ _FIRST: Final = (
     *("listener", "transport", "security_protocol", "client_address", "client_port", "connection_id", "principal"),
     *("client_software_name", "client_software_version", "tls_version", "tls_cipher", "sni", "sasl_mechanism"),
     *("client_id", "api_key", "api_name", "api_version", "correlation_id", "error_code", "error_name"),
-    *("attempted_principal", "reason", "gap_boot", "gap_first_seq", "gap_last_seq", "gap_count", "detail", "intent_id"),
+    *(
+        "attempted_principal",
+        "upstream_node_id",
+        "reason",
+        "gap_boot",
+        "gap_first_seq",
+        "gap_last_seq",
+        "gap_count",
+        "detail",
+        "intent_id",
+    ),
 )
 _CLOSED_AFTER: Final = "duration_ms"
 """Of a connection it stands before the bytes, of a request after `repeat_count`."""

@@ -171,6 +171,8 @@ class KafkaPython(Application):
             group_id=GROUP,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=200,
+            # A leader of the group that does not know the topic yet assigns nothing until its next metadata.
+            metadata_max_age_ms=1_000,
         )
         while not self.has_consumed_all:
             try:

@@ -145,7 +145,7 @@ def bare() -> dict[str, str]:
 def test_a_cluster_ships_and_keeps_the_tables_by_the_printed_line(spark, master, tmp_path):
     from klamm_spark.lake import Lake
     from klamm_spark.spark_settings import read_pipeline
-    from klamm_spark.tables import TABLES
+    from klamm_spark.tables import TABLES, VIEWS, read_view
 
     events = list(sample_events(EVENTS, step_us=250_000))
     write_sample_spool(tmp_path / "spool", events, events_per_segment=EVENTS // 4)
@@ -167,10 +167,12 @@ def test_a_cluster_ships_and_keeps_the_tables_by_the_printed_line(spark, master,
     rows = lake.read_events(spark).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
     wanted = expected(events, settings)
-    for table in TABLES:
-        rows = lake.read(spark, lake.table(table.name)).collect()
-        assert found(table.name, rows) == wanted[table.name], table.name
-        assert rows, table.name
+    assert {table.name for table in TABLES} | set(VIEWS) == {*wanted, "failures_per_minute"}
+    for name in wanted:
+        table = read_view(spark, lake, settings, name) if name in VIEWS else lake.read(spark, lake.table(name))
+        rows = table.collect()
+        assert found(name, rows) == wanted[name], name
+        assert rows, name
     ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
     assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
 
