@@ -11,7 +11,7 @@ from klamm_filters.refusals import Refusals
 from klamm_filters.settings import RewriteClientIdSettings
 
 _MAX_BYTES: Final = 32767
-"""A request header holds no longer one: its length is an INT16."""
+"""The longest client id: a request header gives its length as an INT16."""
 
 
 class RewriteClientId(RequestFilter):
