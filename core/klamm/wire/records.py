@@ -430,6 +430,25 @@ def encode_batch(
     return _with_checksum(header, payload)
 
 
+def encode_batch_like(
+    header: RecordBatchHeader, records: Iterable[Record], *, delete_horizon_ms: int | None
+) -> bytearray:
+    """A batch in place of one with this header: other records at its offsets, with its codec, producer and kind."""
+    return encode_batch(
+        records,
+        codec=header.codec,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        partition_leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        attributes=header.attributes & (TRANSACTIONAL | CONTROL),
+        log_append_time_ms=header.max_timestamp_ms if header.is_log_append_time else None,
+        delete_horizon_ms=delete_horizon_ms,
+    )
+
+
 def _with_checksum(header: RecordBatchHeader, payload: bytes) -> bytearray:
     batch = bytearray(_HEADER.pack(*header))
     batch += payload

@@ -11,14 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from klamm.wire.records import (
-    CONTROL,
     NO_PRODUCER_ID,
-    TRANSACTIONAL,
     ControlRecordType,
     RecordBatchHeader,
     decode_end_transaction_marker,
     decode_records,
-    encode_batch,
+    encode_batch_like,
     encode_empty_batch,
 )
 from klamm_broker.log.indexes import AbortedTransaction
@@ -150,19 +148,8 @@ class BatchFilter:
         needs_horizon = horizon_ms is None and (has_tombstones or (discardable and header.is_control))
         if len(kept) == header.records_count and not needs_horizon:
             return batch
-        return encode_batch(
-            kept,
-            codec=header.codec,
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-            partition_leader_epoch=header.partition_leader_epoch,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            attributes=header.attributes & (TRANSACTIONAL | CONTROL),
-            log_append_time_ms=header.max_timestamp_ms if header.is_log_append_time else None,
-            delete_horizon_ms=self._now_ms + self._delete_retention_ms if needs_horizon else horizon_ms,
-        )
+        new_horizon_ms = self._now_ms + self._delete_retention_ms if needs_horizon else horizon_ms
+        return encode_batch_like(header, kept, delete_horizon_ms=new_horizon_ms)
 
     def _keeps(self, offset: int, key: bytes | None, value: bytes | None, horizon_ms: int | None) -> bool:
         if offset > self._map.latest_offset:

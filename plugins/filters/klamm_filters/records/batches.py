@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import (
-    TRANSACTIONAL,
     Record,
     RecordBatchHeader,
     decode_records,
-    encode_batch,
+    encode_batch_like,
     iterate_batches,
     validate_produced,
 )
@@ -92,18 +91,4 @@ def _decrypt(record: Record, cipher_of: Callable[[bytes], Any], plain_passes: bo
 
 def _encoded(header: RecordBatchHeader, records: list[Record]) -> bytes:
     """A batch with the header's properties and other records at the same offsets."""
-    return bytes(
-        encode_batch(
-            records,
-            codec=header.codec,
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-            partition_leader_epoch=header.partition_leader_epoch,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            attributes=header.attributes & TRANSACTIONAL,
-            log_append_time_ms=header.max_timestamp_ms if header.is_log_append_time else None,
-            delete_horizon_ms=header.delete_horizon_ms,
-        )
-    )
+    return bytes(encode_batch_like(header, records, delete_horizon_ms=header.delete_horizon_ms))
