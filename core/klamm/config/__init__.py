@@ -7,6 +7,7 @@ from klamm.api.api_set import Finding
 from klamm.api.described_config import DescribedConfig
 from klamm.config.checks import check_networks, check_private
 from klamm.config.listener_security import ListenerSecurity
+from klamm.config.problems import did_you_mean
 from klamm.config.setting import CLUSTER_WIDE, PER_BROKER, SettingSpec, check_value, specs_of
 from klamm.config.table_loader import check_table, load_settings
 from klamm.config.tables import read_tables
@@ -22,6 +23,7 @@ __all__ = [
     "check_private",
     "check_table",
     "check_value",
+    "did_you_mean",
     "load_settings",
     "read_tables",
     "specs_of",

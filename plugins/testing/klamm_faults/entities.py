@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from klamm.wire.struct_base import WireStruct
 
-_TOPIC_FIELDS: Final = frozenset({"topic", "topic_name", "topic_names"})
-_PARTITION_FIELDS: Final = frozenset({"partition", "partition_index", "index", "partition_indexes", "partitions"})
-_GROUP_FIELDS: Final = frozenset({"group", "group_id", "groups_names", "group_ids"})
+TOPIC_FIELDS: Final = frozenset({"topic", "topic_name", "topic_names", "subscribed_topic_names"})
+PARTITION_FIELDS: Final = frozenset({"partition", "partition_index", "index", "partition_indexes", "partitions"})
+GROUP_FIELDS: Final = frozenset({"group", "group_id", "groups", "groups_names", "group_ids"})
 _NO_ID: Final = bytes(16)
 
 
@@ -34,7 +34,7 @@ def _collect(struct: Any, topic: str | None, found: Entities, name_of: Callable[
     is_topic = "Topic" in type(struct).__name__
     coordinator = type(struct).__name__ == "FindCoordinatorRequest" and not struct.key_type
     for name, value in fields:
-        if name in _TOPIC_FIELDS or (name == "name" and is_topic):
+        if name in TOPIC_FIELDS or (name == "name" and is_topic):
             for one in _texts(value):
                 topic = one
                 found.topics.setdefault(one, set())
@@ -43,10 +43,10 @@ def _collect(struct: Any, topic: str | None, found: Entities, name_of: Callable[
             if known is not None:
                 topic = known
                 found.topics.setdefault(known, set())
-        elif name in _GROUP_FIELDS or (coordinator and name in ("key", "coordinator_keys")):
+        elif name in GROUP_FIELDS or (coordinator and name in ("key", "coordinator_keys")):
             found.groups.update(_texts(value))
     for name, value in fields:
-        if name in _PARTITION_FIELDS and topic is not None:
+        if name in PARTITION_FIELDS and topic is not None:
             found.topics[topic].update(_numbers(value))
         for below in value if isinstance(value, list) else [value]:
             if isinstance(below, WireStruct):

@@ -39,6 +39,9 @@ _BEFORE: Final = frozenset(
 NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind.PARTITION_ERROR})
 NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE, FaultKind.REORDER})
 
+# A rule of these kinds that names another API has no effect.
+ONLY_FOR_THEIR_APIS: Final = frozenset({FaultKind.STALE_METADATA, FaultKind.PARTITION_ERROR})
+
 # Of a rule that names no API.
 APIS_OF_KIND: Final = {
     FaultKind.PARTITION_ERROR: PARTITION_ERROR_APIS,

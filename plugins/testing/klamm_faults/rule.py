@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from klamm import ErrorCode, RequestContext, setting
+from klamm.config import did_you_mean
 from klamm.wire.api_keys import ApiKey, find_spec
 from klamm_faults.entities import Entities
-from klamm_faults.kinds import APIS_OF_KIND, NEED_DELAY, NEED_ERROR, FaultKind
+from klamm_faults.kinds import APIS_OF_KIND, NEED_DELAY, NEED_ERROR, ONLY_FOR_THEIR_APIS, FaultKind
+from klamm_faults.reach import Reach, reach_of
 from klamm_faults.reordering import Reordering
 
 _API_KEYS = {spec.name: int(key) for key in ApiKey if (spec := find_spec(key)) is not None}
 _KINDS = tuple(kind.value for kind in FaultKind)
+_SHOWN_REASONS = 5
+_MAX_REASONS = 100
+_SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +52,39 @@ class RuleSettings:
         if kind in NEED_ERROR and self.error is None:
             yield f'the kind "{self.kind}" needs an error'
         if self.error is not None and self.error not in ErrorCode.__members__:
-            yield f'there is no error "{self.error}"'
+            yield f'there is no error "{self.error}"{did_you_mean(self.error, ErrorCode.__members__)}'
         if kind in NEED_DELAY and not self.delay_ms:
             yield f'the kind "{self.kind}" needs delay_ms'
-        for name in self.api:
-            if name not in _API_KEYS:
-                yield f'there is no API "{name}"'
-            elif kind is FaultKind.PARTITION_ERROR and _API_KEYS[name] not in APIS_OF_KIND[kind]:
-                yield f'answers of "{name}" have no errors of partitions'
+        unknown = [name for name in self.api if name not in _API_KEYS]
+        for name in unknown:
+            yield f'there is no API "{name}"{did_you_mean(name, _API_KEYS)}'
+        if not unknown:
+            yield from self._out_of_reach(kind)
         if kind is FaultKind.PARTITION_ERROR and self.topic is None and self.partition is None:
             yield f'the kind "{self.kind}" needs a topic or a partition'
+
+    def _out_of_reach(self, kind: FaultKind) -> Iterator[str]:
+        """Why the rule can have no effect on an API that it names."""
+        only = APIS_OF_KIND.get(kind)
+        for name in self.api:
+            if kind in ONLY_FOR_THEIR_APIS and only is not None and _API_KEYS[name] not in only:
+                yield f'the kind "{self.kind}" has no effect on "{name}"'
+            else:
+                yield from self._unmeetable(kind, f'"{name}"', [reach_of(_API_KEYS[name])])
+        if not self.api and only is not None:
+            yield from self._unmeetable(kind, f'the kind "{self.kind}"', [reach_of(key) for key in only])
+
+    def _unmeetable(self, kind: FaultKind, apis: str, reach: list[Reach]) -> Iterator[str]:
+        if kind is FaultKind.THROTTLE and not any(one.throttle for one in reach):
+            yield f"responses of {apis} have no throttle time"
+        if self.topic is not None and not any(one.topics for one in reach):
+            yield f"requests of {apis} name no topics"
+        # Metadata names topics alone; its answer has the partitions.
+        by_answer = kind is FaultKind.PARTITION_ERROR
+        if self.partition is not None and not by_answer and not any(one.partitions for one in reach):
+            yield f"requests of {apis} name no partitions"
+        if self.group is not None and not any(one.groups for one in reach):
+            yield f"requests of {apis} name no groups"
 
 
 class Fault:
@@ -73,6 +102,7 @@ class Fault:
         self.reordering = Reordering()
         self._seen = 0
         self._taken = 0
+        self._passed: Counter[str] = Counter()
         self.fired = 0
 
     @property
@@ -82,34 +112,53 @@ class Fault:
 
     def take(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
         """Whether this request gets the fault; it counts towards `after` and `count`. `node` is None if unknown."""
-        if not self.concerns(context, entities, node):
-            return False
-        rule = self.rule
+        unmet = self.unmet(context, entities, node)
         with self._changed:
-            self._seen += 1
-            if self._seen <= rule.after or (rule.count is not None and self._taken >= rule.count):
-                return False
-            if rule.probability < 1 and self._random.random() >= rule.probability:
+            unmet = unmet or self._passes()
+            if unmet:
+                known = unmet in self._passed or len(self._passed) < _MAX_REASONS
+                self._passed[unmet if known else "differed in other ways"] += 1
                 return False
             self._taken += 1
         return True
 
+    def _passes(self) -> str:
+        """Why a request that the rule is for gets no fault this time; an empty text if it gets one."""
+        rule = self.rule
+        self._seen += 1
+        if self._seen <= rule.after:
+            return f"came first (after = {rule.after})"
+        if rule.count is not None and self._taken >= rule.count:
+            return f"came later (count = {rule.count})"
+        if rule.probability < 1 and self._random.random() >= rule.probability:
+            return f"escaped (probability = {rule.probability:g})"
+        return ""
+
     def concerns(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
         """Whether the rule is for this request."""
+        return not self.unmet(context, entities, node)
+
+    def unmet(self, context: RequestContext, entities: Entities, node: int | None) -> str:
+        """The first condition that a request does not meet, for people; an empty text if the rule is for it."""
         rule = self.rule
-        if rule.node is not None and rule.node != node:
-            return False
         if self._apis is None:
             if context.api_key == ApiKey.API_VERSIONS:
-                return False
+                return "were ApiVersions"
         elif context.api_key not in self._apis:
-            return False
-        return (
-            (rule.client is None or fnmatchcase(context.client_id or "", rule.client))
-            and (rule.listener is None or fnmatchcase(context.listener.name, rule.listener))
-            and (rule.group is None or any(fnmatchcase(group, rule.group) for group in entities.groups))
-            and ((rule.topic is None and rule.partition is None) or self._names_partition(entities))
-        )
+            return f"were {context.api_name}"
+        if rule.node is not None and rule.node != node:
+            return "came to a node that no Metadata has named yet" if node is None else f"came to node {node}"
+        if rule.client is not None and not fnmatchcase(context.client_id or "", rule.client):
+            return f"had the client id {context.client_id!r}"
+        if rule.listener is not None and not fnmatchcase(context.listener.name, rule.listener):
+            return f"came to the listener {context.listener.name!r}"
+        if rule.group is not None and not any(fnmatchcase(group, rule.group) for group in entities.groups):
+            return f"were {context.api_name} of {_named('group', entities.groups)}"
+        if (rule.topic is not None or rule.partition is not None) and not self._names_partition(entities):
+            return f"were {context.api_name} of {_named('topic', entities.topics)}" + (
+                "" if rule.partition is None else f", not partition {rule.partition}"
+            )
+        return ""
 
     def _names_partition(self, entities: Entities) -> bool:
         rule = self.rule
@@ -137,8 +186,17 @@ class Fault:
         """Wait until it has fired `count` times; how often it has. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.fired >= count, timeout_s):
-                raise TimeoutError(f"{self}: fired {self.fired} times in {timeout_s:g} s, not {count}")
+                raise TimeoutError(
+                    f"{self}: fired {self.fired} times in {timeout_s:g} s, not {count}; {self._without_fault()}"
+                )
             return self.fired
+
+    def _without_fault(self) -> str:
+        """What requests that got no fault lacked."""
+        most = self._passed.most_common(_SHOWN_REASONS)
+        if not most:
+            return "no request has come, or rules before it decided"
+        return "of the requests without this fault " + ", ".join(f"{times} {unmet}" for unmet, times in most)
 
     def remove(self) -> None:
         """Remove the rule."""
@@ -146,3 +204,11 @@ class Fault:
 
     def __repr__(self) -> str:
         return f"<fault {self.name}: {self.kind.value}, fired {self.fired} times>"
+
+
+def _named(what: str, names: Iterable[str]) -> str:
+    shown = sorted(names)
+    if not shown:
+        return f"no {what}"
+    more = f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else ""
+    return f"{what} {', '.join(map(repr, shown[:_SHOWN_NAMES]))}{more}"

@@ -17,7 +17,8 @@ _MARK = "klamm"
 _SETTINGS = "klamm_settings"
 _FIXTURES = frozenset({"klamm_broker", "klamm_server", "klamm_secure", "klamm_topic", "klamm_admin"})
 _SHOWN = 50
-_SHOWN_CHARACTERS = 2000
+_SHOWN_CHARACTERS = 500
+_SHOWN_KEYS = ("api", "version", "client_id", "connection_id", "outcome", "error_code", "request", "response")
 
 # The servers of this process that tests share, and the one that a marked test has for itself.
 _shared: list[Any] = []
@@ -128,9 +129,18 @@ def _requests_of(server: Any) -> str:
     except (LookupError, RuntimeError):
         # A broker of the test's own may not record.
         return ""
-    lines = [f"… {len(requests) - _SHOWN} requests before"] if len(requests) > _SHOWN else []
-    for one in requests[-_SHOWN:]:
-        shown = {key: value for key, value in one.to_json().items() if key != "raw"}
+    lines: list[list[Any]] = []
+    for one in requests:
+        recorded = one.to_json()
+        shown = {key: recorded[key] for key in _SHOWN_KEYS if recorded[key]}
+        # Clients poll: requests that differ in their duration alone are one line.
+        if lines and lines[-1][0] == shown:
+            lines[-1][1] += 1
+        else:
+            lines.append([shown, 1])
+    texts = [f"… {len(lines) - _SHOWN} before"] if len(lines) > _SHOWN else []
+    for shown, times in lines[-_SHOWN:]:
         text = json.dumps(shown)
-        lines.append(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
-    return "\n".join(lines)
+        text = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+        texts.append(text if times == 1 else f"{times} times {text}")
+    return "\n".join(texts)

@@ -1,6 +1,7 @@
 """The filter `faults`: each kind as the bytes on the wire, which requests a rule is for, and what it reports."""
 
 import contextlib
+import re
 import threading
 import time
 
@@ -9,7 +10,15 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.cli.main import main
 from klamm.testing import EmbeddedServer, RawClient
-from klamm.wire.messages import fetch, find_coordinator, heartbeat, metadata, produce
+from klamm.wire.messages import (
+    consumer_group_heartbeat,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    metadata,
+    produce,
+)
 from klamm.wire.records import Record, encode_batch, iterate_batches
 
 KINDS = {"error", "error_after", "delay", "slow", "disconnect", "disconnect_after", "truncate", "corrupt"}
@@ -304,6 +313,59 @@ def test_a_fault_is_waited_for_and_taken_away(server, client, topic):
     assert put(client, topic) == 0
 
 
+def test_a_wait_in_vain_says_what_the_requests_lacked(server, client, topic):
+    other = server.create_topic()
+    first = server.faults.add("error", api="Produce", error="POLICY_VIOLATION", topic=topic, after=1)
+    put(client, topic)
+    put(client, other)
+    put(client, other)
+    client.call(heartbeat.HeartbeatRequest("g"), 4)
+    with pytest.raises(TimeoutError) as caught:
+        first.wait(timeout_s=0)
+    text = str(caught.value)
+    assert f"2 were Produce of topic '{other}'" in text
+    assert "1 came first (after = 1)" in text
+    assert "1 were Heartbeat" in text
+
+
+@pytest.mark.parametrize(
+    ("condition", "unmet"),
+    [
+        ({"client": "not-me"}, "1 had the client id "),
+        ({"listener": "inner"}, "1 came to the listener 'default'"),
+        ({"node": 99}, "came to "),
+        ({"partition": 7}, ", not partition 7"),
+        ({"probability": 0.0}, "1 escaped (probability = 0)"),
+    ],
+)
+def test_each_condition_has_words(server, client, topic, condition, unmet):
+    fault = server.faults.add("error", api="Produce", error="POLICY_VIOLATION", **condition)
+    put(client, topic)
+    with pytest.raises(TimeoutError, match=re.escape(unmet)):
+        fault.wait(timeout_s=0)
+
+
+def test_a_rule_that_no_request_reaches(server, client, topic):
+    server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
+    behind = server.faults.add("disconnect", api="Produce")
+    put(client, topic)
+    with pytest.raises(TimeoutError, match="no request has come, or rules before it decided"):
+        behind.wait(timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "entity"),
+    [
+        (describe_groups.DescribeGroupsRequest(["g"]), 5, {"group": "g"}),
+        (consumer_group_heartbeat.ConsumerGroupHeartbeatRequest("g", subscribed_topic_names=["t"]), 0, {"topic": "t"}),
+    ],
+)
+def test_names_in_lists_count(server, client, request_, version, entity):
+    fault = server.faults.add("error", error="POLICY_VIOLATION", **entity)
+    client.call(request_, version)
+    assert fault.fired == 1
+
+
 def test_produce_without_an_answer(server, client, topic):
     server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
     client.send(produced(topic, acks=0), 9)
@@ -321,10 +383,17 @@ def test_produce_without_an_answer(server, client, topic):
         (
             "partition_error",
             {"error": "NONE", "topic": "t", "api": "Heartbeat"},
-            'answers of "Heartbeat" have no',
+            'the kind "partition_error" has no effect on "Heartbeat"',
         ),
         ("reorder", {}, 'the kind "reorder" needs delay_ms'),
-        ("disconnect", {"api": "Produse"}, 'there is no API "Produse"'),
+        ("disconnect", {"api": "Produse"}, 'there is no API "Produse"; did you mean "Produce"'),
+        ("error", {"error": "NOT_LEADER"}, 'there is no error "NOT_LEADER"; did you mean "NOT_LEADER_OR_FOLLOWER"'),
+        ("disconnect", {"api": "Heartbeat", "topic": "t"}, 'requests of "Heartbeat" name no topics'),
+        ("disconnect", {"api": "JoinGroup", "partition": 0}, 'requests of "JoinGroup" name no partitions'),
+        ("disconnect", {"api": "Produce", "group": "g"}, 'requests of "Produce" name no groups'),
+        ("stale_metadata", {"group": "g"}, 'requests of the kind "stale_metadata" name no groups'),
+        ("stale_metadata", {"api": "Fetch"}, 'the kind "stale_metadata" has no effect on "Fetch"'),
+        ("throttle", {"api": "SaslHandshake", "delay_ms": 1}, 'responses of "SaslHandshake" have no throttle time'),
         ("disconnect", {"topics": "x"}, 'topics: unknown key; did you mean "topic"'),
         ("disconnect", {"probability": 2.0}, "probability: must be at most 1"),
     ],

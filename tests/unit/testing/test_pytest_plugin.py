@@ -94,6 +94,28 @@ def test_what_a_failing_test_asked_is_in_its_report(run):
     assert "of another test" not in output.partition("klamm: the requests")[2]
 
 
+def test_the_report_stays_short(run):
+    code, output = run("""
+        from klamm.testing import RawClient
+        from klamm.wire.messages.api_versions import ApiVersionsRequest
+        from klamm.wire.messages.heartbeat import HeartbeatRequest
+
+        def test_polling(klamm_server):
+            with RawClient(klamm_server.address(), client_id="mine") as client:
+                client.call(ApiVersionsRequest(), 3)
+                for _ in range(100):
+                    client.call(HeartbeatRequest("none"), 4)
+            klamm_server.wait_until(lambda: len(klamm_server.requests()) == 101)
+            assert 0
+    """)
+    assert code == 1, output
+    first, second, *_ = output.partition("klamm: the requests of this test")[2].splitlines()[1:]
+    assert first.startswith('{"api": "ApiVersions"')
+    assert len(first) < 600
+    assert second.startswith('100 times {"api": "Heartbeat"')
+    assert '"error_code": 25' in second
+
+
 def test_a_marker_without_effect_is_refused(run):
     code, output = run("""
         import pytest
