@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from klamm import ErrorCode
+from klamm.network.acceptor_thread import AcceptorThread
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -16,7 +17,7 @@ from klamm.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.tls_files import TlsFiles
-from tests.waiting import wait_until
+from tests.waiting import klamm_threads, wait_until
 
 BROKER, LOGGER = 4, 8
 SET, DELETE = 0, 1
@@ -81,6 +82,24 @@ def test_threads_change_and_stay_changed(tmp_path, client_of):
         wait_until(lambda: threads_of("klamm-handler") == before + 4)
         assert alter(client, ("num.io.threads", DELETE, None), name="") == 0
         wait_until(lambda: threads_of("klamm-handler") == before + 3)
+
+
+def test_a_stop_waits_for_a_change_that_has_begun(client_of, monkeypatch):
+    before = klamm_threads()
+    begun, stopping = threading.Event(), threading.Event()
+    start = AcceptorThread.start
+
+    def start_late(thread):
+        begun.set()
+        stopping.wait(0.2)
+        start(thread)
+
+    monkeypatch.setattr(AcceptorThread, "start", start_late)
+    with EmbeddedServer() as server:
+        assert alter(client_of(server), ("num.network.threads", SET, "2")) == 0
+        assert begun.wait(10)
+    stopping.set()
+    assert klamm_threads() == before
 
 
 def test_a_listener_of_its_own(client_of):

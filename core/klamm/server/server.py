@@ -259,8 +259,10 @@ class SocketServer:
         self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
-        for listener in self.listeners:
-            listener.stop_accepting()
+        # A change of the number of processors that has begun ends first; further ones have no effect.
+        with self.changing:
+            for listener in self.listeners:
+                listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
         started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
@@ -288,6 +290,8 @@ class SocketServer:
     def _apply(self, plan: ServerPlan) -> None:
         """Take another plan that clients have asked for."""
         with self.changing:
+            if self._stopped:
+                return
             changes = self.resize(plan)
             taken, problems = self.reconfigure(plan)
         for change in [*changes, *taken]:
