@@ -84,20 +84,20 @@ def test_threads_change_and_stay_changed(tmp_path, client_of):
         wait_until(lambda: threads_of("klamm-handler") == before + 3)
 
 
-def test_a_stop_waits_for_a_change_that_has_begun(client_of, monkeypatch):
+def test_a_stop_waits_for_a_change_that_has_started(client_of, monkeypatch):
     before = klamm_threads()
-    begun, stopping = threading.Event(), threading.Event()
+    started, stopping = threading.Event(), threading.Event()
     start = AcceptorThread.start
 
     def start_late(thread):
-        begun.set()
+        started.set()
         stopping.wait(0.2)
         start(thread)
 
     monkeypatch.setattr(AcceptorThread, "start", start_late)
     with EmbeddedServer() as server:
         assert alter(client_of(server), ("num.network.threads", SET, "2")) == 0
-        assert begun.wait(10)
+        assert started.wait(10)
     stopping.set()
     assert klamm_threads() == before
 

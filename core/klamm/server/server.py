@@ -259,7 +259,7 @@ class SocketServer:
         self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
-        # A change of the number of processors that has begun ends first; further ones have no effect.
+        # A change of the number of processors that has started ends first; further ones have no effect.
         with self.changing:
             for listener in self.listeners:
                 listener.stop_accepting()
