@@ -214,15 +214,7 @@ class ConfigRegistry:
         """Raise KafkaError for a config that this resource cannot have."""
         of_server = self._server_keys(self._first_node_id)
         key = self._keys.get(name) or next((each for each in of_server if each.name == name), None)
-        if key is None or not key.dynamic:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
-        if key.dynamic == PER_BROKER and resource_name == DEFAULT_BROKERS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed of one broker, not of all")
-        if resource_name != DEFAULT_BROKERS and len(self._nodes) > 1 and not key.per_node:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"{name}: the nodes of this process share it; change it of all of them, with an empty broker name",
-            )
+        _check_key(name, key, is_of_all=resource_name == DEFAULT_BROKERS, is_alone=len(self._nodes) == 1)
 
     # Topics
 
@@ -349,10 +341,7 @@ class ConfigRegistry:
         own: BrokerKey | None = None,
         node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Every source of a broker config's value, the effective one first.
-
-        `own` is its key if it differs from that of the settings, `node_name` the node's, else the first one's.
-        """
+        """Every source of a value, the effective one first. `own` is the key if it is not that of the settings."""
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
         plain = _OF_LISTENER.sub("", name)
         if plain != name:
@@ -432,6 +421,18 @@ class ConfigRegistry:
         self._apply({**self._dynamic, resource_name: dict(values)})
         self._put_in_server(self._dynamic, validate_only=False)
         self._on_change()
+
+
+def _check_key(name: str, key: BrokerKey | None, *, is_of_all: bool, is_alone: bool) -> None:
+    if key is None or not key.dynamic:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+    if key.dynamic == PER_BROKER and is_of_all:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed of one broker, not of all")
+    if not is_of_all and not is_alone and not key.per_node:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{name}: the nodes of this process share it; change it of all of them, with an empty broker name",
+        )
 
 
 def check_broker_name(node_id: int, resource_name: str) -> None:
