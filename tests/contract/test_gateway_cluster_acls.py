@@ -87,13 +87,13 @@ def test_the_rules_of_the_cluster_decide_and_are_asked_for_again():
 
 
 @pytest.mark.parametrize("code", [SECURITY_DISABLED, CLUSTER_DENIED])
-def test_a_cluster_that_refuses_to_tell_closes_everything_at_once(code):
+def test_a_cluster_that_refuses_closes_everything_at_once(code):
     with AclNode(rule("hers")) as node, front_of(node) as front:
         assert may_read(front, "hers")
-        refusal, told = DescribeAclsResponse(error_code=code), node.answer
+        refusal, rules = DescribeAclsResponse(error_code=code), node.answer
         node.answer = refusal
         wait_until(lambda: not may_read(front, "hers"))
-        node.answer = told
+        node.answer = rules
         wait_until(lambda: may_read(front, "hers"))
 
 
@@ -161,7 +161,7 @@ def test_in_front_of_a_broker_with_acls():
             wait_until(is_denied)
 
 
-def test_cluster_acls_tell_who_watches():
+def test_watchers_of_cluster_acls_get_each_change():
     acls, seen = ClusterAcls(), []
     assert not acls.is_watched
     acls.watch(seen.append)

@@ -54,7 +54,7 @@ class ClusterAclLearner:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start the thread. A second call does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="klamm-gateway-acls", daemon=True)
             self._thread.start()
@@ -86,7 +86,7 @@ class ClusterAclLearner:
             return
         if response.error_code:
             reason = ErrorCode(response.error_code).name
-            log.warning("the cluster refuses to tell its ACLs: %s: nothing is allowed", reason)
+            log.warning("the cluster refuses to return its ACLs: %s: nothing is allowed", reason)
             self._forget()
             return
         bindings = frozenset(_bindings(response))
@@ -100,7 +100,7 @@ class ClusterAclLearner:
             self._expiry = self._scheduler.schedule(left_s * 1000, self._expire)
 
     def _expire(self) -> None:
-        log.warning("the ACLs of the cluster have not been told for %g s: nothing is allowed", self._max_age_s)
+        log.warning("the ACLs of the cluster are older than %g s: nothing is allowed", self._max_age_s)
         self._forget()
 
     def _forget(self) -> None:
