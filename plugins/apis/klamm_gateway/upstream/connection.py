@@ -20,6 +20,8 @@ from klamm_gateway.upstream.security import SocketAddress
 from klamm_gateway.upstream.states import UpstreamError, UpstreamState
 
 _READ_BYTES: Final = 256 * 1024
+# Of a response that may become a stream, whose rest need not be read.
+_FIRST_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
 _TLS_RECORD_BYTES: Final = 16 * 1024
 _IN_PROGRESS: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
@@ -192,8 +194,17 @@ class UpstreamConnection:
             if not self._link.can_send:
                 self._paused = True
                 return
+            stream = protocol.stream
             try:
-                count = self._socket.recv_into(buffer)
+                if stream is not None and stream.takes_sockets and self._context is None:
+                    count = stream.put_from(self._descriptor)
+                    if not stream.remaining:
+                        protocol.stream = None
+                    if count:
+                        return
+                else:
+                    first = buffer[:_FIRST_BYTES] if protocol.may_stream and self._context is None else buffer
+                    count = self._socket.recv_into(first)
             except _WOULD_BLOCK:
                 return
             if not count:
@@ -208,6 +219,8 @@ class UpstreamConnection:
                         buffer = _read_buffer(fresh=True)
                 if protocol.outgoing:
                     self._write()
+            if count == _FIRST_BYTES and protocol.stream is None and protocol.has_part:
+                continue
             # A loop may have others to serve. TLS may hold bytes that make no socket readable.
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                 return
