@@ -31,7 +31,7 @@ def stored_codecs(server: Server, topic: str) -> set[str]:
     return codecs
 
 
-def wait_for_stable_group(server: Server, group: str, members: int, timeout_s: float = 30.0) -> None:
+def wait_for_stable_group(server: Server, group: str, members: int, timeout_s: float = 90.0) -> None:
     """Until the group has that many members and each has its partitions. TimeoutError otherwise."""
     deadline = time.monotonic() + timeout_s
     with WireClient(HOST, server.port) as client:
