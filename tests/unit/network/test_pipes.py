@@ -86,7 +86,7 @@ def test_without_a_pipe_bytes_are_copied(ends):
     assert Pipes(Opened(0)).fill(node_peer.fileno(), 4) == b"abcd"
 
 
-def test_a_pipe_whose_bytes_are_not_sent_is_closed_and_used_by_nobody(ends):
+def test_a_pipe_whose_bytes_are_not_sent_is_closed_and_not_used_again(ends):
     node, node_peer, _, _ = ends
     opened = Opened()
     pipes = Pipes(opened)

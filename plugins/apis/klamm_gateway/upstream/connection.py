@@ -23,6 +23,9 @@ _READ_BYTES: Final = 256 * 1024
 # Of a response that may become a stream, whose rest need not be read.
 _FIRST_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
+# Looked up for every request; plain numbers are faster than members of a flag.
+_READ: Final = int(Interest.READ)
+_WRITE: Final = int(Interest.WRITE)
 _TLS_RECORD_BYTES: Final = 16 * 1024
 _IN_PROGRESS: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -66,7 +69,7 @@ class UpstreamConnection:
         if number not in _IN_PROGRESS:
             self.fail(UpstreamError("connection_failed", os.strerror(number)))
             return
-        self._watch(int(Interest.WRITE))
+        self._watch(_WRITE)
 
     def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
         """Send a request as soon as the node takes it."""
@@ -109,9 +112,9 @@ class UpstreamConnection:
         elif state is UpstreamState.HANDSHAKE:
             self._guarded(self._handshake)
         else:
-            if mask & Interest.WRITE and self.protocol.outgoing:
+            if mask & _WRITE and self.protocol.outgoing:
                 self._guarded(self._write)
-            if mask & Interest.READ and self.protocol.state is not UpstreamState.CLOSED:
+            if mask & _READ and self.protocol.state is not UpstreamState.CLOSED:
                 self._guarded(self._read)
             self._update_interest()
 
@@ -155,9 +158,9 @@ class UpstreamConnection:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
-            self._watch(int(Interest.READ))
+            self._watch(_READ)
         except ssl.SSLWantWriteError:
-            self._watch(int(Interest.WRITE))
+            self._watch(_WRITE)
         else:
             self._secured()
 
@@ -170,10 +173,12 @@ class UpstreamConnection:
         outgoing = self.protocol.outgoing
         while outgoing:
             try:
-                if self._context is None:
-                    sent = self._socket.sendmsg(list(islice(outgoing, _GATHER)))
-                else:
+                if self._context is not None:
                     sent = self._socket.send(_first_bytes(outgoing))
+                elif len(outgoing) == 1:
+                    sent = self._socket.send(outgoing[0])
+                else:
+                    sent = self._socket.sendmsg(list(islice(outgoing, _GATHER)))
             except _WOULD_BLOCK:
                 break
             # Bodies may be empty: such a buffer has left when those before it have.
@@ -183,7 +188,7 @@ class UpstreamConnection:
                 outgoing[0] = memoryview(outgoing[0])[sent:]
         if not outgoing and self.protocol.state is UpstreamState.FINISHING:
             self.close()
-        elif outgoing and not self._interest & Interest.WRITE:
+        elif outgoing and not self._interest & _WRITE:
             self._update_interest()
 
     def _read(self) -> None:
@@ -228,9 +233,7 @@ class UpstreamConnection:
     def _update_interest(self) -> None:
         if self.protocol.state is UpstreamState.CLOSED:
             return
-        self._watch(
-            (0 if self._paused else int(Interest.READ)) | (int(Interest.WRITE) if self.protocol.outgoing else 0)
-        )
+        self._watch((0 if self._paused else _READ) | (_WRITE if self.protocol.outgoing else 0))
 
     def _watch(self, interest: int) -> None:
         if interest != self._interest:
