@@ -32,7 +32,7 @@ class Scratch:
     def unpack(self, codec: str, data: ReadBuffer) -> bytes | None:
         """The data of the codec `gzip` or `zstd`, by a faster library.
 
-        None where there is none, or for anything but one sound frame that fits: whoever calls then unpacks in the
+        None where there is none, or for anything but one sound frame that fits: the caller then unpacks in the
         general way, which alone decides what is an error.
         """
         unpack = self._unpacks.get(codec)
