@@ -139,7 +139,7 @@ class ListenerContext:
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
-    `failures` logs what parts raise, once a minute for each method.
+    `failures` logs what parts raise, once a minute for each method. `api_set` is the name of its handler set.
     `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
     `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
     the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
@@ -164,6 +164,7 @@ class ListenerContext:
     go_offline: Callable[[], None] = lambda: None
     go_online: Callable[[], None] = lambda: None
     reads_requests: bool = False
+    api_set: str = ""
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
