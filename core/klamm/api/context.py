@@ -172,9 +172,24 @@ class ListenerContext:
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
-def _no_dynamic_configs(values: Mapping[str, str], validate_only: bool) -> None:
-    if values:
-        raise ValueError(f"{', '.join(sorted(values))}: no setting of this server changes while it runs")
+class ChangesConfigs(Protocol):
+    """The function `ServerContext.change_configs`."""
+
+    def __call__(
+        self,
+        values: Mapping[str, str],
+        validate_only: bool,
+        of_nodes: Mapping[int, Mapping[str, str]] | None = None,
+        /,
+    ) -> None: ...
+
+
+def _no_dynamic_configs(
+    values: Mapping[str, str], validate_only: bool, of_nodes: Mapping[int, Mapping[str, str]] | None = None
+) -> None:
+    names = {*values, *(name for own in (of_nodes or {}).values() for name in own)}
+    if names:
+        raise ValueError(f"{', '.join(sorted(names))}: no setting of this server changes while it runs")
 
 
 @dataclass(slots=True)
@@ -189,8 +204,9 @@ class ServerContext:
     `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
     `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
-    `change_configs(values, validate_only)` replaces all earlier changes of dynamic settings (see `klamm.setting`) by
-                  these, text by Kafka's name. Raises ValueError, with the problems, and changes nothing then.
+    `change_configs(values, validate_only, of_nodes)` replaces all earlier changes of dynamic settings (see
+                  `klamm.setting`) by these, text by Kafka's name. `of_nodes` has more of them for the listeners of
+                  single nodes, by position. Raises ValueError, with the problems, and changes nothing then.
                   They are applied on another thread, soon after.
     """
 
@@ -202,7 +218,7 @@ class ServerContext:
     temporary_data: bool = False
     services: ServerServices = field(default_factory=ServerServices)
     configs: Callable[[], Sequence[DescribedConfig]] = tuple
-    change_configs: Callable[[Mapping[str, str], bool], None] = _no_dynamic_configs
+    change_configs: ChangesConfigs = _no_dynamic_configs
     name: str = ""
 
 
