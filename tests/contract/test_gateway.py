@@ -25,6 +25,7 @@ from klamm.wire.messages.list_groups import ListGroupsRequest, ListGroupsRespons
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
+from klamm_plaintext.transport import PlaintextTransportLayer
 from tests.contract.gateway_nodes import FakeNode, answer_with, free_ports, gateway, response, take
 
 HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
@@ -277,6 +278,33 @@ def test_clients_that_leave_in_the_middle_of_a_response_leave_no_pipes():
         while pipes() > before + 2 * MAX_IDLE:
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_a_transport_whose_splice_raises_loses_one_connection(monkeypatch):
+    size = 2 * 1024 * 1024
+    raised = []
+
+    def serve(node, sock, frame):
+        correlation_id = decode_request_header(frame)[2]
+        with contextlib.suppress(OSError):
+            sock.sendall((size + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + bytes(size))
+
+    def raises_once(layer, pipe, count):
+        if not raised:
+            raised.append(count)
+            raise ZeroDivisionError("on purpose")
+        return splice_from(layer, pipe, count)
+
+    splice_from = PlaintextTransportLayer.splice_from
+    monkeypatch.setattr(PlaintextTransportLayer, "splice_from", raises_once)
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as other:
+        with connect(front) as client:
+            client.send_frame(encode_request_header(1, 11, 5, "unlucky") + bytes(50))
+            with pytest.raises((ConnectionError, EOFError)):
+                take(client.socket, size + 8)
+        assert bool(raised) == hasattr(os, "splice")
+        other.send_frame(encode_request_header(1, 11, 6, "lucky") + bytes(50))
+        assert take(other.socket, size + 8)[4:8] == (6).to_bytes(4, "big")
 
 
 # ---- failures
