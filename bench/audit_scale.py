@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="klamm-audit-scale-", dir=options.folder))
-    settings = SparkSettings(lake=folder / "lake", aggregates=False, max_files_per_trigger=16)
+    settings = SparkSettings(lake=folder / "lake", aggregates=False)
     try:
         segments = max(1, options.events // options.segment_events)
         events = segments * options.segment_events
@@ -189,7 +189,7 @@ def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, 
 
     write_fleet(folder / "many", many, 2, "none")
     lake = Lake(folder / "many-lake", settings.sink)
-    batch = SparkSettings(lake=lake.root, max_files_per_trigger=MANY_PER_BATCH, deduplicate_hours=0)
+    batch = SparkSettings(lake=lake.root, max_files_per_trigger=MANY_PER_BATCH)
     found: list[dict[str, int]] = []
     query = start(spark, folder / "many", lake, batch, once=True)
     query.awaitTermination()

@@ -43,6 +43,7 @@ WIRE: Final = (
     "primitives",
     "releases",
     "response_errors",
+    "scratch",
     "struct_base",
     "entities",
     "entity_fields",

@@ -38,6 +38,7 @@ _SETTINGS: Final = (
     "remote",
     "driver_memory",
     "trigger_interval_ms",
+    "max_bytes_per_trigger",
     "max_files_per_trigger",
     "aggregates",
 )
@@ -147,7 +148,8 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
     """The arguments of `ship`, which `submit` takes too."""
     ship.add_argument("--once", action="store_true", help="end when all segments that are sealed now are shipped")
     ship.add_argument("--trigger-interval-ms", type=int, metavar="N", help="time between micro-batches")
-    ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a micro-batch")
+    ship.add_argument("--max-bytes-per-trigger", type=int, metavar="N", help="bytes of segments in a micro-batch")
+    ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a micro-batch instead")
     ship.add_argument("--aggregates", action=argparse.BooleanOptionalAction, help="keep the streaming aggregates too")
 
 
@@ -184,7 +186,7 @@ def shipping_arguments(options: argparse.Namespace) -> list[str]:
         location = getattr(options, name)
         if location is not None:
             arguments += [f"--{name}", str(location.resolve() if isinstance(location, Path) else location)]
-    for name in ("sink", "driver_memory", "trigger_interval_ms", "max_files_per_trigger"):
+    for name in ("sink", "driver_memory", "trigger_interval_ms", "max_bytes_per_trigger", "max_files_per_trigger"):
         if getattr(options, name) is not None:
             arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     if options.aggregates is not None:

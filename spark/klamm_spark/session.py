@@ -130,6 +130,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        # HotSpot does not compile methods of more bytes, and one for all columns of an event has more.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         # State of days does not fit on the heap.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -137,7 +137,7 @@ def read_segments(
         spark.readStream.format("text")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", pattern)
-        .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
+        .option(*_batch_limit(settings))
         .option("maxFileAge", _NO_AGE_LIMIT)
         # A segment's name is unique: a copy of it elsewhere in the spool, e.g. from a backup, adds nothing.
         .option("fileNameOnly", "true")
@@ -150,6 +150,13 @@ def read_segments(
             F.current_timestamp().alias("shipped_time"),
         )
     )
+
+
+def _batch_limit(settings: SparkSettings) -> tuple[str, str]:
+    """Spark takes one of the two."""
+    if settings.max_files_per_trigger:
+        return "maxFilesPerTrigger", str(settings.max_files_per_trigger)
+    return "maxBytesPerTrigger", str(settings.max_bytes_per_trigger)
 
 
 def events_of(lines: DataFrame) -> DataFrame:

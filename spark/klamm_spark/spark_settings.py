@@ -35,7 +35,12 @@ class SparkSettings:
     remote: str = setting("", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty starts a session.")
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
-    max_files_per_trigger: int = setting(16, minimum=1, doc="Segments in one micro-batch.")
+    max_bytes_per_trigger: int = setting(
+        1024**3, minimum=1, doc="Bytes of segments in one micro-batch, as they are on disk; one segment at least."
+    )
+    max_files_per_trigger: int = setting(
+        0, minimum=0, doc="Segments in one micro-batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
+    )
     shuffle_partitions: int = setting(
         4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
     )

@@ -369,4 +369,5 @@ def _lines(finding: Finding) -> Iterator[str]:
     if finding.crashed_from is not None:
         yield f"reported by audit_gap: a crash took everything from {finding.crashed_from} on"
     if finding.unended_from is not None:
-        yield f"no end, and no audit_gap reports it: from {finding.unended_from} on"
+        first = finding.unended_from
+        yield f"no final seal, and no audit_gap of a crash: whether there were events from {first} on is unknown"

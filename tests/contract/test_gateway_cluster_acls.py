@@ -142,7 +142,7 @@ def test_in_front_of_a_broker_with_acls():
     ]
     with EmbeddedServer(broker) as upstream:
         host, port = upstream.address()
-        settings = [*ACLS, *SASL, 'listeners.default.acl.super_users=["User:bob"]', "gateway.first_node_id=0"]
+        settings = [*ACLS, *SASL, 'listeners.default.acl.super_users=["User:bob"]']
         with (
             gateway(f"{host}:{port}", settings, plugins=[klamm_authorizers]) as front,
             logged_in(front, "alice") as alice,

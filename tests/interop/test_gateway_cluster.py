@@ -1,6 +1,6 @@
 """The gateway before three brokers of a real Apache Kafka, which restart, move leaders, and stop answering, under load.
 
-Each application runs twice at the same time, straight to the brokers and through the gateway, so that both meet the
+The application runs twice at the same time, straight to the brokers and through the gateway, so that both meet the
 same events. No acknowledged record is lost, no application sees an error that it does not see without the gateway, and
 all recover by themselves, when the gateway is killed too.
 """
@@ -16,7 +16,7 @@ import kafka
 import pytest
 from kafka import TopicPartition
 
-from tests.interop.test_nodes import PARTITIONS, PATIENCE_S, Aiokafka, Application, Confluent, Java
+from tests.interop.test_nodes import PARTITIONS, PATIENCE_S, Application, Confluent
 from tests.peers.kafka_cluster import KafkaCluster
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import lasting_port
@@ -142,7 +142,7 @@ def kill(gateway: KlammServer) -> None:
     gateway.start()
 
 
-@pytest.mark.parametrize("kind", [Confluent, Aiokafka, Java], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Confluent], ids=lambda kind: kind.__name__)
 def test_no_more_is_lost_than_without_the_gateway(
     cluster: KafkaCluster, gateway: KlammServer, kind: type[Application]
 ) -> None:

@@ -56,6 +56,13 @@ def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):
     assert progress.lag().startswith("2 segments (100 events, 0.1 MB) behind")
 
 
+def test_a_batch_takes_no_more_bytes_than_it_may(spark, ship, tmp_path):
+    paths = write_sample_spool(tmp_path / "spool", sample_events(200), events_per_segment=50)
+    sizes = [path.stat().st_size for path in paths]
+    settings = settings_of(tmp_path / "lake", aggregates=False, max_bytes_per_trigger=max(sizes) * 2)
+    assert "shipped 200 events in 2 batches" in ship(tmp_path / "spool", settings)[-2]
+
+
 def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake", aggregates=False)
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)

@@ -103,8 +103,8 @@ def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
     )
     assert "of head; of those before it 0 are in the lake, and no audit_gap reports the others" in text
     assert (
-        f"tail/{BOOT}: spool 20 events (0-19), lake 20 events (0-19)\n  no end, and no audit_gap reports it: from 20 on"
-        in text
+        f"tail/{BOOT}: spool 20 events (0-19), lake 20 events (0-19)\n"
+        "  no final seal, and no audit_gap of a crash: whether there were events from 20 on is unknown" in text
     )
     assert f"tail/{later}-{0:020d}: 1 segments between it and {tail[1].stem} were removed" in text
     assert f"broken chain: {later}-{0:020d} is segment 3 of whole; of those before it 0 are in the lake" in text

@@ -60,7 +60,8 @@ class UpstreamProtocol:
         self._waiting: list[Buffer] = []
         self._sasl: SaslExchange | None = None
         self._shaken = False
-        self._rest = b""
+        self._rest = bytearray()
+        self._needed_bytes = 0
         self.stream: ResponseStream | None = None
         self.was_ready = False
         """Whether requests could leave."""
@@ -124,7 +125,11 @@ class UpstreamProtocol:
                 self.stream = None
             stream.put(data[:position])
         if self._rest:
-            data, position, self._rest = memoryview(self._rest + bytes(data[position:])), 0, b""
+            self._rest += data[position:]
+            if len(self._rest) < self._needed_bytes:
+                return
+            data, position, self._rest = memoryview(self._rest), 0, bytearray()
+        self._needed_bytes = _HEAD.size
         size_bytes = len(data)
         while size_bytes - position >= _HEAD.size and self.state is not UpstreamState.CLOSED:
             end = self._take_frame(data, position)
@@ -132,7 +137,7 @@ class UpstreamProtocol:
                 break
             position = end
         if position < size_bytes and self.state is not UpstreamState.CLOSED:
-            self._rest = bytes(data[position:])
+            self._rest = bytearray(data[position:])
 
     def _take_frame(self, data: memoryview, position: int) -> int:
         """The position behind what was taken; the same if more has to come."""
@@ -153,11 +158,12 @@ class UpstreamProtocol:
             return end
         missing = end - len(data)
         streams = exchange is not None and exchange.streams and frame_bytes > _STREAM_RESPONSES_FROM_BYTES
-        if not streams:
-            if frame_bytes > MAX_WHOLE_BYTES:
-                raise UpstreamError("invalid_response", f"a response of {frame_bytes} bytes is too large to be decoded")
+        if not streams and frame_bytes > MAX_WHOLE_BYTES:
+            raise UpstreamError("invalid_response", f"a response of {frame_bytes} bytes is too large to be decoded")
+        if not streams or missing <= STREAMED_FROM_BYTES:
+            self._needed_bytes = 4 + frame_bytes
             return position
-        if missing <= STREAMED_FROM_BYTES or len(data) - begin < 5:
+        if len(data) - begin < 5:
             return position
         assert exchange is not None
         body = _body(exchange, data[begin:])
