@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1500)]
 MODULE = "github.com/twmb/franz-go"
 VERSION = "v1.22.2"
 RECORDS = os.environ.get("KLAMM_FRANZ_GO_RECORDS", "20000")
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "transaction.state.log.num.partitions": "3"}
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 # They look for __consumer_offsets, which klamm has not: docs/deviations.md.
 LEFT_OUT = "^(TestConsumeRegex|TestConsumeRegexShareSkipsInternal|Test848RegexBrokerResolves)$"
 PASSING = 300
