@@ -43,6 +43,7 @@ WIRE: Final = (
     "primitives",
     "releases",
     "response_errors",
+    "scratch",
     "struct_base",
     "entities",
     "entity_fields",
@@ -70,7 +71,7 @@ ignored.
 ```python
 from klamm.wire.messages.metadata import MetadataRequest
 
-request = MetadataRequest(topics=None)  # all topics; the default, an empty list, is no topic
+request = MetadataRequest(topics=None)  # all topics; the default, an empty list, is no topic (but in version 0: all)
 assert request.allow_auto_topic_creation is True  # Kafka's default, too: asking for a topic may create it
 body = request.encode(12)
 assert MetadataRequest.decode(12, body) == request

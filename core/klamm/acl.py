@@ -11,6 +11,7 @@ from klamm.api.acl import (
     ResourceType,
 )
 from klamm.api.authorizer import Authorizer
+from klamm.api.cluster_acls import ClusterAcls
 
 __all__ = [
     "AclBinding",
@@ -19,6 +20,7 @@ __all__ = [
     "AclPermission",
     "Authorizer",
     "CLUSTER_NAME",
+    "ClusterAcls",
     "PatternType",
     "ResourceType",
     "WILDCARD",

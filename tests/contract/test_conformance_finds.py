@@ -46,7 +46,7 @@ from klamm.testing.conformance import (
     transports,
 )
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.messages import heartbeat, metadata
+from klamm.wire.messages import heartbeat, metadata, produce
 from klamm_dispatch.schedulers import Fifo
 from klamm_echo.echo import Echo
 from tests.contract import broken_channels
@@ -288,10 +288,20 @@ def wrong_field(request, context):
     return metadata.MetadataResponse(brokers=7)
 
 
+def always_answering(self):
+    (one,) = api(self, api_key=ApiKey.PRODUCE, name="Produce", min_version=3, max_version=12)
+    return [replace(one, load=lambda: (produce, lambda request, context: produce.ProduceResponse()))]
+
+
+def wrong_for_each_topic(request, context):
+    return metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(name=7) for _ in request.topics or ()])
+
+
 API_SET = {
     "names_the_apis_that_it_serves": changed(Echo, handlers=lambda self: api(self, max_version=99)),
     "describes_itself": changed(Echo, describe=lambda self: "two\nlines"),
     "answers_every_version": changed(Echo, handlers=handling(lambda request, context: heartbeat.HeartbeatResponse())),
+    "answers_what_acks_wants": changed(Echo, handlers=always_answering),
     "does_not_block_unless_it_says_so": changed(Echo, handlers=handling(block)),
     "answers_can_be_encoded": changed(Echo, handlers=handling(wrong_field)),
     "forgets_connections": changed(Echo, connection_closed=lambda self, connection: 1 / 0),
@@ -368,3 +378,8 @@ def test_every_rule_has_a_part_that_breaks_it(suite):
     _check, _good, broken, all_rules, _options = SUITES[suite]
     common = () if suite == "life_cycle" else life_cycle.LIFE_CYCLE
     assert list(broken) == [rule.__name__ for rule in all_rules if rule not in common]
+
+
+def test_handlers_get_requests_whose_lists_have_elements():
+    with pytest.raises(AssertionError, match="breaks the rule answers_can_be_encoded"):
+        check_api_set(changed(Echo, handlers=handling(wrong_for_each_topic)))

@@ -46,13 +46,13 @@ def alter(client, *changes, name="1", kind=BROKER, validate_only=False):
 
 
 def described(client, key, *, name="1", kind=BROKER):
-    resource = DescribeConfigsResource(kind, name, [key])
+    resource = DescribeConfigsResource(kind, name, None if key is None else [key])
     (result,) = client.call(DescribeConfigsRequest([resource], True, True), 4).results
     return result.configs
 
 
-def reported(client, key):
-    (config,) = described(client, key)
+def reported(client, key, *, name="1"):
+    (config,) = described(client, key, name=name)
     assert config.documentation
     return config.value, config.config_source, [(each.value, each.source) for each in config.synonyms]
 
@@ -246,9 +246,49 @@ def test_client_certificates_and_cipher_suites_of_tls(tmp_path, client_of):
         wait_until(lambda: is_served(files.client_context()))
 
 
-def test_the_settings_of_all_nodes(client_of):
+def processors_of(server):
+    return [len(each.processors) for each in server.server.listeners]
+
+
+def test_nodes_have_settings_of_their_own_listeners(client_of, tmp_path):
+    with EmbeddedServer(nodes=2, data_dir=tmp_path) as server:
+        first, second = client_of(server), client_of(server, "default-2")
+        assert alter(second, ("num.network.threads", SET, "3"), name="2") == 0
+        wait_until(lambda: processors_of(server) == [1, 3])
+        assert alter(first, ("num.network.threads", SET, "2"), name="") == 0
+        wait_until(lambda: processors_of(server) == [2, 3])
+    with EmbeddedServer(nodes=2, data_dir=tmp_path) as server:
+        first, second = client_of(server), client_of(server, "default-2")
+        assert processors_of(server) == [2, 3]
+        own, both, default = ("3", DYNAMIC_BROKER), ("2", DYNAMIC_DEFAULT), ("1", DEFAULT)
+        assert reported(first, "num.network.threads") == (*both, [both, default])
+        assert reported(second, "num.network.threads", name="2") == (*own, [own, both, default])
+        assert alter(second, ("num.network.threads", DELETE, None), name="2") == 0
+        wait_until(lambda: processors_of(server) == [2, 2])
+        assert reported(second, "num.network.threads", name="2") == (*both, [both, default])
+
+
+@pytest.mark.parametrize("key", ["log.retention.ms", "num.io.threads", "log.cleaner.backoff.ms"])
+def test_a_node_cannot_have_a_value_of_its_own_where_all_share_one(client_of, key):
     with EmbeddedServer(nodes=2) as server:
-        client = client_of(server)
-        assert alter(client, ("num.network.threads", SET, "2")) == 0
-        wait_until(lambda: [len(each.processors) for each in server.server.listeners] == [2, 2])
-        assert reported(client, "num.network.threads")[:2] == ("2", DYNAMIC_BROKER)
+        for listener, node in (("default", "1"), ("default-2", "2")):
+            client = client_of(server, listener)
+            assert alter(client, (key, SET, "7"), name=node) == ErrorCode.INVALID_CONFIG
+        assert alter(client, (key, SET, "7"), name="") == 0
+        assert reported(client, key, name="2")[:2] == ("7", DYNAMIC_DEFAULT)
+
+
+def test_a_node_answers_for_itself(client_of):
+    with EmbeddedServer(nodes=2) as server:
+        first, second = client_of(server), client_of(server, "default-2")
+        for client, other in ((first, "2"), (second, "1"), (second, "3")):
+            for kind in (BROKER, LOGGER):
+                resource = DescribeConfigsResource(kind, other, None)
+                (result,) = client.call(DescribeConfigsRequest([resource]), 4).results
+                assert result.error_code == ErrorCode.INVALID_REQUEST
+                change = ("klamm", SET, "INFO") if kind == LOGGER else ("num.network.threads", SET, "2")
+                assert alter(client, change, name=other, kind=kind) == ErrorCode.INVALID_REQUEST
+        for listener, client, node in (("default", first, "1"), ("default-2", second, "2")):
+            values = {each.name: each.value for each in described(client, None, name=node)}
+            assert (values["node.id"], values["broker.id"]) == (node, node)
+            assert values["listeners"] == "DEFAULT://{}:{}".format(*server.address(listener))

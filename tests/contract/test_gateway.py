@@ -3,13 +3,16 @@
 import contextlib
 import itertools
 import logging
+import os
 import socket
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
 from klamm import Provider, RequestFilter, hookimpl
+from klamm.network.pipes import MAX_IDLE
 from klamm.network.poller import Waker
 from klamm.testing import EmbeddedServer, RawClient, SecureServer
 from klamm.wire.headers import decode_request_header, encode_request_header
@@ -185,6 +188,18 @@ def test_answers_of_nodes_do_not_wake_the_thread_that_reads_them(monkeypatch):
 # ---- back pressure
 
 
+def pipes():
+    """How many ends of pipes this process has open; 0 where that cannot be seen."""
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        return 0
+    found = 0
+    for one in descriptors.iterdir():
+        with contextlib.suppress(OSError):
+            found += os.readlink(one).startswith("pipe:")
+    return found
+
+
 def test_a_slow_client_holds_the_node_back():
     sent = [0]
     size = 60 * 1024 * 1024
@@ -199,6 +214,7 @@ def test_a_slow_client_holds_the_node_back():
             sent[0] += len(piece)
 
     with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as client:
+        before_pipes = pipes()
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         client.send_frame(encode_request_header(1, 11, 5, "slow") + bytes(50))
         before = -1
@@ -207,6 +223,7 @@ def test_a_slow_client_holds_the_node_back():
             before = sent[0]
             time.sleep(0.3)
         assert sent[0] < size / 4, "the rest waits in the node"
+        assert (pipes() > before_pipes) == hasattr(os, "splice"), "what the client has not taken waits in the kernel"
         assert take(client.socket, 8)[4:] == (5).to_bytes(4, "big")
         left = size
         while left:
@@ -238,6 +255,28 @@ def test_slow_clients_on_one_loop_get_each_their_own_bytes():
                 left[number][1] -= len(data)
                 if not left[number][1]:
                     del left[number]
+
+
+def test_clients_that_leave_in_the_middle_of_a_response_leave_no_pipes():
+    size = 8 * 1024 * 1024
+
+    def serve(node, sock, frame):
+        correlation_id = decode_request_header(frame)[2]
+        with contextlib.suppress(OSError):
+            sock.sendall((size + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big"))
+            sock.sendall(bytes(size))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front:
+        before = pipes()
+        for number in range(2 * MAX_IDLE):
+            with connect(front) as client:
+                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+                client.send_frame(encode_request_header(1, 11, number, "slow") + bytes(50))
+                assert take(client.socket, 200_000)
+        deadline = time.monotonic() + 20
+        while pipes() > before + 2 * MAX_IDLE:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 # ---- failures

@@ -54,8 +54,8 @@ class Application(ABC):
 
     changes: Sequence[str] = ("leader", "leader", "coordinator", "node")
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: str, topic: str = TOPIC, group: str = GROUP) -> None:
+        self.bootstrap, self.topic, self.group = bootstrap, topic, group
         self.stop = threading.Event()
         self.acknowledged: list[str] = []
         self.consumed: set[str] = set()
@@ -104,7 +104,7 @@ class Confluent(Application):
 
         number = 0
         while not self.stop.is_set():
-            producer.produce(TOPIC, str(number), on_delivery=delivered)
+            producer.produce(self.topic, str(number), on_delivery=delivered)
             producer.poll(0.002)
             number += 1
         producer.flush(PATIENCE_S)
@@ -113,12 +113,12 @@ class Confluent(Application):
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
-                "group.id": GROUP,
+                "group.id": self.group,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
             }
         )
-        consumer.subscribe([TOPIC])
+        consumer.subscribe([self.topic])
         while not self.has_consumed_all:
             message = consumer.poll(0.1)
             if message is not None and message.error() is not None:
@@ -139,7 +139,7 @@ class ConfluentTransactions(Confluent):
             producer.begin_transaction()
             values = [str(number + each) for each in range(5)]
             for value in values:
-                producer.produce(TOPIC, value)
+                producer.produce(self.topic, value)
             number += 5
             if number % 25 == 0:
                 producer.abort_transaction(PATIENCE_S)
@@ -157,7 +157,7 @@ class KafkaPython(Application):
         producer = kafka.KafkaProducer(bootstrap_servers=self.bootstrap.split(","), acks="all", enable_idempotence=True)
         number = 0
         while not self.stop.is_set():
-            sent = [(str(number + each), producer.send(TOPIC, str(number + each).encode())) for each in range(10)]
+            sent = [(str(number + each), producer.send(self.topic, str(number + each).encode())) for each in range(10)]
             number += 10
             for value, future in sent:
                 future.get(PATIENCE_S)
@@ -166,9 +166,9 @@ class KafkaPython(Application):
 
     def consume(self) -> None:
         consumer = kafka.KafkaConsumer(
-            TOPIC,
+            self.topic,
             bootstrap_servers=self.bootstrap.split(","),
-            group_id=GROUP,
+            group_id=self.group,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=200,
             # A leader of the group that does not know the topic yet assigns nothing until its next metadata.
@@ -195,7 +195,7 @@ class Aiokafka(Application):
             while not self.stop.is_set():
                 values = [str(number + each) for each in range(10)]
                 number += 10
-                await asyncio.gather(*(producer.send_and_wait(TOPIC, value.encode()) for value in values))
+                await asyncio.gather(*(producer.send_and_wait(self.topic, value.encode()) for value in values))
                 self.acknowledged.extend(values)
 
     def consume(self) -> None:
@@ -203,9 +203,9 @@ class Aiokafka(Application):
 
     async def _consume(self) -> None:
         consumer = AIOKafkaConsumer(
-            TOPIC,
+            self.topic,
             bootstrap_servers=self.bootstrap,
-            group_id=GROUP,
+            group_id=self.group,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=200,
         )
@@ -221,7 +221,7 @@ class Java(Application):
     """Kafka's VerifiableProducer and VerifiableConsumer."""
 
     def produce(self) -> None:
-        arguments = ["--bootstrap-server", self.bootstrap, "--topic", TOPIC, "--throughput", "500", "--acks", "-1"]
+        arguments = ["--bootstrap-server", self.bootstrap, "--topic", self.topic, "--throughput", "500", "--acks", "-1"]
         with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
             # The tool's own is 0.
             file.write(f"retries={2**31 - 1}\n")
@@ -236,7 +236,7 @@ class Java(Application):
             self.errors.append(event)
 
     def consume(self) -> None:
-        arguments = ["--bootstrap-server", self.bootstrap, "--topic", TOPIC, "--group-id", GROUP, "--verbose"]
+        arguments = ["--bootstrap-server", self.bootstrap, "--topic", self.topic, "--group-id", self.group, "--verbose"]
         self._run("VerifiableConsumer", arguments, self._received, lambda: self.has_consumed_all)
 
     def _received(self, event: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,8 @@ COORDINATORS = ("__consumer_offsets", "__transaction_state")
 class KafkaNode(KafkaServer):
     """The controller, or one broker."""
 
+    start_timeout_s = 180.0
+
     def __init__(self, directory: Path, node_id: int, cluster: str, controller: KafkaNode | None = None) -> None:
         super().__init__(directory / str(node_id))
         self.node_id = node_id
@@ -107,6 +110,16 @@ class KafkaNodes:
             wait_until(
                 lambda: len(self.call(MetadataRequest([]), 9).brokers) == len(self._running), within_s=_PATIENCE_S
             )
+
+    def pause(self, node_id: int) -> None:
+        """Stop the process of a broker as it is: it keeps its connections, and answers nothing."""
+        self._brokers[node_id].process.send_signal(signal.SIGSTOP)
+        self._running.discard(node_id)
+
+    def resume(self, node_id: int) -> None:
+        """Let it go on."""
+        self._brokers[node_id].process.send_signal(signal.SIGCONT)
+        self._running.add(node_id)
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
         """Have a broker lead a partition: it becomes the preferred leader first."""

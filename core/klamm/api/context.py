@@ -139,7 +139,7 @@ class ListenerContext:
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
-    `failures` logs what parts raise, once a minute for each method.
+    `failures` logs what parts raise, once a minute for each method. `api_set` is the name of its handler set.
     `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
     `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
     the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
@@ -164,6 +164,7 @@ class ListenerContext:
     go_offline: Callable[[], None] = lambda: None
     go_online: Callable[[], None] = lambda: None
     reads_requests: bool = False
+    api_set: str = ""
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,9 +172,24 @@ class ListenerContext:
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
-def _no_dynamic_configs(values: Mapping[str, str], validate_only: bool) -> None:
-    if values:
-        raise ValueError(f"{', '.join(sorted(values))}: no setting of this server changes while it runs")
+class ChangesConfigs(Protocol):
+    """The function `ServerContext.change_configs`."""
+
+    def __call__(
+        self,
+        values: Mapping[str, str],
+        validate_only: bool,
+        of_nodes: Mapping[int, Mapping[str, str]] | None = None,
+        /,
+    ) -> None: ...
+
+
+def _no_dynamic_configs(
+    values: Mapping[str, str], validate_only: bool, of_nodes: Mapping[int, Mapping[str, str]] | None = None
+) -> None:
+    names = {*values, *(name for own in (of_nodes or {}).values() for name in own)}
+    if names:
+        raise ValueError(f"{', '.join(sorted(names))}: no setting of this server changes while it runs")
 
 
 @dataclass(slots=True)
@@ -188,8 +204,9 @@ class ServerContext:
     `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
     `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
-    `change_configs(values, validate_only)` replaces all earlier changes of dynamic settings (see `klamm.setting`) by
-                  these, text by Kafka's name. Raises ValueError, with the problems, and changes nothing then.
+    `change_configs(values, validate_only, of_nodes)` replaces all earlier changes of dynamic settings (see
+                  `klamm.setting`) by these, text by Kafka's name. `of_nodes` has more of them for the listeners of
+                  single nodes, by position. Raises ValueError, with the problems, and changes nothing then.
                   They are applied on another thread, soon after.
     """
 
@@ -201,7 +218,7 @@ class ServerContext:
     temporary_data: bool = False
     services: ServerServices = field(default_factory=ServerServices)
     configs: Callable[[], Sequence[DescribedConfig]] = tuple
-    change_configs: Callable[[Mapping[str, str], bool], None] = _no_dynamic_configs
+    change_configs: ChangesConfigs = _no_dynamic_configs
     name: str = ""
 
 

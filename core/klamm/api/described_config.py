@@ -9,6 +9,7 @@ class DescribedConfig(NamedTuple):
     """One setting: Kafka's name, the value in force, the default, its Python type, its documentation.
 
     `dynamic` is "cluster-wide" or "per-broker" for a setting that `ServerContext.change_configs` takes, else empty.
+    `per_node` says that the nodes of one process may differ in it: it is a listener's own.
     """
 
     name: str
@@ -17,3 +18,4 @@ class DescribedConfig(NamedTuple):
     kind: Any
     doc: str
     dynamic: str = ""
+    per_node: bool = False

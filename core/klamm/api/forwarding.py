@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from klamm.wire.chunks import Buffer, Chunk
+from klamm.wire.chunks import Buffer, Chunk, total_bytes
 
 STREAMED_FROM_BYTES: Final = 64 * 1024
 """A `ResponseStream` carries more than this; what is smaller is answered whole."""
@@ -37,7 +37,7 @@ class ResponseStream:
     `abort`, the client's connection is closed, as a response cannot end early.
     """
 
-    __slots__ = ("_abort", "_send", "arrived", "position", "remaining", "size_bytes")
+    __slots__ = ("_abort", "_fill", "_send", "arrived", "position", "remaining", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         if size_bytes <= STREAMED_FROM_BYTES:
@@ -45,7 +45,8 @@ class ResponseStream:
         self.size_bytes = self.remaining = size_bytes
         self.position = 0
         self.arrived: list[Buffer] = []
-        self._send: Callable[[Buffer], None] | None = None
+        self._send: Callable[[Chunk], None] | None = None
+        self._fill: Callable[[int, int], Chunk] | None = None
         self._abort: str | Callable[[str], None] = ""
 
     def put(self, data: Buffer) -> None:
@@ -61,6 +62,25 @@ class ResponseStream:
         else:
             self._send(data)
 
+    @property
+    def takes_sockets(self) -> bool:
+        """Whether `put_from` may be called: not before it is its turn, and not for every client."""
+        return self._fill is not None
+
+    def put_from(self, descriptor: int) -> int:
+        """Send what a socket has, at most what remains; how many bytes that were, 0 if its peer has closed.
+
+        They do not pass through this process's memory. Raises BlockingIOError if nothing has come, OSError.
+        """
+        assert self._fill is not None
+        assert self._send is not None
+        part = self._fill(descriptor, self.remaining)
+        count = total_bytes([part])
+        self.remaining -= count
+        if count:
+            self._send(part)
+        return count
+
     def abort(self, reason: str) -> None:
         """The rest will not arrive: the client's connection is closed, `reason` goes to the log."""
         if callable(self._abort):
@@ -68,9 +88,17 @@ class ResponseStream:
         else:
             self._abort = reason
 
-    def attach(self, send: Callable[[Buffer], None], abort: Callable[[str], None]) -> None:
-        """Its turn has come: send what has arrived, and the rest as it arrives. For the network layer."""
-        arrived, self.arrived, self._send = self.arrived, [], send
+    def attach(
+        self,
+        send: Callable[[Chunk], None],
+        abort: Callable[[str], None],
+        fill: Callable[[int, int], Chunk] | None = None,
+    ) -> None:
+        """Its turn has come: send what has arrived, and the rest as it arrives. For the network layer.
+
+        `fill` takes bytes from a socket, at most so many.
+        """
+        arrived, self.arrived, self._send, self._fill = self.arrived, [], send, fill
         if arrived:
             send(b"".join(arrived))
         reason, self._abort = self._abort, abort
@@ -86,10 +114,10 @@ class ResponseStream:
     def close(self) -> None:
         """It will not be sent: the connection is closed, see `ApiSet.connection_closed`."""
         self.arrived = []
-        self._send = _dropped
+        self._send, self._fill = _dropped, None
 
 
-def _dropped(data: Buffer) -> None:
+def _dropped(data: Chunk) -> None:
     """Where the bytes of a stream go that is not sent."""
 
 

@@ -78,6 +78,13 @@ class TransportLayer(ABC):
     def send_file(self, descriptor: int, position: int, count: int) -> int:
         """Write up to `count` bytes of a file from `position`; returns the bytes written (0: would block)."""
 
+    may_splice: bool = False
+    """Whether `splice_from` may be called: what is written leaves as it is. Read once."""
+
+    def splice_from(self, pipe: int, count: int) -> int:
+        """Write up to `count` bytes that a pipe holds, by `os.splice`; returns the bytes written (0: would block)."""
+        raise NotImplementedError
+
     @property
     def may_buffer(self) -> bool:
         """Whether `has_buffered_data` may ever be True; it is asked after each read then. Read once.

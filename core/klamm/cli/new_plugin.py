@@ -59,7 +59,7 @@ def package(name: str, kind: str) -> dict[str, str]:
         "PART": short.replace("-", "_"),
         "CLASS": "".join(word.capitalize() for word in short.split("-")),
         "HOOK": template.hook,
-        "KIND": kind.replace("_", " "),
+        "KIND": kind.replace("_", " ").capitalize(),
         "SUMMARY": template.summary,
         "SENTENCE": template.summary[0].upper() + template.summary[1:],
     }

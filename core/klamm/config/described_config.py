@@ -45,9 +45,14 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
                 for own, other in zip(_numbers_of(listener.settings), first, strict=True)
                 if own.value != other.value
             ]
+    dynamic = dynamic_settings(plan)
+    configs = [
+        each._replace(per_node=dynamic[each.name].described.per_node) if each.name in dynamic else each
+        for each in configs
+    ]
     listed = {config.name for config in configs}
     # Of parts; of listeners, also where the value is that of the first.
-    configs += [each.described for name, each in dynamic_settings(plan).items() if name not in listed]
+    configs += [each.described for name, each in dynamic.items() if name not in listed]
     return configs
 
 
@@ -69,6 +74,8 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
     def add(name: str, path: tuple[str, ...], settings: Any, spec: SettingSpec) -> None:
         before = found.get(name)
         described = _described(name, settings, spec) if before is None else before.described
+        is_own = path[0] == "listeners" and not spec.per_server
+        described = described._replace(per_node=is_own and (before is None or described.per_node))
         found[name] = DynamicSetting(described, (*(before.paths if before is not None else ()), path))
 
     for spec in _dynamic_of(plan.server):

@@ -328,7 +328,7 @@ class _Planner:
                 found[name] = specs_of(settings) if settings is not None else {}
         return found
 
-    def check_sections(self, api_sets: Collection[str]) -> None:
+    def check_sections(self, api_sets: Mapping[str, PartPlan | None]) -> None:
         several = {table_of(name)[0] for name in api_sets} - set(api_sets)
         for key, value in self.config.tables.items():
             if key in several and isinstance(value, dict):
@@ -340,7 +340,8 @@ class _Planner:
                         (key,), f"{UNKNOWN_KEY} at the top of the file" + (f"; {place}" if place else "")
                     )
                     continue
-                hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
+                known = [name for name, plan in api_sets.items() if plan is not None]
+                hint = did_you_mean(key, (*_SECTIONS, *known, *sorted(self.parts.common_tables)))
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 
     def check_tables_below(self, provider: str, table: Mapping[str, Any], api_sets: Collection[str]) -> None:

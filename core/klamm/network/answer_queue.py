@@ -61,5 +61,9 @@ class AnswerQueue:
     @property
     def oldest(self) -> PendingRequest | None:
         """The request that has waited longest."""
-        waiting = (entry for entry in self.pending if isinstance(entry, PendingRequest))
-        return self.streamed or next(waiting, None)
+        if self.streamed is not None:
+            return self.streamed
+        for entry in self.pending:
+            if isinstance(entry, PendingRequest):
+                return entry
+        return None

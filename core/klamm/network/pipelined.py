@@ -16,11 +16,13 @@ from klamm.api.observer import RequestOutcome
 from klamm.network.answer_queue import AnswerQueue, Entry, ReadyAnswer
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.lifecycle import CallSoon, ChannelLifecycle
+from klamm.network.pipes import Pipes
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.pending import GO_ON, CloseConnection, PendingRequest
+from klamm.requests.pipeline import RequestPipeline
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.chunks import Buffer, Chunk
+from klamm.wire.chunks import Buffer, Chunk, close_chunks
 
 _SASL: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _MAY_THROTTLE: Final = frozenset({MuteState.MUTED, MuteState.MUTED_AND_RESPONSE_PENDING})
@@ -28,6 +30,12 @@ _MAY_THROTTLE: Final = frozenset({MuteState.MUTED, MuteState.MUTED_AND_RESPONSE_
 
 class PipelinedLifecycle(ChannelLifecycle):
     """See the module. A channel is bound to its processor from its first request on."""
+
+    def __init__(
+        self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
+    ) -> None:
+        super().__init__(runtime, selector, pipeline, call_soon)
+        self._pipes = Pipes()
 
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[PendingRequest]) -> list[Chunk] | None:
         answers = channel.answers
@@ -131,15 +139,19 @@ class PipelinedLifecycle(ChannelLifecycle):
         assert channel.answers is not None
         channel.answers.streamed = request
         self._selector.send(channel, chunks[:-1])
-        stream.attach(partial(self._send_part, channel, stream), partial(self._abort, channel))
+        fill = self._pipes.fill if channel.transport.may_splice else None
+        stream.attach(partial(self._send_part, channel, stream), partial(self._abort, channel), fill)
 
-    def _send_part(self, channel: KafkaChannel, stream: ResponseStream, data: Buffer) -> None:
+    def _send_part(self, channel: KafkaChannel, stream: ResponseStream, data: Chunk) -> None:
         answers = channel.answers
         if answers is None or answers.streamed is None or channel.state is ChannelState.CLOSED:
+            close_chunks([data])
             return
         try:
             if stream.remaining:
-                if channel.state is not ChannelState.CLOSING:
+                if channel.state is ChannelState.CLOSING:
+                    close_chunks([data])
+                else:
                     self._selector.send(channel, [data])
                 return
             request, answers.streamed = answers.streamed, None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from klamm.api.transport import TransportLayer
+from klamm.network.pipes import PipedBytes
 from klamm.wire.chunks import Buffer, Chunk, FileRegion, close_chunks
 
 # A peer that reads as fast as it is sent to would keep one sendfile going, at the cost of all other channels.
@@ -41,6 +42,8 @@ class NetworkSend:
             head = self._chunks[0]
             if isinstance(head, (bytes, bytearray, memoryview)):
                 sent = self._write_buffers(transport)
+            elif isinstance(head, PipedBytes):
+                sent = self._write_piped(head, transport)
             else:
                 sent = self._write_region(head, transport)
             if sent <= 0 or self.size_bytes >= budget:
@@ -90,6 +93,16 @@ class NetworkSend:
             return 1
         # Less than was offered went: the next try would only block.
         return 1 if sent == wanted else 0
+
+    def _write_piped(self, piped: PipedBytes, transport: TransportLayer) -> int:
+        sent = transport.splice_from(piped.fileno(), piped.size_bytes)
+        piped.size_bytes -= sent
+        self.size_bytes += sent
+        if piped.size_bytes:
+            return 0
+        self._chunks.popleft()
+        piped.close()
+        return 1
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
         """Send these after what is left."""

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any, Final
 
 from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold
+from klamm.api.forwarding import OpaqueResponse
 from klamm.api.observer import RequestOutcome
 from klamm.api.part_failures import WrongTypeError, name_of, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
@@ -47,7 +48,7 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     message = request.message
     if message is None:
         try:
-            if len(request.frame) <= UNCOUNTED_BYTES:
+            if len(request.frame) <= UNCOUNTED_BYTES or route.opaque:
                 message = route.decode(context.api_version, request.frame, request.body_offset)
             else:
                 message = _decode_large(request, route)
@@ -316,6 +317,13 @@ def _check_response(route: Route, response: Any) -> None:
 def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]:
     context = request.context
     version, correlation_id = context.api_version, context.correlation_id
+    if route.opaque and type(response) is OpaqueResponse and response.stream is None:
+        # Bytes as they are: nothing to count, and one copy.
+        body = response.body
+        size_bytes = request.response_bytes = len(body)
+        if version >= route.flexible_from:
+            return [b"".join((_HEADER_V1.pack(size_bytes + 5, correlation_id, 0), body))]
+        return [b"".join((_HEADER_V0.pack(size_bytes + 4, correlation_id), body))]
     if type(response) is not route.response_class:
         _check_response(route, response)
     try:

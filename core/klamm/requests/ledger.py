@@ -109,8 +109,13 @@ class RequestLedger:
                 request.weight = count.one()
 
     def park(self, request: PendingRequest) -> None:
-        """A request that ran on this thread waits for others: time all requests of its API from now on."""
+        """A request that ran on this thread waits for others: time all requests of its API from now on.
+
+        Not those that are passed on unread: every one of them waits.
+        """
         request.parked = True
+        if request.route.opaque:
+            return
         count = self.count_of(request)
         if count is not None:
             count.time_all()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from klamm.config.described_config import described_configs, puts_of
+from klamm.config.described_config import described_configs, dynamic_settings, puts_of
 from klamm.config.problems import ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class DynamicConfigs:
         # The plan of the file and the command line alone.
         self._static = plan
         self._values: dict[str, str] = {}
+        self._of_nodes: dict[int, dict[str, str]] = {}
         # Protects the static plan and the values: a change is checked and stored as one step.
         self._lock = threading.Lock()
         self._started = False
@@ -57,13 +59,19 @@ class DynamicConfigs:
                 static.get(each.name, each) if each.dynamic else each for each in described_configs(self._current())
             ]
 
-    def change(self, values: Mapping[str, str], validate_only: bool) -> None:
-        """Put these values in the place of all that there are. Raises ValueError, and changes nothing then."""
+    def change(
+        self, values: Mapping[str, str], validate_only: bool, of_nodes: Mapping[int, Mapping[str, str]] | None = None
+    ) -> None:
+        """Put these values in the place of all that there are; `of_nodes` has those of single nodes, by position.
+
+        Raises ValueError, and changes nothing then.
+        """
+        own = {node: dict(each) for node, each in (of_nodes or {}).items() if each}
         with self._lock:
-            plan = self._plan_with(self._static, values)
-            if validate_only or values == self._values:
+            plan = self._plan_with(self._static, values, own)
+            if validate_only or (values, own) == (self._values, self._of_nodes):
                 return
-            self._values = dict(values)
+            self._values, self._of_nodes = dict(values), own
             if not self._started:
                 self._adopt(plan)
                 return
@@ -72,12 +80,29 @@ class DynamicConfigs:
     def over(self, plan: ServerPlan) -> ServerPlan:
         """A plan that was made again of the file, with the dynamic values over it. Raises ValueError."""
         with self._lock:
-            changed = self._plan_with(plan, self._values)
+            changed = self._plan_with(plan, self._values, self._of_nodes)
             self._static = plan
             return changed
 
+    def _plan_with(
+        self, plan: ServerPlan, values: Mapping[str, str], of_nodes: Mapping[int, Mapping[str, str]]
+    ) -> ServerPlan:
+        """The plan with these values, where the listeners of some nodes have more of their own."""
+        changed = self._changed(plan, values)
+        for node, own in of_nodes.items():
+            settings = dynamic_settings(plan)
+            for name in own:
+                if name in settings and not settings[name].described.per_node:
+                    raise ValueError(f"{name}: all nodes of this process share it")
+            listeners = {each.name: each for each in self._changed(plan, {**values, **own}).listeners}
+            changed = replace(
+                changed,
+                listeners=tuple(listeners[each.name] if each.node == node else each for each in changed.listeners),
+            )
+        return changed
+
     @staticmethod
-    def _plan_with(plan: ServerPlan, values: Mapping[str, str]) -> ServerPlan:
+    def _changed(plan: ServerPlan, values: Mapping[str, str]) -> ServerPlan:
         if not values:
             return plan
         if plan.changed is None:
@@ -91,5 +116,5 @@ class DynamicConfigs:
 
     def _apply(self) -> None:
         with self._lock:
-            plan = self._plan_with(self._static, self._values)
+            plan = self._plan_with(self._static, self._values, self._of_nodes)
         self._apply_plan(plan)

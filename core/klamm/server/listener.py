@@ -114,6 +114,7 @@ class Listener:
             go_offline=self.go_offline,
             go_online=self.go_online,
             reads_requests=bool(self.plan.filters or self.plan.observers or self.plan.authorizer),
+            api_set=self.plan.api_set,
         )
         services.listeners[self.name] = self.context
 

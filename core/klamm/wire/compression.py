@@ -1,5 +1,7 @@
 """The codecs of record batches (KIP-110 for zstd), through cramjam, which is imported at first use.
 
+Small batches of gzip and zstd are unpacked by faster libraries, if there are any: `klamm.wire.scratch`.
+
 The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
 Other clients send snappy without a frame. Both forms are read; the framed one is written. The Java client reads only
 lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so these are written.
@@ -16,6 +18,7 @@ from typing import Any, Final
 
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.primitives import ReadBuffer
+from klamm.wire.scratch import Scratch
 
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
@@ -56,11 +59,11 @@ def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
 
 
 def decompress(
-    codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES, scratch: bytearray | None = None
+    codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES, scratch: Scratch | None = None
 ) -> ReadBuffer:
     """The uncompressed data.
 
-    `scratch` is memory of the caller's thread to unpack into, if the data fit: fresh memory costs more than most
+    `scratch` is what the caller's thread keeps to unpack into, if the data fit: fresh memory costs more than most
     batches take to unpack.
 
     Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data: a
@@ -73,18 +76,22 @@ def decompress(
     try:
         if codec is Codec.SNAPPY:
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
-        return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes, scratch)
+        return _decompress_bounded(codec.name.lower(), data, max_bytes, scratch)
     except (cramjam.DecompressionError, struct_error, ValueError) as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {codec.name.lower()}: {error}") from None
 
 
-def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int, scratch: bytearray | None) -> bytes:
+def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Scratch | None) -> bytes:
     import cramjam
 
-    if scratch is not None and 2 * len(data) <= len(scratch) <= max_bytes:
+    module = getattr(cramjam, name)
+    if scratch is not None and 2 * len(data) <= len(scratch.space) <= max_bytes:
+        unpacked = scratch.unpack(name, data)
+        if unpacked is not None:
+            return unpacked
         # The library does not report whether the data are garbage or too large.
         try:
-            return bytes(memoryview(scratch)[: module.decompress_into(data, scratch)])
+            return bytes(memoryview(scratch.space)[: module.decompress_into(data, scratch.space)])
         except cramjam.DecompressionError:
             pass
     # A page of an anonymous mapping takes no memory until something is written to it.

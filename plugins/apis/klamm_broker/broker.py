@@ -166,7 +166,7 @@ class Broker(ApiSet):
             self.store,
             self._configs_changed,
             lambda: ((topic.name, topic.overrides) for topic in self.topics.all()),
-            lambda: server_keys(server, self.node_id),
+            lambda node_id: server_keys(server, node_id, node_id - self.node_id),
             server.change_configs,
         )
         self.configs.load()

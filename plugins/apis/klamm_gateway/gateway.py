@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm import (
     ApiHandler,
@@ -18,6 +18,7 @@ from klamm import (
     ServerContext,
     bind_handlers,
 )
+from klamm.acl import ClusterAcls
 from klamm.config import Finding
 from klamm.forwarding import OpaqueRequest, note_upstream_node
 from klamm.wire.api_keys import ApiKey, ApiSpec, load
@@ -35,7 +36,11 @@ from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.rewriting import REWRITES, NodeAddresses, Rewrite
 from klamm_gateway.session import ClientSession, SessionParts
 from klamm_gateway.settings import GatewaySettings, parse_address
+from klamm_gateway.upstream.questions import Questions
 from klamm_gateway.upstream.security import load_security
+
+if TYPE_CHECKING:
+    from klamm_gateway.cluster_acl_learner import ClusterAclLearner
 
 log = logging.getLogger("klamm.gateway")
 
@@ -57,6 +62,8 @@ class Gateway(ApiSet):
         self._metrics = GatewayMetrics()
         self._parts: SessionParts
         self._learner: LayoutLearner
+        self._acls: ClusterAcls
+        self._acl_learner: ClusterAclLearner | None = None
         self._addresses: dict[str, NodeAddresses] = {}
         self._random_bytes: Any = None
         self._failure_log: RateLimitedLog
@@ -81,14 +88,8 @@ class Gateway(ApiSet):
         self._metrics.gateway = server.name or self._metrics.gateway
         self._metrics.register(server.services.metrics, lambda: len(self.cluster.layout.nodes))
         timeout_s = settings.socket_connection_setup_timeout_ms / 1000
-        self._learner = LayoutLearner(
-            self.cluster,
-            map(parse_address, settings.bootstrap),
-            lambda: self._parts.security,
-            timeout_s,
-            settings.metadata_max_age_ms / 1000,
-            (self._failure_log, self._metrics.failed),
-        )
+        self._learner = LayoutLearner(self.cluster, self._questions(timeout_s), settings.metadata_max_age_ms / 1000)
+        self._acls = ClusterAcls.of(server.services.shared, server.name)
         self._learner.start()
         if not self._learner.tried.wait(timeout_s + _MARGIN_S) or self.cluster.layout.versions is None:
             log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
@@ -106,8 +107,32 @@ class Gateway(ApiSet):
                 raise ValueError(
                     'upstream.login = "client" lets the cluster authorize: the listener must have no authorizer'
                 )
+        if self._acls.is_watched:
+            self._learn_acls()
         self._addresses[listener.name] = NodeAddresses(
             listener.advertised, self._parts.places, self.cluster, self._report_unreachable
+        )
+
+    def _learn_acls(self) -> None:
+        if self._acl_learner is not None:
+            return
+        # Imported here: other gateways need none of it.
+        from klamm_gateway.cluster_acl_learner import ClusterAclLearner
+
+        settings = self.settings
+        max_age_s = settings.acls_max_age_ms / 1000
+        timeout_s = min(settings.socket_connection_setup_timeout_ms / 1000, max_age_s / 4)
+        self._acl_learner = ClusterAclLearner(self._acls, self._questions(timeout_s), self._parts.scheduler, max_age_s)
+        self._acl_learner.start()
+        self._acl_learner.tried.wait(timeout_s + _MARGIN_S)
+
+    def _questions(self, timeout_s: float) -> Questions:
+        return Questions(
+            self.cluster,
+            map(parse_address, self.settings.bootstrap),
+            lambda: self._parts.security,
+            timeout_s,
+            (self._failure_log, self._metrics.failed),
         )
 
     def _report_unreachable(self, node_id: int) -> None:
@@ -137,8 +162,10 @@ class Gateway(ApiSet):
         self._parts.security = load_security(self.settings, self._random_bytes)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
         self._learner.stop()
+        if self._acl_learner is not None:
+            self._acl_learner.stop()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
         """Close the connection to the node."""

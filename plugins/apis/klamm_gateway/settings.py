@@ -102,6 +102,12 @@ class GatewaySettings:
         kafka="socket.connection.setup.timeout.ms",
         minimum=1,
     )
+    acls_max_age_ms: int = setting(
+        10_000,
+        doc='With `acl.rules = "cluster"`: how long the answer of the cluster counts. It is asked anew twice as '
+        "often. Once the rules are older, or the cluster refuses to tell them, nothing is allowed.",
+        minimum=100,
+    )
     security_protocol: str = setting(
         "PLAINTEXT",
         name="upstream.security_protocol",

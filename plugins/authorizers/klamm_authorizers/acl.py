@@ -14,6 +14,7 @@ from klamm.acl import (
     AclBindingFilter,
     AclOperation,
     AclPermission,
+    ClusterAcls,
     PatternType,
     ResourceType,
 )
@@ -43,16 +44,25 @@ class AclAuthorizer(IndexAuthorizer):
 
     def __init__(self, settings: AclSettings) -> None:
         super().__init__(settings)
+        self._is_clusters = settings.rules == "cluster"
         self._table: Table
 
     def open(self, listener: ListenerContext) -> None:
-        """Load the rules and watch their table. Raises KafkaError."""
+        """Load the rules and watch their table, or the rules of the cluster. Raises KafkaError."""
         super().open(listener)
+        if self._is_clusters:
+            ClusterAcls.of(listener.services.shared, listener.api_set).watch(self._take)
+            return
         self._table = listener.services.shared.table(TABLE)
         self._table.watch(self._on_changes)
         # Another thread may change the table meanwhile and notify an index that is being replaced.
         while self._rebuild() is not self._table.rows:
             pass
+
+    def _take(self, bindings: Collection[AclBinding] | None) -> None:
+        if bindings is not None:
+            self.index = AclIndex(bindings)
+        self.is_known = bindings is not None
 
     def _rebuild(self) -> Mapping[str, Mapping[str, Any]]:
         rows = self._table.rows
@@ -73,6 +83,8 @@ class AclAuthorizer(IndexAuthorizer):
         return sorted(binding for binding in self.index.bindings() if matches(wanted, binding))
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+        if self._is_clusters:
+            return super().create_acls(bindings)
         problems = [_problem(binding) for binding in bindings]
         valid = [binding for binding, problem in zip(bindings, problems, strict=True) if problem is None]
         if valid:
@@ -80,6 +92,8 @@ class AclAuthorizer(IndexAuthorizer):
         return problems
 
     def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:
+        if self._is_clusters:
+            return super().delete_acls(filters)
         found: list[Collection[AclBinding] | KafkaError] = []
 
         def delete(_rows: Mapping[str, Mapping[str, Any]]) -> dict[str, None]:

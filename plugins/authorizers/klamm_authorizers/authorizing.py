@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.acl import Authorizer
 from klamm.metrics import Counter, RatePerMinute
-from klamm_authorizers.index import AclIndex
+from klamm_authorizers.index import AclIndex, Verdict
 
 if TYPE_CHECKING:
     from klamm import ListenerContext, RequestContext
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.authorizer")
 
 _PLUGINS: Final = "kafka.server:type=plugins,name="
+_NOT_KNOWN: Final = Verdict(False, None)
 _SOME_RESOURCE: Final = "hardcode"
 """Kafka authorizes this name to find out whether resources without rules are allowed."""
 
@@ -32,6 +33,8 @@ class IndexAuthorizer(Authorizer):
         self._super_users = frozenset(settings.super_users)
         self._default = settings.allow_everyone_if_no_acl_found
         self.index = AclIndex(())
+        self.is_known = True
+        """Whether there are rules to decide by; without them only super users are allowed anything."""
         self._allowed = Counter()
         self._denied = Counter()
 
@@ -74,9 +77,7 @@ class IndexAuthorizer(Authorizer):
         principal = str(context.principal)
         if principal in self._super_users:
             return self._counted(True)
-        verdict = self.index.decide(
-            principal, context.client_address.host, operation, resource_type, resource_name, default=self._default
-        )
+        verdict = self._decide(principal, context.client_address.host, operation, resource_type, resource_name)
         level = logging.INFO if not verdict.allowed and log_if_denied else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(
@@ -89,7 +90,7 @@ class IndexAuthorizer(Authorizer):
                 context.client_address.host,
                 resource_type.name,
                 resource_name,
-                verdict.rule or "default",
+                verdict.rule or ("default" if self.is_known else "not known"),
             )
         return self._counted(verdict.allowed)
 
@@ -99,8 +100,17 @@ class IndexAuthorizer(Authorizer):
         principal, host = str(context.principal), context.client_address.host
         if principal in self._super_users:
             return self._counted(True)
+        if not self.is_known:
+            return self._counted(False)
         verdict = self.index.decide(principal, host, operation, resource_type, _SOME_RESOURCE, default=self._default)
         return self._counted(verdict.allowed or self.index.decide_for_any(principal, host, operation, resource_type))
+
+    def _decide(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, resource_name: str
+    ) -> Verdict:
+        if not self.is_known:
+            return _NOT_KNOWN
+        return self.index.decide(principal, host, operation, resource_type, resource_name, default=self._default)
 
     def _counted(self, allowed: bool) -> bool:
         (self._allowed if allowed else self._denied).add()

@@ -31,6 +31,12 @@ def _check_rules(rules: tuple[str, ...]) -> str | None:
 class AclSettings:
     """`[acl]` or `[listeners.NAME.acl]`."""
 
+    rules: str = setting(
+        "own",
+        doc="Whose rules: `own` are klamm's, `cluster` those of the cluster behind the listener's gateway, which asks "
+        "for them. Nothing is allowed but to `super_users` while it does not know them.",
+        choices=("own", "cluster"),
+    )
     super_users: tuple[str, ...] = setting(
         (), doc="Principals that may do everything, e.g. `User:admin`.", kafka="super.users", check=_check_super_users
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -28,6 +29,8 @@ class PlaintextTransportLayer(TransportLayer):
     """One connected socket."""
 
     __slots__ = ("_descriptor", "_recv_into", "_send", "_socket")
+
+    may_splice = hasattr(os, "splice")
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -61,6 +64,14 @@ class PlaintextTransportLayer(TransportLayer):
             # The file was truncated: waiting would not help.
             raise OSError("the file ended before the end of the region")
         return sent
+
+    def splice_from(self, pipe: int, count: int) -> int:
+        if sys.platform != "linux":
+            raise NotImplementedError
+        try:
+            return os.splice(pipe, self._descriptor, count, flags=os.SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            return WOULD_BLOCK
 
     def abort(self) -> None:
         with _CLOSING, contextlib.suppress(OSError):

@@ -28,11 +28,11 @@ class SharedPromises:
         self._member = ShareMember(harness, "checker")
         self._topics = {incarnation: harness.broker.topics.get(incarnation.name) for incarnation, _ in logs}
         # Without its config the group begins at the end.
-        self._is_begun = view.possible("share reset", None) == ["earliest"]
+        self._is_started = view.possible("share reset", None) == ["earliest"]
 
     def check(self) -> None:
         """Raises AssertionError."""
-        if not self._is_begun or not self._logs:
+        if not self._is_started or not self._logs:
             return
         assert self._member.join(*{each.name for each in self._topics}).error_code == 0
         for place, log in self._logs.items():
@@ -44,7 +44,7 @@ class SharedPromises:
 
     def check_new(self, place: tuple[Incarnation, int], offset: int) -> None:
         """A record that was produced after the crash is delivered, once. Raises AssertionError."""
-        if self._is_begun:
+        if self._is_started:
             delivered = self._deliveries(place)
             assert delivered == {offset: 1}, f"{place[0].name}-{place[1]}: {delivered}, not the new record at {offset}"
 

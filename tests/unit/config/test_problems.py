@@ -62,6 +62,11 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             ' did you mean "server"?',
         ),
         (
+            # The name that the listener misspells is no suggestion.
+            '[listeners.a]\napi_set = "ecko"\n[echo]\nloud = 1\n',
+            "klamm.toml:3:1  echo: unknown table; no listener uses a part or api set of that name",
+        ),
+        (
             ECHO + "[server]\nio_thread = 3\n",
             'klamm.toml:4:1  server.io_thread: unknown key; did you mean "io_threads"?',
         ),

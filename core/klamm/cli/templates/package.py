@@ -23,7 +23,7 @@ build-backend = "hatchling.build"
 [project]
 name = "NAME"
 version = "0.1.0"
-description = "A KIND for klamm: SUMMARY"
+description = "KIND for klamm: SUMMARY"
 readme = "README.md"
 requires-python = ">=3.11"
 dependencies = ["klamm"]
@@ -44,7 +44,7 @@ pythonpath = ["."]
 README: Final = """\
 # NAME
 
-A KIND for klamm: SUMMARY.
+KIND for klamm: SUMMARY.
 
 """
 

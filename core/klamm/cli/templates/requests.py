@@ -71,41 +71,54 @@ API_SET: Final = Template(
     "klamm_api_sets",
     "a cluster of one broker, without topics",
     '''\
-from klamm import ApiSet, RequestContext, handles
+from dataclasses import dataclass
+
+from klamm import ApiSet, RequestContext, handles, setting
 from klamm.wire.messages import metadata
+
+
+@dataclass(frozen=True, slots=True)
+class CLASSSettings:
+    cluster_id: str = setting("PART", doc="What clients get as the id of the cluster.")
 
 
 class CLASS(ApiSet):
     """SENTENCE."""
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
-    def metadata(self, request: metadata.MetadataRequest, context: RequestContext) -> metadata.MetadataResponse:
+    def find_brokers(self, request: metadata.MetadataRequest, context: RequestContext) -> metadata.MetadataResponse:
         host, port = context.listener.advertised
-        return metadata.MetadataResponse(brokers=[metadata.MetadataResponseBroker(1, host, port)], controller_id=1)
+        brokers = [metadata.MetadataResponseBroker(1, host, port)]
+        return metadata.MetadataResponse(brokers=brokers, cluster_id=self.settings.cluster_id, controller_id=1)
 ''',
     """\
 import MODULE
 
 from klamm.testing import EmbeddedServer, RawClient, check_api_set
 from klamm.wire.messages.metadata import MetadataRequest
-from MODULE.part import CLASS
+from MODULE.part import CLASS, CLASSSettings
 
 
 def test_there_is_one_broker():
-    settings = ["listeners.default.api_set=PART"]
+    settings = ["listeners.default.api_set=PART", "PART.cluster_id=ours"]
     with EmbeddedServer(settings, plugins=[MODULE]) as server, RawClient(server.address()) as client:
-        (broker,) = client.call(MetadataRequest(topics=None), 12).brokers
+        answer = client.call(MetadataRequest(topics=None), 12)
+        (broker,) = answer.brokers
         assert (broker.host, broker.port) == server.address()
+        assert answer.cluster_id == "ours"
 
 
 def test_it_keeps_its_contract():
-    check_api_set(CLASS)
+    check_api_set(CLASS, CLASSSettings())
 """,
     """\
 ```toml
 [listeners.default]
 bind = "127.0.0.1:9092"
 api_set = "PART"
+
+[PART]
+cluster_id = "ours"
 ```
 """,
 )

@@ -1,10 +1,11 @@
-"""What suites send: requests and responses of every API, with the values that a message has by default."""
+"""What suites send: requests and responses of every API, empty ones and filled ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from klamm.testing.conformance.filled import filled_request
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.primitives import WireError
 
@@ -18,7 +19,8 @@ class Exchange(NamedTuple):
 
 
 def exchanges(api_key: int, min_version: int | None = None, max_version: int | None = None) -> Iterator[Exchange]:
-    """Of each version of an API that servers offer, or of those between two; what cannot be encoded is left out."""
+    """Two of each version of an API that servers offer, or of those between two: with the values that a message has by
+    default, and with a request that is filled. What cannot be encoded is left out."""
     module = load(api_key)
     request_class, response_class = (vars(module)[f"{module.NAME}{half}"] for half in ("Request", "Response"))
     first = module.VERSIONS.start if min_version is None else min_version
@@ -30,6 +32,7 @@ def exchanges(api_key: int, min_version: int | None = None, max_version: int | N
         except WireError:
             continue
         yield Exchange(version, request, response_class())
+        yield Exchange(version, filled_request(request_class, version), response_class())
 
 
 def first_exchange(api_key: int = ApiKey.METADATA) -> Exchange:

@@ -22,7 +22,8 @@ _TIMES: Final = StageTimes(1, 2, 3, 4, 5, 6)
 def check_filter(factory: Callable[[Any], RequestFilter], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a request filter keeps its contract; see `check_gate`.
 
-    It gets a request and a response of every version of its APIs, with the values that messages have by default.
+    It gets requests and responses of every version of its APIs: with the values that messages have by default, and
+    requests whose lists have an element, whose texts are `conformance` and whose batches have a record.
     """
     case = PartCase(RequestFilter, factory, settings, other_settings)
     run_rules(case.part_name, FILTER_RULES, case)

@@ -14,14 +14,15 @@ from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import ServerContext
 from klamm.api.extension import ServerExtension
 from klamm.api.filters import Disconnect
-from klamm.api.pending import NotInlineError, Pending
+from klamm.api.pending import LATER, NO_RESPONSE, NotInlineError, Pending
 from klamm.shared.features import Features
 from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
 from klamm.testing.conformance.messages import Exchange, exchanges
 from klamm.testing.conformance.rules import ensure, run_rules, within_patience
-from klamm.wire.api_keys import find_spec, load
+from klamm.wire.api_keys import ApiKey, find_spec, load
 from klamm.wire.chunks import close_chunks
 from klamm.wire.errors import KafkaError
+from klamm.wire.struct_base import copy_message
 
 
 class _ApiSetCase(PartCase):
@@ -54,7 +55,8 @@ class _ApiSetCase(PartCase):
 def check_api_set(factory: Callable[[Any], ApiSet], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a handler set keeps its contract; see `check_gate`.
 
-    Each of its APIs gets a request of every version, with the values that messages have by default.
+    Each of its APIs gets two requests of every version: one with the values that messages have by default, so with
+    empty lists, and one whose lists have an element, whose texts are `conformance` and whose batches have a record.
     """
     with tempfile.TemporaryDirectory(prefix="klamm-conformance-") as folder:
         case = _ApiSetCase(Path(folder), factory, settings, other_settings)
@@ -102,6 +104,21 @@ def answers_every_version(case: _ApiSetCase) -> None:
                 continue
             fits = isinstance(answer, (Pending, type(exchange.response)))
             ensure(fits, f"{one.name} v{exchange.version} returned {answer!r}")
+
+
+def answers_what_acks_wants(case: _ApiSetCase) -> None:
+    """A Produce with acks=0 gets `context.no_response()`, others get a response. A refusal closes the connection."""
+    with case.serving() as (_part, handlers):
+        for one, exchange in _requests([each for each in handlers if each.api_key == ApiKey.PRODUCE]):
+            for acks in (0, 1, -1):
+                request = copy_message(exchange.request)
+                request.acks = acks
+                try:
+                    answer = one.handle(request, case.listener.request(request, exchange.version))
+                except (KafkaError, Disconnect, NotInlineError):
+                    continue
+                fits = answer is LATER or (answer is NO_RESPONSE) == (acks == 0)
+                ensure(fits, f"{one.name} v{exchange.version} with acks={acks} returned {answer!r}")
 
 
 def does_not_block_unless_it_says_so(case: _ApiSetCase) -> None:
@@ -157,6 +174,7 @@ API_SET_RULES: Final = (
     names_the_apis_that_it_serves,
     describes_itself,
     answers_every_version,
+    answers_what_acks_wants,
     does_not_block_unless_it_says_so,
     answers_can_be_encoded,
     forgets_connections,

@@ -69,7 +69,8 @@ def topic_key_of(broker_name: str) -> str:
 class BrokerKey(NamedTuple):
     """One broker config: its value in the settings (None: not set), and its description.
 
-    `dynamic` is "cluster-wide" or "per-broker" for one that changes while the broker runs, else empty.
+    `dynamic` is "cluster-wide" or "per-broker" for one that changes while the broker runs, else empty. `per_node` says
+    that the nodes of one process may differ in it.
     """
 
     name: str
@@ -78,32 +79,38 @@ class BrokerKey(NamedTuple):
     kind: ConfigType
     doc: str
     dynamic: str = ""
+    per_node: bool = False
 
 
-def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
-    """Configs of the server that the broker runs in: its addresses, its directory and its own settings."""
-    listeners = server.listeners.values()
+def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKey]:
+    """Configs of the server that the broker runs in: its directory, its own settings, the addresses of one node.
+
+    `node` is its position.
+    """
+    listeners = [
+        ((one.configured_as or one.name).upper(), one) for one in server.listeners.values() if one.node == node
+    ]
     described = [
         ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
         ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
         ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
         (
             "listeners",
-            ",".join(f"{one.name.upper()}://{one.bound}" for one in listeners),
+            ",".join(f"{name}://{one.bound}" for name, one in listeners),
             "PLAINTEXT://:9092",
             ConfigType.LIST,
             "Where the server listens.",
         ),
         (
             "advertised.listeners",
-            ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
+            ",".join(f"{name}://{one.advertised}" for name, one in listeners),
             None,
             ConfigType.LIST,
             "Where clients connect to.",
         ),
         (
             "listener.security.protocol.map",
-            ",".join(f"{one.name.upper()}:{one.security_protocol}" for one in listeners),
+            ",".join(f"{name}:{one.security_protocol}" for name, one in listeners),
             "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
             ConfigType.STRING,
             "The security protocol of each listener.",
@@ -113,7 +120,8 @@ def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
     for each in server.configs():
         # A listener's own key has the type of the server's.
         kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
-        keys.append(BrokerKey(each.name, text_of(each.value), text_of(each.default), kind, each.doc, each.dynamic))
+        value, default = text_of(each.value), text_of(each.default)
+        keys.append(BrokerKey(each.name, value, default, kind, each.doc, each.dynamic, each.per_node))
     return keys
 
 

@@ -16,6 +16,7 @@ from klamm_broker.configs.loggers import check_levels, set_levels
 from klamm_broker.configs.registry import (
     Operation,
     ResourceType,
+    check_broker_name,
     check_topic_configs,
     is_list,
 )
@@ -115,7 +116,7 @@ def alter(broker: BrokerServices, resource: Resource, changes: Sequence[Change],
 def _alter_loggers(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
     if not resource.name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
-    broker.configs.check_broker_name(resource.name)
+    check_broker_name(broker.cluster.node_id, resource.name)
     levels: list[tuple[str, str | None]] = []
     for change in changes:
         if change.operation not in (Operation.SET, Operation.DELETE):
@@ -186,6 +187,7 @@ def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
 
 def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
     if resource.kind == ResourceType.BROKER:
+        check_broker_name(broker.cluster.node_id, resource.name)
         return broker.configs.dynamic(resource.name)
     if resource.kind == ResourceType.GROUP:
         _check_group(resource)
@@ -200,7 +202,8 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
 
 def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str], validate_only: bool) -> None:
     if resource.kind == ResourceType.BROKER:
-        broker.configs.check_broker_name(resource.name)
+        check_broker_name(broker.cluster.node_id, resource.name)
+        broker.configs.check_names(resource.name, values)
         try:
             broker.configs.check_dynamic(resource.name, values)
         except KafkaError as error:

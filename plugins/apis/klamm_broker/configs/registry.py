@@ -129,6 +129,9 @@ class ConfigRegistry:
     `server_keys` gives the server's configs, `change_server` checks and changes those of them that are dynamic.
     `on_change` is called once changed ones are in force. `topic_overrides` gives the configs of each topic, which
     changed defaults must fit.
+
+    Nodes of one process share all but the settings of their listeners. Where there are several, a node has dynamic
+    configs of these alone.
     """
 
     def __init__(
@@ -137,8 +140,10 @@ class ConfigRegistry:
         store: Store,
         on_change: Callable[[], None],
         topic_overrides: Callable[[], Iterable[tuple[str, Mapping[str, str]]]] = tuple,
-        server_keys: Callable[[], Iterable[BrokerKey]] = tuple,
-        change_server: Callable[[Mapping[str, str], bool], None] = lambda values, validate_only: None,
+        server_keys: Callable[[int], Iterable[BrokerKey]] = lambda node_id: (),
+        change_server: Callable[[Mapping[str, str], bool, Mapping[int, Mapping[str, str]]], None] = (
+            lambda values, validate_only, of_nodes: None
+        ),
     ) -> None:
         self.changing = threading.Lock()
         """Held from reading the configs that a change starts from until it is stored."""
@@ -148,9 +153,10 @@ class ConfigRegistry:
         self._change_server = change_server
         self._on_change = on_change
         self._live = live
-        self._node_name = str(live.current.node_id)
-        self._other_nodes = {str(live.current.node_id + node) for node in range(1, live.current.nodes)}
-        self._dynamic: dict[str, dict[str, str]] = {self._node_name: {}, DEFAULT_BROKERS: {}}
+        self._first_node_id = live.current.node_id
+        self._nodes = range(self._first_node_id, self._first_node_id + live.current.nodes)
+        self._dynamic: dict[str, dict[str, str]] = {str(node_id): {} for node_id in self._nodes}
+        self._dynamic[DEFAULT_BROKERS] = {}
         self._keys = {key.name: key for key in broker_keys(live.current)}
         self._inherited = self._inherited_with(self._dynamic)
         self._default_log_config = LogConfig(self._inherited)
@@ -170,7 +176,7 @@ class ConfigRegistry:
                 self._apply(wanted)
             except KafkaError as error:
                 log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
-        self._change_server(self._of_server(self._dynamic), False)
+        self._put_in_server(self._dynamic, validate_only=False)
 
     def _apply(self, dynamic: dict[str, dict[str, str]]) -> None:
         """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
@@ -183,28 +189,32 @@ class ConfigRegistry:
         self._live.take(settings)
 
     def _merged(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        return {**dynamic[DEFAULT_BROKERS], **dynamic[self._node_name]}
+        """Those of all nodes."""
+        own = dynamic[str(self._first_node_id)] if len(self._nodes) == 1 else {}
+        return {**dynamic[DEFAULT_BROKERS], **own}
 
     def _of_broker(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         return {name: value for name, value in self._merged(dynamic).items() if name in DYNAMIC}
 
-    def _of_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        return {name: value for name, value in self._merged(dynamic).items() if name not in self._keys}
+    def _put_in_server(self, dynamic: Mapping[str, Mapping[str, str]], *, validate_only: bool) -> None:
+        values = {name: value for name, value in self._merged(dynamic).items() if name not in self._keys}
+        of_nodes = {}
+        if len(self._nodes) > 1:
+            of_nodes = {node: dynamic[str(node_id)] for node, node_id in enumerate(self._nodes)}
+        self._change_server(values, validate_only, of_nodes)
 
     def _check_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
         """Raise KafkaError(INVALID_CONFIG) if the server does not take its part of these."""
         try:
-            self._change_server(self._of_server(dynamic), True)
+            self._put_in_server(dynamic, validate_only=True)
         except ValueError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _check_dynamic_name(self, resource_name: str, name: str) -> None:
-        """Raise KafkaError(INVALID_REQUEST) for a config that this resource cannot have."""
-        key = self._keys.get(name) or next((each for each in self._server_keys() if each.name == name), None)
-        if key is None or not key.dynamic:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
-        if key.dynamic == PER_BROKER and resource_name == DEFAULT_BROKERS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed of one broker, not of all")
+        """Raise KafkaError for a config that this resource cannot have."""
+        of_server = self._server_keys(self._first_node_id)
+        key = self._keys.get(name) or next((each for each in of_server if each.name == name), None)
+        _check_key(name, key, is_of_all=resource_name == DEFAULT_BROKERS, is_alone=len(self._nodes) == 1)
 
     # Topics
 
@@ -277,34 +287,31 @@ class ConfigRegistry:
 
     # Broker
 
-    def describe_broker(self, resource_name: str, names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """The configs of this broker, or those set as dynamic defaults (an empty name): of these names, or all if none.
+    def describe_broker(
+        self, node_id: int, resource_name: str, names: Collection[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The configs of a node, or those set as dynamic defaults (an empty name): of these names, or all if none.
 
-        Raises KafkaError(INVALID_REQUEST) for another broker. All nodes of this process have the same.
+        Raises KafkaError(INVALID_REQUEST) for another broker than the node.
         """
-        if resource_name in self._other_nodes:
-            resource_name = self._node_name
-        self.check_broker_name(resource_name)
+        check_broker_name(node_id, resource_name)
         asked = set(names) if names else None
-        keys = [key for key in self._keys.values() if asked is None or key.name in asked]
-        of_server = [key for key in self._server_keys() if asked is None or key.name in asked]
+        keys = [
+            key._replace(value=str(node_id)) if key.name == "node.id" else key
+            for key in self._keys.values()
+            if asked is None or key.name in asked
+        ]
+        of_server = [key for key in self._server_keys(node_id) if asked is None or key.name in asked]
         if resource_name != DEFAULT_BROKERS:
-            others = map(self._broker_entry, of_server)
-            return [*map(self._broker_entry, keys), *(each for each in others if not _says_nothing(each))]
+            others = (self._broker_entry(key, resource_name) for key in of_server)
+            own = (self._broker_entry(key, resource_name) for key in keys)
+            return [*own, *(each for each in others if not _says_nothing(each))]
         keys += of_server
         defaults = self._dynamic[DEFAULT_BROKERS]
         return [_default_entry(key, defaults[key.name]) for key in keys if key.name in defaults]
 
-    def check_broker_name(self, resource_name: str) -> None:
-        """Raise KafkaError(INVALID_REQUEST) unless it is this broker's id, or empty for the dynamic defaults."""
-        if resource_name not in self._dynamic:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"this is broker {self._node_name}, not {resource_name}",
-            )
-
-    def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
-        synonyms = tuple(self._described_synonyms(key.name, key))
+    def _broker_entry(self, key: BrokerKey, node_name: str) -> ConfigEntry:
+        synonyms = tuple(self._described_synonyms(key.name, key, node_name))
         first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
         return ConfigEntry(
             key.name,
@@ -320,45 +327,53 @@ class ConfigRegistry:
         """Every source of a broker config's value, the effective one first."""
         return self._described_synonyms(name)
 
-    def _described_synonyms(self, name: str, key: BrokerKey | None = None) -> list[Synonym]:
+    def _described_synonyms(
+        self, name: str, key: BrokerKey | None = None, node_name: str | None = None
+    ) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""
-        by_source = sorted(self._synonyms(name, self._dynamic, key), key=lambda each: each.source)
+        by_source = sorted(self._synonyms(name, self._dynamic, key, node_name), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
     def _synonyms(
-        self, name: str, dynamic: Mapping[str, Mapping[str, str]], own: BrokerKey | None = None
+        self,
+        name: str,
+        dynamic: Mapping[str, Mapping[str, str]],
+        own: BrokerKey | None = None,
+        node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Every source of a broker config's value, the effective one first; `own` is its key if it is the server's."""
+        """Every source of a value, the effective one first. `own` is the key if it is not that of the settings."""
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
         plain = _OF_LISTENER.sub("", name)
         if plain != name:
             names.append(plain)
         for other in names:
             for resource, source in (
-                (self._node_name, ConfigSource.DYNAMIC_BROKER_CONFIG),
+                (node_name or str(self._first_node_id), ConfigSource.DYNAMIC_BROKER_CONFIG),
                 (DEFAULT_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             ):
                 if other in dynamic[resource]:
                     yield Synonym(other, dynamic[resource][other], source)
-            key = self._keys.get(other)
+            key = own if own is not None and other == own.name else self._keys.get(other)
             if key is None:
-                if own is None or other != own.name:
-                    continue
-                key = own
+                continue
             if key.value != key.default:
                 yield Synonym(other, key.value, ConfigSource.STATIC_BROKER_CONFIG)
             if key.default is not None:
                 yield Synonym(other, key.default, ConfigSource.DEFAULT_CONFIG)
 
     def dynamic(self, resource_name: str) -> dict[str, str]:
-        """The dynamic configs of this broker, or with an empty name those of all brokers. Raises KafkaError."""
-        self.check_broker_name(resource_name)
+        """The dynamic configs of a node, or with an empty name those of all."""
         return dict(self._dynamic[resource_name])
+
+    def check_names(self, resource_name: str, names: Iterable[str]) -> None:
+        """Raise KafkaError for configs that this resource cannot have, INVALID_CONFIG for those that nodes share."""
+        for name in names:
+            self._check_dynamic_name(resource_name, name)
 
     def check_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
         """Raise KafkaError if these could not be in force: by themselves, with others, or with a topic's own."""
+        self.check_names(resource_name, values)
         for name, value in values.items():
-            self._check_dynamic_name(resource_name, name)
             if name in INHERITED_KEYS:
                 check_value(topic_key_of(name), value)
         dynamic = {**self._dynamic, resource_name: dict(values)}
@@ -404,8 +419,26 @@ class ConfigRegistry:
             ]
         )
         self._apply({**self._dynamic, resource_name: dict(values)})
-        self._change_server(self._of_server(self._dynamic), False)
+        self._put_in_server(self._dynamic, validate_only=False)
         self._on_change()
+
+
+def _check_key(name: str, key: BrokerKey | None, *, is_of_all: bool, is_alone: bool) -> None:
+    if key is None or not key.dynamic:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+    if key.dynamic == PER_BROKER and is_of_all:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed of one broker, not of all")
+    if not is_of_all and not is_alone and not key.per_node:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{name}: the nodes of this process share it; change it of all of them, with an empty broker name",
+        )
+
+
+def check_broker_name(node_id: int, resource_name: str) -> None:
+    """Raise KafkaError(INVALID_REQUEST) unless it is the node's id, or empty for the dynamic defaults."""
+    if resource_name not in (str(node_id), DEFAULT_BROKERS):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {resource_name}")
 
 
 def _says_nothing(entry: ConfigEntry) -> bool:

@@ -1,6 +1,6 @@
 """DescribeConfigs, versions 1 to 4.
 
-Configs of topics, of groups, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with
+Configs of topics, of groups, of this node (by its id) and the dynamic defaults of all brokers (an empty name), with
 their sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list
 of them, means all. Follows `ConfigHelper.describeConfigs`.
 
@@ -31,7 +31,7 @@ from klamm.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from klamm_broker.configs.loggers import LEVELS, logger_levels
-from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType
+from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, check_broker_name
 from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
 from klamm_broker.topics.names import check_topic_name
@@ -101,11 +101,11 @@ def _require(context: RequestContext, resource: DescribeConfigsResource) -> None
 def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     names = resource.configuration_keys
     if resource.resource_type == ResourceType.BROKER:
-        return broker.configs.describe_broker(resource.resource_name, names)
+        return broker.configs.describe_broker(broker.cluster.node_id, resource.resource_name, names)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
-        broker.configs.check_broker_name(resource.resource_name)
+        check_broker_name(broker.cluster.node_id, resource.resource_name)
         return [
             ConfigEntry(
                 name, level, ConfigType.UNKNOWN, ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, False, (), _LEVEL_DOC

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
 from klamm.wire.records import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
+from klamm.wire.scratch import Scratch
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
 """Largest uncompressed size of a batch that a processor's thread checks itself."""
@@ -29,20 +30,17 @@ INLINE_UNPACKED_BYTES: Final = 256 * 1024
 ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
 """Up to this size, a batch may unpack to any multiple of its own."""
 
-_SCRATCH_BYTES: Final = 128 * 1024
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
 
 
-class _Scratch(threading.local):
-    """What each thread unpacks into."""
-
+class _OfThisThread(threading.local):
     def __init__(self) -> None:
-        self.space = bytearray(_SCRATCH_BYTES)
+        self.scratch = Scratch()
 
 
-_scratch: Final = _Scratch()
+_of_this_thread: Final = _OfThisThread()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7
 _NULL: Final = 1
@@ -108,7 +106,7 @@ def check_records(
         return
     allowed_bytes = limits.unpacked_bytes(len(body))
     try:
-        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), _scratch.space)
+        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), _of_this_thread.scratch)
     except KafkaError:
         # The library does not report whether the data are garbage or too large.
         if allowed_bytes <= min(max_bytes, _LARGE_BYTES):

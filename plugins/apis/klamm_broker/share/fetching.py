@@ -66,6 +66,8 @@ class PendingShareFetch:
         self.refused: dict[TopicPartition, PartitionData] = {}
         self.partitions: list[tuple[TopicPartition, LiveSharePartition]] = []
         self._node_id = broker.cluster.node_id
+        self._meters, self._clock = broker.shares.meters, broker.clock
+        self._began_ns = broker.clock.monotonic_ns()
         group_id = session.key.group_id
         self._is_group = partial(broker.groups.shares.exists, group_id)
         is_group = self._is_group()
@@ -156,6 +158,10 @@ class PendingShareFetch:
 
     def result(self, reading: ShareReading) -> dict[TopicPartition, PartitionData]:
         """What is answered: nothing of what was read if a quota is exceeded."""
+        if self.partitions:
+            took_ns = self._clock.monotonic_ns() - self._began_ns
+            group_id = self._session.key.group_id
+            self._meters.fetched(group_id, took_ns, len(reading.deliveries), len(self.partitions))
         if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
             reading.give_back(self._session.key.member_id)
             return self.refused

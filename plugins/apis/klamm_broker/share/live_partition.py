@@ -11,6 +11,7 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.configs.group_config_keys import EARLIEST, LATEST, reset_duration_ms
 from klamm_broker.share import persistence
 from klamm_broker.share.log_batches import ReadBatches, read_batches
+from klamm_broker.share.meters import PartitionMeters, ShareMeters
 from klamm_broker.share.partition import Acknowledgement, Acquired, Limits, SharePartition
 from klamm_broker.share.record_state import AcknowledgeType
 
@@ -55,6 +56,7 @@ class ShareParts(NamedTuple):
     store: Store
     configs: ShareConfigs
     wake: Callable[[LiveSharePartition], object]
+    meters: ShareMeters
 
 
 class Delivery(NamedTuple):
@@ -84,6 +86,7 @@ class LiveSharePartition:
         self._timer_deadline_ns = 0
         self.lock_timeouts = 0
         """Records whose locks have timed out."""
+        self.meters = PartitionMeters()
 
     # State
 
@@ -108,7 +111,9 @@ class LiveSharePartition:
 
     def _loaded(self) -> SharePartition:
         if self._state is None:
+            began_ns = self._parts.clock.monotonic_ns()
             self._state = SharePartition(self._first_offset())
+            self._parts.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
             # What comes after the group began here is its own, also after a restart.
             self._state.dirty = True
         return self._state
@@ -160,6 +165,7 @@ class LiveSharePartition:
         if self.partition.topic.deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         with self._lock:
+            began_ns = self._parts.clock.monotonic_ns()
             state = self._loaded()
             state.move_start(self.partition.log.log_start_offset)
             if self._is_closed or not is_alive() or not state.may_acquire(limits):
@@ -178,6 +184,7 @@ class LiveSharePartition:
             )
             self._arm()
             self._write_if_dirty()
+            self.meters.fetched(began_ns, self._parts.clock.monotonic_ns(), acquired)
         if not acquired:
             found.close()
             return Delivery(ReadBatches(b"", []), ())

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from klamm_broker.share.record_state import AcknowledgeType
 
 if TYPE_CHECKING:
-    from klamm.metrics import MetricsRegistry
+    from klamm.metrics import Histogram, HistogramValue, MetricsRegistry
     from klamm_broker.share.live_partition import LiveSharePartition
+    from klamm_broker.share.meters import GroupMeters
     from klamm_broker.share.partitions import SharePartitions
 
-Samples: TypeAlias = Iterator[tuple[Mapping[str, str], float]]
+Samples: TypeAlias = "Iterator[tuple[Mapping[str, str], float | HistogramValue]]"
 
+_MS_PER_US: Final = 0.001
+_TIME_BITS: Final = range(6, 27)
+_COUNT_BITS: Final = range(1, 15)
+_PERCENT_BITS: Final = range(1, 8)
 _SESSIONS: Final = "kafka.server:type=ShareSessionCache,name="
 _PARTITION: Final = "kafka.server:type=SharePartitionMetrics,name="
 _GROUPS: Final = "kafka.server:type=ShareGroupMetrics,name="
@@ -24,16 +29,7 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
     """Register them all."""
 
     def of_each(value: Callable[[LiveSharePartition], float]) -> Callable[[], Samples]:
-        def read() -> Samples:
-            for live in shares.all():
-                labels = {
-                    "group": live.key.group_id,
-                    "topic": live.partition.topic.name,
-                    "partition": str(live.key.partition),
-                }
-                yield labels, value(live)
-
-        return read
+        return lambda: ((_labels(live), value(live)) for live in shares.all())
 
     def acknowledgements() -> Iterator[tuple[Mapping[str, str], float]]:
         for kind in (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW):
@@ -72,4 +68,56 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
         "counter",
         "Records that members of share groups have acknowledged, by type.",
         acknowledgements,
+    )
+    _register_histograms(shares, registry)
+
+
+def _labels(live: LiveSharePartition) -> Mapping[str, str]:
+    return {
+        "group": live.key.group_id,
+        "topic": live.partition.topic.name,
+        "partition": str(live.key.partition),
+    }
+
+
+def _register_histograms(shares: SharePartitions, registry: MetricsRegistry) -> None:
+    def add(name: str, doc: str, read: Callable[[], Samples]) -> None:
+        registry.register(name, "histogram", doc, read)
+
+    def of_partitions(histogram: Callable[[LiveSharePartition], Histogram], scale: float, bits: range) -> Samples:
+        return ((_labels(live), histogram(live).snapshot(scale, bits)) for live in shares.all())
+
+    def of_groups(histogram: Callable[[GroupMeters], Histogram], scale: float, bits: range) -> Samples:
+        groups = shares.meters.of_groups()
+        return (({"group": group_id}, histogram(meters).snapshot(scale, bits)) for group_id, meters in groups)
+
+    add(
+        _PARTITION + "InFlightBatchMessageCount",
+        "Records of each run that a fetch has acquired.",
+        lambda: of_partitions(lambda live: live.meters.batch_messages, 1, _COUNT_BITS),
+    )
+    add(
+        _PARTITION + "FetchLockTimeMs",
+        "Milliseconds for which a fetch holds a partition of a share group.",
+        lambda: of_partitions(lambda live: live.meters.lock_us, _MS_PER_US, _TIME_BITS),
+    )
+    add(
+        _PARTITION + "FetchLockRatio",
+        "For what part of the time since the fetch before a fetch holds a partition, in percent.",
+        lambda: of_partitions(lambda live: live.meters.lock_ratio, 1, _PERCENT_BITS),
+    )
+    add(
+        _GROUPS + "PartitionLoadTimeMs",
+        "Milliseconds to load a partition of a share group.",
+        lambda: iter([({}, shares.meters.load_us.snapshot(_MS_PER_US, _TIME_BITS))]),
+    )
+    add(
+        _GROUPS + "RequestTopicPartitionsFetchRatio",
+        "Partitions that a ShareFetch acquires records of, in percent of those it reads.",
+        lambda: of_groups(lambda meters: meters.fetch_ratio, 1, _PERCENT_BITS),
+    )
+    add(
+        _GROUPS + "TopicPartitionsAcquireTimeMs",
+        "Milliseconds from a ShareFetch to the records that it acquires.",
+        lambda: of_groups(lambda meters: meters.acquire_us, _MS_PER_US, _TIME_BITS),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.share import persistence
 from klamm_broker.share.live_partition import LiveSharePartition, ShareConfigs, ShareParts
+from klamm_broker.share.meters import ShareMeters
 from klamm_broker.share.persistence import SharePartitionKey
 from klamm_broker.share.sessions import SessionKey, ShareSessionCache
 
@@ -42,7 +43,8 @@ class SharePartitions:
     ) -> None:
         self._store = store
         self._topics = topics
-        self._parts = ShareParts(clock, scheduler, store, configs, purgatory.check_and_complete)
+        self.meters = ShareMeters()
+        self._parts = ShareParts(clock, scheduler, store, configs, purgatory.check_and_complete, self.meters)
         self.purgatory = purgatory
         self.sessions = ShareSessionCache(max_sessions, self._session_ended)
         # Protects the map of partitions.
@@ -63,6 +65,7 @@ class SharePartitions:
         """Read the delivery states back, and forget those of deleted topics and groups. Raises StoreError."""
         self._store.submit([persistence.DELETE_WITHOUT_GROUP])
         gone: set[tuple[str, bytes]] = set()
+        began_ns = self._parts.clock.monotonic_ns()
         for saved in persistence.load(self._store):
             topic = self._topics.by_id(saved.key.topic_id)
             partition = topic.partition(saved.key.partition) if topic is not None else None
@@ -70,6 +73,7 @@ class SharePartitions:
                 gone.add((saved.key.group_id, saved.key.topic_id))
             else:
                 self._restore(saved, partition)
+                self.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
         if gone:
             self._store.submit([persistence.delete_topic(*each) for each in sorted(gone)])
 
@@ -123,6 +127,7 @@ class SharePartitions:
 
     def group_deleted(self, group_id: str) -> None:
         """A group is deleted: forget what it has read, also what was written after the rows of the group went."""
+        self.meters.forget(group_id)
         with self._lock:
             dropped = self._partitions.pop(group_id, {})
             _close(dropped.values())

@@ -20,7 +20,12 @@ from klamm_gateway.upstream.security import SocketAddress
 from klamm_gateway.upstream.states import UpstreamError, UpstreamState
 
 _READ_BYTES: Final = 256 * 1024
+# Of a response that may become a stream, whose rest need not be read.
+_FIRST_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
+# Looked up for every request; plain numbers are faster than members of a flag.
+_READ: Final = int(Interest.READ)
+_WRITE: Final = int(Interest.WRITE)
 _TLS_RECORD_BYTES: Final = 16 * 1024
 _IN_PROGRESS: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -64,7 +69,7 @@ class UpstreamConnection:
         if number not in _IN_PROGRESS:
             self.fail(UpstreamError("connection_failed", os.strerror(number)))
             return
-        self._watch(int(Interest.WRITE))
+        self._watch(_WRITE)
 
     def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
         """Send a request as soon as the node takes it."""
@@ -107,9 +112,9 @@ class UpstreamConnection:
         elif state is UpstreamState.HANDSHAKE:
             self._guarded(self._handshake)
         else:
-            if mask & Interest.WRITE and self.protocol.outgoing:
+            if mask & _WRITE and self.protocol.outgoing:
                 self._guarded(self._write)
-            if mask & Interest.READ and self.protocol.state is not UpstreamState.CLOSED:
+            if mask & _READ and self.protocol.state is not UpstreamState.CLOSED:
                 self._guarded(self._read)
             self._update_interest()
 
@@ -153,9 +158,9 @@ class UpstreamConnection:
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
-            self._watch(int(Interest.READ))
+            self._watch(_READ)
         except ssl.SSLWantWriteError:
-            self._watch(int(Interest.WRITE))
+            self._watch(_WRITE)
         else:
             self._secured()
 
@@ -168,10 +173,12 @@ class UpstreamConnection:
         outgoing = self.protocol.outgoing
         while outgoing:
             try:
-                if self._context is None:
-                    sent = self._socket.sendmsg(list(islice(outgoing, _GATHER)))
-                else:
+                if self._context is not None:
                     sent = self._socket.send(_first_bytes(outgoing))
+                elif len(outgoing) == 1:
+                    sent = self._socket.send(outgoing[0])
+                else:
+                    sent = self._socket.sendmsg(list(islice(outgoing, _GATHER)))
             except _WOULD_BLOCK:
                 break
             # Bodies may be empty: such a buffer has left when those before it have.
@@ -181,7 +188,7 @@ class UpstreamConnection:
                 outgoing[0] = memoryview(outgoing[0])[sent:]
         if not outgoing and self.protocol.state is UpstreamState.FINISHING:
             self.close()
-        elif outgoing and not self._interest & Interest.WRITE:
+        elif outgoing and not self._interest & _WRITE:
             self._update_interest()
 
     def _read(self) -> None:
@@ -192,8 +199,17 @@ class UpstreamConnection:
             if not self._link.can_send:
                 self._paused = True
                 return
+            stream = protocol.stream
             try:
-                count = self._socket.recv_into(buffer)
+                if stream is not None and stream.takes_sockets and self._context is None:
+                    count = stream.put_from(self._descriptor)
+                    if not stream.remaining:
+                        protocol.stream = None
+                    if count:
+                        return
+                else:
+                    first = buffer[:_FIRST_BYTES] if protocol.may_stream and self._context is None else buffer
+                    count = self._socket.recv_into(first)
             except _WOULD_BLOCK:
                 return
             if not count:
@@ -208,6 +224,8 @@ class UpstreamConnection:
                         buffer = _read_buffer(fresh=True)
                 if protocol.outgoing:
                     self._write()
+            if count == _FIRST_BYTES and protocol.stream is None and protocol.has_part:
+                continue
             # A loop may have others to serve. TLS may hold bytes that make no socket readable.
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                 return
@@ -215,9 +233,7 @@ class UpstreamConnection:
     def _update_interest(self) -> None:
         if self.protocol.state is UpstreamState.CLOSED:
             return
-        self._watch(
-            (0 if self._paused else int(Interest.READ)) | (int(Interest.WRITE) if self.protocol.outgoing else 0)
-        )
+        self._watch((0 if self._paused else _READ) | (_WRITE if self.protocol.outgoing else 0))
 
     def _watch(self, interest: int) -> None:
         if interest != self._interest:

@@ -22,7 +22,9 @@ _HEAD: Final = Struct(">ii")
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1
 _LOGIN_ID: Final = -1
-_STREAM_RESPONSES_FROM_BYTES: Final = 256 * 1024
+_STREAM_RESPONSES_FROM_BYTES: Final = 96 * 1024
+# A system call for one buffer costs less than one for several.
+_JOIN_UP_TO_BYTES: Final = 32 * 1024
 MAX_WHOLE_BYTES: Final = 100 * 1024 * 1024
 """A response that has to be decoded, or that comes before the login, may have this size."""
 
@@ -81,7 +83,10 @@ class UpstreamProtocol:
 
     def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
         """Send a request, now or once the login is done. Without an exchange there is no response to it."""
-        parts = [_SIZE.pack(sum(map(len, frame))), *frame]
+        size_bytes = sum(map(len, frame))
+        parts: list[Buffer] = [_SIZE.pack(size_bytes), *frame]
+        if size_bytes <= _JOIN_UP_TO_BYTES:
+            parts = [b"".join(parts)]
         if exchange is not None:
             self.exchanges.append(exchange)
         if self.state is UpstreamState.READY:
@@ -98,6 +103,16 @@ class UpstreamProtocol:
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
         return not self.exchanges and not self.has_unsent and self.stream is None
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether the next bytes are the beginning of a response that may be streamed."""
+        return bool(self.exchanges) and self.exchanges[0].streams and not self._rest and self.stream is None
+
+    @property
+    def has_part(self) -> bool:
+        """Whether the beginning of a response has come that is kept until the rest comes."""
+        return bool(self._rest)
 
     def receive(self, data: memoryview) -> None:
         """Take what the node has sent; a `ResponseStream` may keep a part of the buffer. Raises UpstreamError."""

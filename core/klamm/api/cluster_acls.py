@@ -1,0 +1,49 @@
+"""`ClusterAcls`: the ACLs of a cluster that a handler set stands in front of, for authorizers of its listeners."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from klamm.api.acl import AclBinding
+    from klamm.shared.tables import SharedState
+
+Bindings: TypeAlias = "Collection[AclBinding] | None"
+
+
+class ClusterAcls:
+    """The handler set asks the cluster and calls `replace`; authorizers `watch`. Any thread may call either.
+
+    `bindings` is None while the rules of the cluster are not known. Authorizers deny everything then.
+    """
+
+    def __init__(self) -> None:
+        # Protects the watchers, and holds the order of what they get.
+        self._lock = threading.Lock()
+        self._watchers: list[Callable[[Bindings], object]] = []
+        self.bindings: Bindings = None
+
+    @staticmethod
+    def of(shared: SharedState, api_set: str) -> ClusterAcls:
+        """Those of the handler set that listeners name `api_set`."""
+        return shared.once(f"cluster-acls:{api_set}", ClusterAcls)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether an authorizer wants them."""
+        return bool(self._watchers)
+
+    def watch(self, watcher: Callable[[Bindings], object]) -> None:
+        """Have `watcher(bindings)` called now, and after each change on the thread of the change."""
+        with self._lock:
+            self._watchers.append(watcher)
+            watcher(self.bindings)
+
+    def replace(self, bindings: Bindings) -> None:
+        """What the cluster says, as a whole; None if that is not known."""
+        with self._lock:
+            self.bindings = bindings
+            for watcher in self._watchers:
+                watcher(bindings)

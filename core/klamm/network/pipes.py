@@ -1,0 +1,104 @@
+"""`Pipes`: what brings bytes from one socket to another while they stay in the kernel."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from klamm.wire.chunks import Chunk
+
+PIPE_BYTES: Final = 512 * 1024
+"""What a pipe may hold: a client that stops reading in the middle of a response keeps one of them."""
+MAX_IDLE: Final = 4
+"""Empty pipes that are kept for the next responses."""
+_COPIED_BYTES: Final = 64 * 1024
+_SET_SIZE: Final = 1031
+
+
+class Pipe:
+    """Its two ends, which are closed with it. Raises OSError if the system grants no more."""
+
+    __slots__ = ("reader", "writer")
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.fcntl(self.writer, _SET_SIZE, PIPE_BYTES)
+
+    def __del__(self) -> None:
+        if hasattr(self, "writer"):
+            os.close(self.reader)
+            os.close(self.writer)
+
+
+class PipedBytes:
+    """Bytes that wait in a pipe: a chunk of a response. `size_bytes` are left."""
+
+    __slots__ = ("_pipes", "pipe", "position", "size_bytes")
+
+    def __init__(self, pipes: Pipes, pipe: Pipe, size_bytes: int) -> None:
+        self._pipes = pipes
+        self.pipe = pipe
+        self.size_bytes = size_bytes
+        self.position = 0
+
+    def fileno(self) -> int:
+        """The end that is read."""
+        return self.pipe.reader
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """What comes next; there are no positions."""
+        return os.read(self.pipe.reader, size_bytes)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """As `read`."""
+        return os.readv(self.pipe.reader, [buffer])
+
+    def close(self) -> None:
+        """They have left, or will not be sent."""
+        if not self.size_bytes:
+            self._pipes.give_back(self.pipe)
+
+
+class Pipes:
+    """Of one processor, for its thread."""
+
+    def __init__(self, open_pipe: Callable[[], Pipe] = Pipe) -> None:
+        self._open_pipe = open_pipe
+        self._idle: list[Pipe] = []
+
+    def fill(self, descriptor: int, count: int) -> Chunk:
+        """Take up to `count` bytes that a socket has; none at its end.
+
+        They are copied if there is no pipe to be had. Raises BlockingIOError if nothing has come, OSError.
+        """
+        if sys.platform != "linux":
+            raise NotImplementedError
+        pipe = self._take()
+        if pipe is None:
+            return os.read(descriptor, min(count, _COPIED_BYTES))
+        try:
+            moved = os.splice(descriptor, pipe.writer, min(count, PIPE_BYTES), flags=os.SPLICE_F_NONBLOCK)
+        except OSError:
+            self.give_back(pipe)
+            raise
+        if not moved:
+            self.give_back(pipe)
+            return b""
+        return PipedBytes(self, pipe, moved)
+
+    def _take(self) -> Pipe | None:
+        if self._idle:
+            return self._idle.pop()
+        try:
+            return self._open_pipe()
+        except OSError:
+            # No descriptor, or the user has as much memory in pipes as the system grants.
+            return None
+
+    def give_back(self, pipe: Pipe) -> None:
+        """An empty pipe may be used again."""
+        if len(self._idle) < MAX_IDLE:
+            self._idle.append(pipe)

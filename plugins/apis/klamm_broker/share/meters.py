@@ -1,0 +1,86 @@
+"""What is measured of share fetches and of loading partitions. Kafka's `SharePartitionMetrics`, `ShareGroupMetrics`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm.metrics import Histogram
+
+if TYPE_CHECKING:
+    from klamm_broker.share.partition import Acquired
+
+_NS_PER_US: Final = 1_000
+_NEVER: Final = -1
+
+
+class PartitionMeters:
+    """Of one partition in one group. The partition's lock protects them."""
+
+    __slots__ = ("_released_ns", "batch_messages", "lock_ratio", "lock_us")
+
+    def __init__(self) -> None:
+        self.batch_messages = Histogram()
+        """Records of each run that a fetch has acquired."""
+        self.lock_us = Histogram()
+        """For how long fetches have held the partition."""
+        self.lock_ratio = Histogram()
+        """For what part of the time since the fetch before, in percent."""
+        self._released_ns = _NEVER
+
+    def fetched(self, began_ns: int, ended_ns: int, acquired: Sequence[Acquired]) -> None:
+        """A fetch has held the partition, and acquired these."""
+        held_ns = ended_ns - began_ns
+        self.lock_us.add(held_ns // _NS_PER_US)
+        if self._released_ns != _NEVER and ended_ns > self._released_ns:
+            self.lock_ratio.add(held_ns * 100 // (ended_ns - self._released_ns))
+        self._released_ns = ended_ns
+        for each in acquired:
+            self.batch_messages.add(each.last - each.first + 1)
+
+
+class GroupMeters:
+    """Of the fetches of one group."""
+
+    __slots__ = ("acquire_us", "fetch_ratio")
+
+    def __init__(self) -> None:
+        self.acquire_us = Histogram()
+        """From the request to its records."""
+        self.fetch_ratio = Histogram()
+        """Partitions that records were acquired of, in percent of those in the request."""
+
+
+class ShareMeters:
+    """Of all share groups. From any thread."""
+
+    def __init__(self) -> None:
+        # Protects what is here and in the groups' meters.
+        self._lock = threading.Lock()
+        self._groups: dict[str, GroupMeters] = {}
+        self.load_us = Histogram()
+        """How long it has taken to load a partition's state."""
+
+    def loaded(self, took_ns: int) -> None:
+        """A partition's state is there."""
+        with self._lock:
+            self.load_us.add(took_ns // _NS_PER_US)
+
+    def fetched(self, group_id: str, took_ns: int, acquired: int, wanted: int) -> None:
+        """A request for some partitions has acquired records of so many."""
+        with self._lock:
+            meters = self._groups.setdefault(group_id, GroupMeters())
+            meters.fetch_ratio.add(acquired * 100 // wanted)
+            if acquired:
+                meters.acquire_us.add(took_ns // _NS_PER_US)
+
+    def forget(self, group_id: str) -> None:
+        """The group is deleted."""
+        with self._lock:
+            self._groups.pop(group_id, None)
+
+    def of_groups(self) -> list[tuple[str, GroupMeters]]:
+        """At this moment."""
+        with self._lock:
+            return list(self._groups.items())

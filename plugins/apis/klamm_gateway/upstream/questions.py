@@ -1,0 +1,75 @@
+"""`Questions`: what a thread that may wait asks the nodes of the cluster."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from klamm import RateLimitedLog
+from klamm_gateway.layout import Cluster
+from klamm_gateway.upstream.conversation import Conversation
+from klamm_gateway.upstream.security import Security
+from klamm_gateway.upstream.states import UpstreamError
+
+log = logging.getLogger("klamm.gateway")
+
+SOFTWARE: Final = "klamm-gateway"
+T = TypeVar("T")
+Address = tuple[str, int]
+
+
+class Questions:
+    """Used by one thread. Failures are logged, and counted by their reason. `timeout_s` is that of one conversation."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        bootstrap: Iterable[Address],
+        security: Callable[[], Security],
+        timeout_s: float,
+        failures: tuple[RateLimitedLog, Callable[[str], None]],
+    ) -> None:
+        self._cluster = cluster
+        self._bootstrap = tuple(bootstrap)
+        self._security = security
+        self._timeout_s = timeout_s
+        self._failure_log, self._count_failure = failures
+        self._answered_last: tuple[Address, ...] = ()
+
+    def ask_any(self, question: Callable[[Conversation], T], ending: threading.Event) -> T | None:
+        """Ask the node that answered last, then the other known ones, then those of `bootstrap`, until one answers.
+
+        None if none does, or if `ending` is set.
+        """
+        known = [(node.host, node.port) for node in self._cluster.layout.nodes.values()]
+        # A node that does not answer at all takes the whole timeout, each time: not it first.
+        first = [each for each in self._answered_last if each in known]
+        for address in dict.fromkeys((*first, *known, *self._bootstrap)):
+            if ending.is_set():
+                return None
+            found = self.ask(address, question)
+            if found is not None:
+                self._answered_last = (address,)
+                return found
+        return None
+
+    def ask(self, address: Address, question: Callable[[Conversation], T]) -> T | None:
+        """Ask one node. None if it does not answer."""
+        where = f"{address[0]}:{address[1]}"
+        try:
+            with Conversation(*address, self._security(), SOFTWARE, self._timeout_s) as conversation:
+                return question(conversation)
+        except UpstreamError as error:
+            self.failed(where, error)
+        except TimeoutError as error:
+            self.failed(where, UpstreamError("timeout", str(error)))
+        except OSError as error:
+            self.failed(where, UpstreamError("connection_failed", str(error)))
+        return None
+
+    def failed(self, where: str, error: UpstreamError) -> None:
+        """Log and count it."""
+        self._count_failure(error.reason)
+        self._failure_log.log(where, logging.WARNING, "node %s cannot be asked: %s: %s", where, error.reason, error)
