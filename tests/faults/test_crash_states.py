@@ -26,10 +26,14 @@ from tests.faults.crash_states.promises import (
     OFFSETS,
     ROWS_OF_COORDINATORS,
     ROWS_OF_RECORDS,
+    ROWS_OF_SHARE_GROUPS,
+    SHARED,
     SYNCED_OFFSETS,
+    SYNCED_SHARED,
     Promises,
 )
 from tests.faults.crash_states.recorded_disk import Fault, Operation, RecordedDisk, Recording, Write
+from tests.faults.crash_states.shared import run_shared
 from tests.faults.crash_states.workload import ERRORS, QuietHarness, Workload, recorded, run
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
@@ -57,10 +61,13 @@ class Case(NamedTuple):
 
 
 COORDINATED = Case("coordinators", run_coordinated, {}, ROWS_OF_COORDINATORS)
+SHARES = Case("share groups", run_shared, {}, ROWS_OF_SHARE_GROUPS)
 CASES = [
     Case("records", run, {}, ROWS_OF_RECORDS),
     Case("records, offsets synced", run, SYNCED, ROWS_OF_RECORDS),
     COORDINATED,
+    SHARES,
+    Case("share groups, synced", run_shared, SYNCED, ROWS_OF_SHARE_GROUPS),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -201,9 +208,9 @@ def test_some_crash_states(scratch: Path, case: Case, seed: int) -> None:
             for state in (killed, *chance.sample(list(power_cut_states(disk, chance, 3)), 2)):
                 checker.check(state, index)
     assert checker.checked == 3 * PLACES_IN_CI
-    other = OFFSETS if case.settings else SYNCED_OFFSETS
+    others = {OFFSETS, SHARED} if case.settings else {SYNCED_OFFSETS, SYNCED_SHARED}
     held = {row for row, count in checker.held.items() if count}
-    assert held >= {*case.rows} - {other}, "a promise that nothing was checked of"
+    assert held >= {*case.rows} - others, "a promise that nothing was checked of"
 
 
 @each_case
@@ -262,7 +269,7 @@ def count_calls(directory: Path, case: Case) -> int:
     return case.recorded(directory / "counted").recording.calls
 
 
-each_faulty_case = pytest.mark.parametrize("case", [CASES[0], COORDINATED], ids=lambda case: case.name)
+each_faulty_case = pytest.mark.parametrize("case", [CASES[0], COORDINATED, SHARES], ids=lambda case: case.name)
 
 
 @each_faulty_case

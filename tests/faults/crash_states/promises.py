@@ -17,6 +17,7 @@ from tests.faults.crash_states.coordinated_promises import (
     OPEN,
     CoordinatedPromises,
 )
+from tests.faults.crash_states.shared_promises import HELD, SHARED, SYNCED_SHARED, SharedPromises
 from tests.faults.crash_states.view import View
 from tests.faults.crash_states.workload import (
     CONSUMER_GROUP,
@@ -53,7 +54,8 @@ ROWS_OF_RECORDS = (
     SYNCED_OFFSETS,
 )
 ROWS_OF_COORDINATORS = (COMMITTED, NOT_COMMITTED, OPEN, EPOCHS, MEMBERS, FEATURES)
-"""Both together: the promises of `docs/durability.md`, each line of its table but those of share groups."""
+ROWS_OF_SHARE_GROUPS = (SHARED, SYNCED_SHARED, HELD)
+"""All together: the promises of `docs/durability.md`, each line of its table."""
 
 
 class UnsyncedDisk(FileOperations):
@@ -93,11 +95,14 @@ class Promises:
             for (incarnation, partition), log in logs.items():
                 self._check_log(incarnation, partition, log)
             self._check_offsets(harness)
+            shared = SharedPromises(self._view, harness, logs)
+            shared.check()
             CoordinatedPromises(self._view, harness, logs).check()
             for (incarnation, partition), log in logs.items():
                 end_offset = log.end_offset
                 answer = harness.probe(incarnation.name, partition)
                 assert (answer.error_code, answer.base_offset) == (0, end_offset), "a new record has another place"
+                shared.check_new((incarnation, partition), end_offset)
         finally:
             harness.broker.close()
 

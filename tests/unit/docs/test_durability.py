@@ -3,18 +3,14 @@
 import re
 from pathlib import Path
 
-from tests.faults.crash_states.promises import ROWS_OF_COORDINATORS, ROWS_OF_RECORDS
+from tests.faults.crash_states.promises import ROWS_OF_COORDINATORS, ROWS_OF_RECORDS, ROWS_OF_SHARE_GROUPS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
-ROW = re.compile(r"^\| ([^|]+) \| (survives) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
-CHECKED_ELSEWHERE = [
-    "what a share group has acknowledged, released or rejected",
-    "what a share group has acknowledged, released or rejected",
-]
-"""Share groups are not in the workload: see tests/unit/share/test_share_fetch.py."""
+ROW = re.compile(r"^\| ([^|]+) \| (survives|are available again) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
+OF_TWO_SETTINGS = ("committed offsets", "what a share group has acknowledged, released or rejected")
 
 
 def test_the_table_has_what_is_checked_and_no_more():
     rows = ROW.findall(PAGE.read_text("utf-8"))
-    lines = [f"{what}, {setting.strip()}" if what == "committed offsets" else what for what, _, _, setting in rows]
-    assert lines == [*ROWS_OF_RECORDS, *CHECKED_ELSEWHERE, *ROWS_OF_COORDINATORS]
+    lines = [f"{what}, {setting.strip()}" if what in OF_TWO_SETTINGS else what for what, _, _, setting in rows]
+    assert lines == [*ROWS_OF_RECORDS, *ROWS_OF_SHARE_GROUPS, *ROWS_OF_COORDINATORS]

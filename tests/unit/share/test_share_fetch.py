@@ -34,6 +34,7 @@ from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from klamm.wire.records import decode_records
 from klamm_broker.share.meters import PartitionMeters
+from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.unit.broker.test_configs import GROUP, alter
 
@@ -463,6 +464,31 @@ def test_share_groups_can_be_switched_off(shares: Shares) -> None:
     assert shares.ask(off, 1).error_code == 0
     assert shares.join("a").error_code == ErrorCode.UNSUPPORTED_VERSION
     assert shares.fetch("a", 0).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shares = Shares(tmp_path)
+    shares.produce(b"1")
+    shares.produce(b"2")
+    assert [each[:2] for each in shares.acquired("a", 0)] == [(0, 1)]
+    store = shares.harness.broker.store
+    transact, refused = store._transact, list[Any]()
+
+    def fail_first(statements: Any, *, sync: bool) -> None:
+        refused.extend(statements[: not refused])
+        if refused and refused[0] in statements:
+            raise StoreError("disk full")
+        transact(statements, sync=sync)
+
+    goes_on = shares.hold_the_store()
+    monkeypatch.setattr(store, "_transact", fail_first)
+    first = shares.send_fetch("a", 1, (0, 0, [ACCEPT]))
+    second = shares.send_fetch("a", 2, (1, 1, [ACCEPT]))
+    goes_on.set()
+    shares.settle()
+    codes = [each.response.responses[0].partitions[0].acknowledge_error_code for each in (first, second)]
+    assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    shares.harness.broker.close()
 
 
 def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:

@@ -317,7 +317,8 @@ class LiveSharePartition:
                 state.failed(number)
             waiting = self._waiting.pop(number, ()) if is_current else ()
             self._arm()
-            if error is None:
+            # After a failure, only those who wait for the next write ask for it.
+            if error is None or self._waiting:
                 self._write_if_dirty()
         for done in waiting:
             done(Outcome(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR))
