@@ -37,6 +37,7 @@ _BEFORE: Final = frozenset(
 )
 
 NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind.PARTITION_ERROR})
+MAY_HAVE_ERROR: Final = NEED_ERROR | {FaultKind.COORDINATOR_MOVED}
 NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE, FaultKind.REORDER})
 
 # A rule of these kinds that names another API has no effect.

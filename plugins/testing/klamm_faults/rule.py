@@ -13,12 +13,13 @@ from klamm import ErrorCode, RequestContext, setting
 from klamm.config import did_you_mean
 from klamm.wire.api_keys import ApiKey, find_spec
 from klamm_faults.entities import Entities
-from klamm_faults.kinds import APIS_OF_KIND, NEED_DELAY, NEED_ERROR, ONLY_FOR_THEIR_APIS, FaultKind
+from klamm_faults.kinds import APIS_OF_KIND, MAY_HAVE_ERROR, NEED_DELAY, NEED_ERROR, ONLY_FOR_THEIR_APIS, FaultKind
 from klamm_faults.reach import Reach, reach_of
 from klamm_faults.reordering import Reordering
 
 _API_KEYS = {spec.name: int(key) for key in ApiKey if (spec := find_spec(key)) is not None}
 _KINDS = tuple(kind.value for kind in FaultKind)
+_SHOWN_CONDITIONS = ("api", "topic", "partition", "group", "client", "error")
 _SHOWN_REASONS = 5
 _MAX_REASONS = 100
 _SHOWN_NAMES = 3
@@ -53,6 +54,12 @@ class RuleSettings:
             yield f'the kind "{self.kind}" needs an error'
         if self.error is not None and self.error not in ErrorCode.__members__:
             yield f'there is no error "{self.error}"{did_you_mean(self.error, ErrorCode.__members__)}'
+        if self.error == "NONE":
+            yield "NONE is no error"
+        if self.error is not None and kind not in MAY_HAVE_ERROR:
+            yield f'the kind "{self.kind}" has no error'
+        if self.delay_ms and kind not in NEED_DELAY:
+            yield f'the kind "{self.kind}" has no delay_ms'
         if kind in NEED_DELAY and not self.delay_ms:
             yield f'the kind "{self.kind}" needs delay_ms'
         unknown = [name for name in self.api if name not in _API_KEYS]
@@ -203,7 +210,8 @@ class Fault:
         self._remove(self)
 
     def __repr__(self) -> str:
-        return f"<fault {self.name}: {self.kind.value}, fired {self.fired} times>"
+        conditions = (f"{key}={getattr(self.rule, key)!r}" for key in _SHOWN_CONDITIONS if getattr(self.rule, key))
+        return f"<fault {self.name}: {', '.join((self.kind.value, *conditions))}, fired {self.fired} times>"
 
 
 def _named(what: str, names: Iterable[str]) -> str:

@@ -31,12 +31,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker `klamm`."""
+    """The marker `klamm`; and no rewriting of klamm's modules, which would cost a session two seconds."""
+    _rewrite_no_asserts_of_klamm(config)
     config.addinivalue_line(
         "markers",
         f"{_MARK}(*settings, **options): this test's fixture `klamm_broker` is a broker of its own, with settings"
         " KEY=VALUE and the options of klamm.testing.EmbeddedServer.",
     )
+
+
+def _rewrite_no_asserts_of_klamm(config: pytest.Config) -> None:
+    # pytest rewrites the asserts of all modules of a distribution that has a plugin, and has no option against it.
+    hook = getattr(config.pluginmanager, "rewrite_hook", None)
+    marked, decided = (getattr(hook, name, None) for name in ("_must_rewrite", "_marked_for_rewrite_cache"))
+    if isinstance(marked, set) and isinstance(decided, dict):
+        marked.difference_update([name for name in marked if name.startswith("klamm")])
+        decided.clear()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

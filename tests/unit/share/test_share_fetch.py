@@ -245,6 +245,28 @@ def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:
     assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
 
 
+def test_records_at_offsets_that_a_crash_has_freed_are_delivered(shares: Shares) -> None:
+    for value in b"012345":
+        shares.produce(bytes([value]))
+    assert shares.acquired("a", 0) == [(0, 5, 1)]
+    shares.acknowledge("a", 1, (0, 3, [RELEASE]), (4, 5, [ACCEPT]))
+    shares.settle()
+    shares.harness.broker.close()
+    # A power cut: the log has lost what the store knows to be acknowledged.
+    (file,) = (shares.harness.data_dir / "t-0").glob("*.log")
+    (shares.harness.data_dir / ".kafka_cleanshutdown").unlink()
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 6 * 4])
+    shares.harness.open()
+    shares.settle()
+    assert shares.offsets()[0] == (0, 4)
+    shares.produce(b"new 4")
+    shares.produce(b"new 5")
+    shares.harness.reopen()
+    assert shares.join("a", 2).error_code == 0
+    assert shares.acquired("a", 0) == [(0, 3, 2), (4, 5, 1)]
+
+
 def test_where_a_group_began_survives_a_restart(shares: Shares) -> None:
     assert alter(shares.harness, GROUP, "g", ("share.auto.offset.reset", 0, "latest")) == 0
     shares.produce(b"0")

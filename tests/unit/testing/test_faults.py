@@ -303,7 +303,8 @@ def test_one_seed_gives_the_same_faults_again(server, client, topic):
 
 def test_a_fault_is_waited_for_and_taken_away(server, client, topic):
     fault = server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
-    with pytest.raises(TimeoutError, match="fault error-.*: error, fired 0 times> *: fired 0 times in 0.01 s, not 1"):
+    what = r"fault error-.*: error, api=\('Produce',\), error='POLICY_VIOLATION', fired 0 times>"
+    with pytest.raises(TimeoutError, match=f"{what}: fired 0 times in 0.01 s, not 1"):
         fault.wait(timeout_s=0.01)
     timer = threading.Timer(0.02, lambda: put(client, topic))
     timer.start()
@@ -378,11 +379,18 @@ def test_produce_without_an_answer(server, client, topic):
         ("errer", {}, "kind: must be one of"),
         ("error", {}, 'the kind "error" needs an error'),
         ("error", {"error": "NO_SUCH"}, 'there is no error "NO_SUCH"'),
+        ("error", {"error": "NONE"}, "NONE is no error"),
+        ("delay", {"delay_ms": 5, "error": "POLICY_VIOLATION"}, 'the kind "delay" has no error'),
+        ("disconnect", {"delay_ms": 5}, 'the kind "disconnect" has no delay_ms'),
         ("delay", {}, 'the kind "delay" needs delay_ms'),
-        ("partition_error", {"error": "NONE"}, 'the kind "partition_error" needs a topic or a partition'),
         (
             "partition_error",
-            {"error": "NONE", "topic": "t", "api": "Heartbeat"},
+            {"error": "NOT_LEADER_OR_FOLLOWER"},
+            'the kind "partition_error" needs a topic or a partition',
+        ),
+        (
+            "partition_error",
+            {"error": "NOT_LEADER_OR_FOLLOWER", "topic": "t", "api": "Heartbeat"},
             'the kind "partition_error" has no effect on "Heartbeat"',
         ),
         ("reorder", {}, 'the kind "reorder" needs delay_ms'),

@@ -5,8 +5,13 @@ import re
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
+from _pytest.assertion import AssertionState
+from _pytest.assertion.rewrite import AssertionRewritingHook
+
+import klamm_pytest
 
 
 @pytest.fixture
@@ -92,6 +97,23 @@ def test_what_a_failing_test_asked_is_in_its_report(run):
     assert '"client_id": "mine"' in line
     assert '"request": {"key": "of this test"}' in line
     assert "of another test" not in output.partition("klamm: the requests")[2]
+
+
+def test_klamms_modules_are_not_rewritten(pytestconfig):
+    hook = AssertionRewritingHook(pytestconfig)
+    hook.mark_rewrite("klamm_made_up", "klamm_other.made_up", "mine")
+    state = AssertionState(pytestconfig, "rewrite")
+    assert hook._is_marked_for_rewrite("klamm_made_up.part", state)
+    klamm_pytest.pytest_configure(
+        SimpleNamespace(pluginmanager=SimpleNamespace(rewrite_hook=hook), addinivalue_line=lambda name, line: None)
+    )
+    assert [
+        hook._is_marked_for_rewrite(name, state) for name in ("klamm_made_up.part", "klamm_other.made_up", "mine")
+    ] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_the_report_stays_short(run):

@@ -91,8 +91,16 @@ class LiveSharePartition:
     # State
 
     def restore(self, saved: SavedPartition) -> None:
-        """Take over what the store has."""
-        self._state = SharePartition(saved.start_offset, saved.batches)
+        """Take over what the store has, but of records that the log has lost: their offsets are given again."""
+        end = self.partition.high_watermark
+        kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
+        with self._lock:
+            self._state = state = SharePartition(min(saved.start_offset, end), kept)
+            if saved.start_offset > end or kept != list(saved.batches):
+                log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
+                # Before new records come: a second crash must not bring it back.
+                state.dirty = True
+                self._write_if_dirty()
 
     def view(self) -> tuple[int, int, int] | None:
         """Start offset, end offset and how many between them are done; None before the first read."""
