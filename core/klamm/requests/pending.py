@@ -102,6 +102,8 @@ class PendingRequest:
     Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` says how many requests
     its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
 
+    `streamed` is the message of a response that is sent as it arrives, complete when that has ended.
+
     `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
     `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
@@ -135,6 +137,7 @@ class PendingRequest:
     parked = False
     lost = False
     upstream_node_id: int | None = None
+    streamed: Any = None
 
     def __init__(
         self, context: RequestContext, owner: RequestOwner, route: Route, frame: Any, body_offset: int, channel: Any
@@ -150,6 +153,11 @@ class PendingRequest:
     def response_wanted(self) -> bool:
         """Whether a filter or an observer wants its response as a message."""
         return self.route.response_wanted
+
+    @property
+    def response_filtered(self) -> bool:
+        """Whether a filter wants its response, which it may change."""
+        return self.route.response_filtered
 
     @property
     def size_bytes(self) -> int:
