@@ -55,6 +55,6 @@ class ShippedMarks:
             return
         # Also where another copy of it was read.
         for folder in node_folders(self._spool):
-            copy = folder / path.name
-            if isinstance(copy, Path) and copy.exists():
-                copy.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)
+            for copy in (folder / path.name, folder / path.parent.name / path.name):
+                if isinstance(copy, Path) and copy.exists():
+                    copy.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)
