@@ -284,8 +284,8 @@ def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resour
         resource.bytes = 0
         for data in topic.partitions:
             _add_records(resource, data.records)
-        if any(hasattr(data.records, "fileno") for data in topic.partitions):
-            # Records in files are not counted.
+        if any(hasattr(data.records, "size_bytes") for data in topic.partitions):
+            # Records in files, or that were passed on as they arrived, are not counted.
             resource.records = None
         yield resource
     for topic in message.topics or ():

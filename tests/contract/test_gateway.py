@@ -19,6 +19,7 @@ from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages import heartbeat
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm.wire.messages.fetch import FetchRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -201,23 +202,31 @@ def pipes():
     return found
 
 
-def test_a_slow_client_holds_the_node_back():
+FETCHED = struct.Struct(">ihiihiihqqqiii")
+"""What stands before the records in a response to Fetch v11: of one topic without a name, and one partition."""
+
+
+@pytest.mark.parametrize("recording", [False, True], ids=["opaque", "observed"])
+def test_a_slow_client_holds_the_node_back(recording):
     sent = [0]
     size = 60 * 1024 * 1024
+    head = FETCHED.pack(0, 0, 0, 1, 0, 1, 0, 0, 9, 9, 0, 0, -1, size - FETCHED.size)
     piece = bytes(64 * 1024)
 
     def serve(node, sock, frame):
         correlation_id = decode_request_header(frame)[2]
-        sock.sendall((size + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big"))
-        sent[0] = 0
+        sock.sendall((size + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + head)
+        sent[0] = len(head)
         while sent[0] < size:
-            sock.sendall(piece)
-            sent[0] += len(piece)
+            part = piece[: size - sent[0]]
+            sock.sendall(part)
+            sent[0] += len(part)
 
-    with FakeNode(serve) as node, gateway(node.bootstrap) as front, connect(front) as client:
+    request = FetchRequest().encode(11)
+    with FakeNode(serve) as node, gateway(node.bootstrap, recording=recording) as front, connect(front) as client:
         before_pipes = pipes()
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-        client.send_frame(encode_request_header(1, 11, 5, "slow") + bytes(50))
+        client.send_frame(encode_request_header(1, 11, 5, "slow") + request)
         before = -1
         while before != sent[0]:
             # Until nothing moves any more.
@@ -229,7 +238,7 @@ def test_a_slow_client_holds_the_node_back():
         left = size
         while left:
             left -= len(client.socket.recv(min(left, 1 << 20)))
-        client.send_frame(encode_request_header(1, 11, 6, "slow") + bytes(50))
+        client.send_frame(encode_request_header(1, 11, 6, "slow") + request)
         assert take(client.socket, 8)[4:] == (6).to_bytes(4, "big")
 
 

@@ -19,9 +19,9 @@ VALUE_BYTES = 5_000_000
 
 
 @pytest.fixture(scope="module")
-def admin(server: Server) -> AdminClient:
+def admin(session_server: Server) -> AdminClient:
     """Of a server with all topics, which are created in one request."""
-    client = AdminClient({"bootstrap.servers": server.bootstrap, "socket.timeout.ms": TIMEOUT_S * 1_000})
+    client = AdminClient({"bootstrap.servers": session_server.bootstrap, "socket.timeout.ms": TIMEOUT_S * 1_000})
     wanted = [NewTopic(name, PARTITIONS, 1) for name in TOPICS]
     for created in client.create_topics(wanted, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S).values():
         created.result(TIMEOUT_S)

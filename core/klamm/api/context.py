@@ -437,6 +437,11 @@ class RequestContext:
         """Whether a filter or an observer wants the response of an opaque request as a message."""
         return getattr(self.responder, "response_wanted", False)
 
+    @property
+    def response_filtered(self) -> bool:
+        """Whether a filter wants the response of an opaque request as a message, and may change it."""
+        return getattr(self.responder, "response_filtered", False)
+
     def later(self) -> Pending:
         """A handler returns this if it will call `respond` later. The connection's next request waits for that."""
         return LATER

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, NoReturn
+from copy import copy
+from struct import Struct
+from typing import Any, Final, NoReturn
 
 from klamm.wire.chunks import Buffer, Chunk, total_bytes
 
 STREAMED_FROM_BYTES: Final = 64 * 1024
 """A `ResponseStream` carries more than this; what is smaller is answered whole."""
+_THROTTLE_TIME: Final = Struct(">i")
 
 
 class OpaqueRequest:
@@ -67,14 +70,14 @@ class ResponseStream:
         """Whether `put_from` may be called: not before it is its turn, and not for every client."""
         return self._fill is not None
 
-    def put_from(self, descriptor: int) -> int:
-        """Send what a socket has, at most what remains; how many bytes that were, 0 if its peer has closed.
+    def put_from(self, descriptor: int, most_bytes: int) -> int:
+        """Send what a socket has, at most so many bytes of what remains; how many that were, 0 if its peer has closed.
 
         They do not pass through this process's memory. Raises BlockingIOError if nothing has come, OSError.
         """
         assert self._fill is not None
         assert self._send is not None
-        part = self._fill(descriptor, self.remaining)
+        part = self._fill(descriptor, min(most_bytes, self.remaining))
         count = total_bytes([part])
         self.remaining -= count
         if count:
@@ -121,18 +124,50 @@ def _dropped(data: Chunk) -> None:
     """Where the bytes of a stream go that is not sent."""
 
 
+class StreamedRecords:
+    """Records in a response that was sent as it arrived: observers see their size."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is StreamedRecords and other.size_bytes == self.size_bytes
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"StreamedRecords({self.size_bytes})"
+
+
 class OpaqueResponse:
     """A response whose body is these bytes, and then those of `stream`; klamm adds size and header.
 
-    Filters, observers and quotas see no contents. Only handlers marked `opaque`, and those whose responses carry
-    records, may answer with a stream.
+    Filters see no contents. Observers and metrics see `message`, the same as a message, which is complete once the
+    stream has ended. Only handlers marked `opaque`, and those whose responses carry records, may answer with a stream.
     """
 
-    __slots__ = ("body", "stream")
+    __slots__ = ("body", "message", "stream")
 
-    def __init__(self, body: Buffer, stream: ResponseStream | None = None) -> None:
+    def __init__(self, body: Buffer, stream: ResponseStream | None = None, message: Any = None) -> None:
         self.body = body
         self.stream = stream
+        self.message = message
+
+    def throttled(self, version: int, throttle_time_ms: int) -> Any:
+        """The response with this throttle time, if its message has one: a copy of that, or the stream's beginning."""
+        if not hasattr(self.message, "throttle_time_ms"):
+            return self
+        if self.stream is None:
+            message = copy(self.message)
+            message.throttle_time_ms = throttle_time_ms
+            return message
+        # Responses that carry records begin with it: Fetch from version 1 on.
+        if version < 1 or len(self.body) < _THROTTLE_TIME.size:
+            return self
+        body = _THROTTLE_TIME.pack(throttle_time_ms) + self.body[_THROTTLE_TIME.size :]
+        return OpaqueResponse(body, self.stream, self.message)
 
     def encode(self, version: int) -> bytes:
         """The body, where there is no stream."""

@@ -88,7 +88,8 @@ class RequestEvent(NamedTuple):
     """A request that has ended.
 
     `request` is the decoded message, None where the body was not read; `response` is what the handler answered, None
-    if nothing. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`).
+    if nothing. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`). Of
+    records that were sent from a file, or as they arrived from another server, only `size_bytes` can be read.
     `error_code` is the first error in the response, 0 for none. `response_bytes` is the body's size. Sizes, throttle
     time and authorization decisions are in `context`. `upstream_node_id` is the node of another cluster that it was
     sent to, where the handler set forwards requests (`klamm.forwarding.note_upstream_node`): `times.remote_ns` is then

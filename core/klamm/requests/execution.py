@@ -54,8 +54,9 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
                 message = _decode_large(request, route)
         except WireError as error:
             return _refuse(request, parts, error)
-        # The frame lives on only in the views that the message holds.
-        request.frame = b""
+        if not route.keeps_frame:
+            # It lives on only in the views that the message holds.
+            request.frame = b""
         request.message = message
     passed = len(route.on_request)
     response: Any
@@ -188,12 +189,13 @@ def finish(
                 return response
         throttles = context.listener.throttles
         observed = parts.observers is not None
+        seen = response.message if type(response) is OpaqueResponse else response
         if observed:
-            request.response = None if response is NO_RESPONSE else response
+            request.response = None if response is NO_RESPONSE else seen
         if (observed or throttles) and response is not NO_RESPONSE:
-            request.error_code = getattr(response, "error_code", 0)
+            request.error_code = getattr(seen, "error_code", 0)
             if route.has_errors_inside and not request.error_code:
-                request.error_code = first_error(response)
+                request.error_code = first_error(seen)
         if throttles:
             response = _charge(request, response)
         return NO_RESPONSE if response is NO_RESPONSE else _encode(request, route, response)
@@ -301,6 +303,8 @@ def _charge(request: PendingRequest, response: Any) -> Any:
             continue
         if throttle_time_ms > context.throttle_time_ms:
             context.throttle_time_ms = min(throttle_time_ms, MAX_THROTTLE_TIME_MS)
+    if context.throttle_time_ms and type(response) is OpaqueResponse:
+        return response.throttled(context.api_version, context.throttle_time_ms)
     if context.throttle_time_ms and hasattr(response, "throttle_time_ms"):
         # The handler may give the same object to others too.
         response = copy.copy(response)
@@ -324,14 +328,19 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
         if version >= route.flexible_from:
             return [b"".join((_HEADER_V1.pack(size_bytes + 5, correlation_id, 0), body))]
         return [b"".join((_HEADER_V0.pack(size_bytes + 4, correlation_id), body))]
+    counted = response
     if type(response) is not route.response_class:
         _check_response(route, response)
+        if type(response) is OpaqueResponse:
+            counted = response.message
+            if response.stream is not None:
+                request.streamed = counted
     try:
         if not route.only_own_code:
-            request.errors = route.count_errors(response)
-        elif response.error_code:
-            request.error_code = response.error_code
-            request.errors = {response.error_code: 1}
+            request.errors = route.count_errors(counted)
+        elif counted.error_code:
+            request.error_code = counted.error_code
+            request.errors = {counted.error_code: 1}
     except AttributeError:
         # Any object with a method `encode` is a response.
         request.errors = None

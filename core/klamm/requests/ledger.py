@@ -17,6 +17,7 @@ from klamm.requests.pending import PendingRequest, RequestStage
 from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.shared_interpreter import free_in_pieces
+from klamm.wire.response_errors import first_error
 
 _FREED_AFTER_MS: Final = 10.0
 _MAY_BE_KNOWN_BEFORE: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.LOST_AFTER})
@@ -136,6 +137,8 @@ class RequestLedger:
                 raise AlreadyEndedError(f"{request.context.api_name}: {outcome}")
             request.ended = True
             context = request.context
+            if request.streamed is not None:
+                note_streamed(request)
             context.responder = LOST if request.lost else ANSWERED
             if request.errors is not None and self._recorder is not None:
                 self._recorder.count_errors(request.route.api_key, request.errors)
@@ -183,6 +186,13 @@ class RequestLedger:
         api.times.record(times, context.throttle_time_ms, context.size_bytes, request.weight)
         if self._slow_log is not None:
             self._slow_log.note(context, times)
+
+
+def note_streamed(request: PendingRequest) -> None:
+    """A response that was sent as it arrived has ended: which errors were in it is known now."""
+    message = request.streamed
+    request.errors = request.route.count_errors(message)
+    request.error_code = first_error(message)
 
 
 def _stage_times(request: PendingRequest, end_ns: int) -> StageTimes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from klamm.api.context import RequestContext
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import Pending
-from klamm.wire.chunks import Chunk
+from klamm.wire.chunks import Buffer, Chunk
 
 if TYPE_CHECKING:
     from klamm.api.filters import Hold
@@ -102,6 +102,8 @@ class PendingRequest:
     Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` says how many requests
     its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
 
+    `streamed` is the message of a response that is sent as it arrives, complete when that has ended.
+
     `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
     `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
@@ -135,6 +137,7 @@ class PendingRequest:
     parked = False
     lost = False
     upstream_node_id: int | None = None
+    streamed: Any = None
 
     def __init__(
         self, context: RequestContext, owner: RequestOwner, route: Route, frame: Any, body_offset: int, channel: Any
@@ -150,6 +153,11 @@ class PendingRequest:
     def response_wanted(self) -> bool:
         """Whether a filter or an observer wants its response as a message."""
         return self.route.response_wanted
+
+    @property
+    def response_filtered(self) -> bool:
+        """Whether a filter wants its response, which it may change."""
+        return self.route.response_filtered
 
     @property
     def size_bytes(self) -> int:
@@ -181,6 +189,15 @@ def pending_of(context: RequestContext) -> PendingRequest | None:
     """The request that a context belongs to; None once it has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None
+
+
+def request_frame(context: RequestContext) -> Buffer | None:
+    """The frame that a request came in, without its size, for a handler that is `opaque` and got it as a message.
+
+    None where a filter of its API may have changed the message.
+    """
+    request = context.responder
+    return request.frame if type(request) is PendingRequest and request.route.keeps_frame else None
 
 
 def note_upstream_node(context: RequestContext, node_id: int | None) -> None:

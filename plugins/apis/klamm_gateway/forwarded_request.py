@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm import RequestContext
 from klamm.forwarding import OpaqueResponse, ResponseStream, note_upstream_node
 from klamm.wire.api_keys import ApiKey, load, spec_of
 from klamm.wire.primitives import WireError
+
+if TYPE_CHECKING:
+    from klamm_gateway.fetch_walk import FetchWalk
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 
@@ -17,10 +21,15 @@ UNCHANGED: Final = object()
 """What a `Change` returns that leaves the response as it is: its bytes are passed on."""
 
 
+@cache
+def _response_class(api_key: int) -> Any:
+    return vars(load(api_key))[f"{spec_of(api_key).name}Response"]
+
+
 class ForwardedRequest:
     """`changes` get the response as a message, and return what the client gets, or UNCHANGED."""
 
-    __slots__ = ("_changes", "_context", "api_key", "api_version", "correlation_id", "streams")
+    __slots__ = ("_changes", "_context", "_message", "api_key", "api_version", "correlation_id", "streams")
 
     def __init__(self, context: RequestContext, changes: tuple[Change, ...] = ()) -> None:
         self._context = context
@@ -28,7 +37,14 @@ class ForwardedRequest:
         self.api_key = context.api_key
         self.api_version = context.api_version
         self.correlation_id = context.correlation_id
-        self.streams = not changes and not context.response_wanted and context.api_key in _CARRY_RECORDS
+        self._message: Any = None
+        self.streams = not changes and context.api_key in _CARRY_RECORDS and self._may_stream()
+
+    def _may_stream(self) -> bool:
+        context = self._context
+        if not context.response_wanted:
+            return True
+        return context.api_key == ApiKey.FETCH and not context.response_filtered
 
     def completed(self, body: bytes) -> None:
         """The node has answered."""
@@ -39,13 +55,11 @@ class ForwardedRequest:
             context.respond(OpaqueResponse(body))
             return
         try:
-            message = (
-                load(self.api_key).__dict__[f"{spec_of(self.api_key).name}Response"].decode(self.api_version, body, 0)
-            )
+            message = _response_class(self.api_key).decode(self.api_version, body, 0)
         except WireError as error:
             context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
             return
-        as_it_came = not context.response_wanted
+        as_it_came = not context.response_filtered
         try:
             for change in self._changes:
                 changed = change(message)
@@ -56,17 +70,28 @@ class ForwardedRequest:
             context.respond(error)
             return
         if as_it_came:
-            context.respond(OpaqueResponse(body))
+            context.respond(OpaqueResponse(body, None, message))
         elif context.response_wanted:
             context.respond(message)
         else:
             context.respond(OpaqueResponse(message.encode(self.api_version)))
 
+    def walk(self, size_bytes: int) -> FetchWalk | None:
+        """What shows observers a response that is streamed."""
+        if not self._context.response_wanted:
+            return None
+        # Imported here: without observers it is not needed.
+        from klamm_gateway.fetch_walk import FetchWalk
+
+        walk = FetchWalk(self.api_version, size_bytes)
+        self._message = walk.message
+        return walk
+
     def began(self, body: bytes, stream: ResponseStream) -> None:
         """The node starts to answer."""
         if self._context.listener.throttles:
             self._context.may_send_records(len(body) + stream.size_bytes)
-        self._context.respond(OpaqueResponse(body, stream))
+        self._context.respond(OpaqueResponse(body, stream, self._message))
 
     def lose(self, reason: str, *, sent: bool) -> None:
         """There will be no response: the client's connection is closed. `sent`: a node may have the request."""

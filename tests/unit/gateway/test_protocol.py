@@ -31,6 +31,9 @@ class Expected:
     def completed(self, body):
         self.events.append(body)
 
+    def walk(self, size_bytes):
+        return None
+
     def began(self, body, stream):
         self.events.append(body)
         stream.attach(self.events.append, self.events.append)

@@ -22,6 +22,7 @@ from klamm_gateway.upstream.states import UpstreamError, UpstreamState
 _READ_BYTES: Final = 256 * 1024
 # Of a response that may become a stream, whose rest need not be read.
 _FIRST_BYTES: Final = 16 * 1024
+_SPLICED_FROM_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
 # Looked up for every request; plain numbers are faster than members of a flag.
 _READ: Final = int(Interest.READ)
@@ -201,15 +202,19 @@ class UpstreamConnection:
                 return
             stream = protocol.stream
             try:
-                if stream is not None and stream.takes_sockets and self._context is None:
-                    count = stream.put_from(self._descriptor)
-                    if not stream.remaining:
-                        protocol.stream = None
+                if self._context is not None or (stream is not None and not stream.takes_sockets):
+                    count = self._socket.recv_into(buffer)
+                elif stream is not None and protocol.unread_bytes >= min(stream.remaining, _SPLICED_FROM_BYTES):
+                    count = stream.put_from(self._descriptor, protocol.unread_bytes)
+                    protocol.passed(count)
                     if count:
+                        if protocol.stream is not None and not protocol.unread_bytes:
+                            # What comes next has to be looked at, and has probably come.
+                            continue
                         return
                 else:
-                    first = buffer[:_FIRST_BYTES] if protocol.may_stream and self._context is None else buffer
-                    count = self._socket.recv_into(first)
+                    first = stream is not None or protocol.may_stream
+                    count = self._socket.recv_into(buffer[:_FIRST_BYTES] if first else buffer)
             except _WOULD_BLOCK:
                 return
             if not count:

@@ -32,6 +32,9 @@ class _Question:
     def completed(self, body: bytes) -> None:
         self.answer = body
 
+    def walk(self, size_bytes: int) -> None:
+        return None
+
     def began(self, body: bytes, stream: ResponseStream) -> None:
         raise AssertionError
 

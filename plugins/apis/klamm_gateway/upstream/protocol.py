@@ -29,6 +29,19 @@ MAX_WHOLE_BYTES: Final = 100 * 1024 * 1024
 """A response that has to be decoded, or that comes before the login, may have this size."""
 
 
+class Walk(Protocol):
+    """Looks at the bytes of a response while they pass. Methods raise WireError."""
+
+    unread_bytes: int
+    """So many may pass unseen."""
+
+    def feed(self, data: Buffer) -> None:
+        """The next bytes."""
+
+    def passed(self, count: int) -> None:
+        """So many of the `unread_bytes` have passed."""
+
+
 class Exchange(Protocol):
     """A request that waits for its response."""
 
@@ -39,6 +52,9 @@ class Exchange(Protocol):
 
     def completed(self, body: bytes) -> None:
         """The whole response without its header."""
+
+    def walk(self, size_bytes: int) -> Walk | None:
+        """What looks at a body of that size that is about to be streamed, if something does."""
 
     def began(self, body: bytes, stream: ResponseStream) -> None:
         """The beginning of a response whose rest arrives in a stream; only if `streams`."""
@@ -63,6 +79,7 @@ class UpstreamProtocol:
         self._rest = bytearray()
         self._needed_bytes = 0
         self.stream: ResponseStream | None = None
+        self._walk: Walk | None = None
         self.was_ready = False
         """Whether requests could leave."""
 
@@ -121,6 +138,8 @@ class UpstreamProtocol:
         if self.stream is not None:
             position = min(self.stream.remaining, len(data))
             stream = self.stream
+            if self._walk is not None:
+                _look(self._walk, data[:position])
             if stream.remaining == position:
                 self.stream = None
             stream.put(data[:position])
@@ -138,6 +157,24 @@ class UpstreamProtocol:
             position = end
         if position < size_bytes and self.state is not UpstreamState.CLOSED:
             self._rest = bytearray(data[position:])
+
+    @property
+    def unread_bytes(self) -> int:
+        """So many bytes of the stream need not be seen."""
+        if self.stream is None:
+            return 0
+        return self.stream.remaining if self._walk is None else self._walk.unread_bytes
+
+    def passed(self, count: int) -> None:
+        """So many bytes of the stream have passed by another way. Raises UpstreamError."""
+        assert self.stream is not None
+        if self._walk is not None and count:
+            try:
+                self._walk.passed(count)
+            except WireError as error:
+                raise _malformed(error) from error
+        if not self.stream.remaining:
+            self.stream = None
 
     def _take_frame(self, data: memoryview, position: int) -> int:
         """The position behind what was taken; the same if more has to come."""
@@ -167,6 +204,9 @@ class UpstreamProtocol:
             return position
         assert exchange is not None
         body = _body(exchange, data[begin:])
+        self._walk = exchange.walk(len(body) + missing)
+        if self._walk is not None:
+            _look(self._walk, body)
         self.exchanges.popleft()
         self.stream = ResponseStream(missing)
         exchange.began(body, self.stream)
@@ -224,6 +264,17 @@ class UpstreamProtocol:
         self.outgoing.extend(self._waiting)
         self._waiting = []
         self._ready()
+
+
+def _look(walk: Walk, data: Buffer) -> None:
+    try:
+        walk.feed(data)
+    except WireError as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: WireError) -> UpstreamError:
+    return UpstreamError("invalid_response", f"malformed response: {error}")
 
 
 def _body(exchange: Exchange, frame: memoryview) -> bytes:

@@ -1,0 +1,153 @@
+"""Large Fetch responses that observers see while they pass: clients and the audit get what decoding gave them."""
+
+import logging
+import random
+
+import pytest
+
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.headers import decode_request_header
+from klamm.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from klamm.wire.messages.fetch import PartitionData as Partition
+from klamm.wire.records import Record, encode_batch
+from klamm_gateway.forwarded_request import ForwardedRequest
+from tests.audit_spool import events_of
+from tests.contract.gateway_nodes import FakeNode, gateway, response
+from tests.fetch_responses import VERSIONS, fetch_response
+
+GUARDS = [
+    "listeners.default.authorizer=static",
+    'listeners.default.static.rules=["allow User:* ALL TOPIC:*"]',
+    'listeners.default.throttles=["client_quota"]',
+]
+BATCH = bytes(encode_batch([Record(number, 1000, None, bytes(1000), ()) for number in range(70)]))
+
+
+@pytest.fixture
+def audited(tmp_path):
+    """`audited(node, *settings)` → a gateway with an authorizer, quotas and the audit, not started."""
+
+    def make(node, *settings):
+        spool = [
+            'listeners.default.observers=["audit"]', f"listeners.default.audit.spool={tmp_path / 'spool'}",
+            "listeners.default.audit.node=node-1",
+        ]  # fmt: skip
+        return gateway(node.bootstrap, [*GUARDS, *spool, *settings])
+
+    make.spool = tmp_path / "spool"
+    return make
+
+
+def fetch(client, version, topics):
+    """The body of the answer."""
+    named = [
+        FetchTopic(*((topic.topic,) if version < 13 else ("", topic.topic_id)), [FetchPartition()]) for topic in topics
+    ]
+    client.send(FetchRequest(topics=named), version)
+    return client.receive_frame()[4 + (version >= 12) :]
+
+
+def served(audited, bodies, monkeypatch, *, decoded):
+    """What a client gets for each body, and the events of the audit."""
+    if decoded:
+        monkeypatch.setattr(ForwardedRequest, "_may_stream", lambda request: False)
+    waiting = iter(bodies)
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        sock.sendall(response(correlation_id, key, version, next(waiting)[1]))
+
+    received = []
+    with FakeNode(serve) as node:
+        front = audited(node).start()
+        topic_ids = {bytes([number + 1]) * 16: f"topic-{number}" for number in range(3)}
+        for topic_id, name in topic_ids.items():
+            front.api_set().cluster.note_topic(topic_id, name)
+        with RawClient(front.address()) as client:
+            for version, body in bodies:
+                received.append(fetch(client, version, FetchResponse.decode(version, body).responses))
+        front.stop()
+    return received, [one for one in events_of(audited.spool) if one["kind"] == "request"]
+
+
+def comparable(event):
+    """Less what differs between two requests, and the number of records, which is not counted while they pass."""
+    kept = {
+        name: value
+        for name, value in event.items()
+        if not name.endswith(("time_ms", "_us", "_port", "_id")) and name not in ("boot", "seq")
+    }
+    resources = [{**one, "records": None} for one in event["resources"]]
+    return {**kept, "resources": resources, "node": event["upstream_node_id"]}
+
+
+def test_clients_and_the_audit_get_what_decoding_gives(audited, monkeypatch, seed):
+    choose = random.Random(seed)
+    bodies = []
+    for version in VERSIONS:
+        made = fetch_response(choose, version, lambda: BATCH * choose.choice([1, 3]), topics=[1, 3], partitions=[2])
+        bodies.append((version, made.encode(version)))
+    streamed, streamed_events = served(audited, bodies, monkeypatch, decoded=False)
+    whole, all_events = served(audited, bodies, monkeypatch, decoded=True)
+    assert streamed == whole == [body for _version, body in bodies]
+    whole_events = all_events[len(streamed_events) :]
+    assert len(streamed_events) == len(whole_events) == len(VERSIONS)
+    for one, other in zip(streamed_events, whole_events, strict=True):
+        assert comparable(one) == comparable(other)
+        assert any(resource.get("bytes", 0) >= 2 * len(BATCH) for resource in one["resources"])
+    assert {one["outcome"] for one in streamed_events} <= {"ok", "error"}
+
+
+def test_the_throttle_time_is_the_gateways(audited):
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        body = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[Partition(records=BATCH * 3)])])
+        sock.sendall(response(correlation_id, key, version, body.encode(version)))
+
+    slow = 'listeners.default.client_quota.users={"<default>" = {consumer_byte_rate = 1000}}'
+    with FakeNode(serve) as node, audited(node, slow) as front, RawClient(front.address()) as client:
+        answers = [FetchResponse.decode(11, fetch(client, 11, [FetchableTopicResponse("t")])) for _ in range(2)]
+    assert [one.throttle_time_ms > 0 for one in answers] == [False, True]
+    assert all(bytes(one.responses[0].partitions[0].records) == BATCH * 3 for one in answers)
+
+
+def errors(front):
+    found = front.server.services.metrics.collect(lambda name: name.endswith("ErrorsPerSec"))
+    return {sample.labels["error"]: sample.value for family in found for sample in family.samples}
+
+
+def test_errors_within_are_counted(audited):
+    partitions = [Partition(0, records=BATCH * 3), Partition(1, 3)]
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        body = FetchResponse(responses=[FetchableTopicResponse("t", partitions=partitions)])
+        sock.sendall(response(correlation_id, key, version, body.encode(version)))
+
+    with FakeNode(serve) as node:
+        front = audited(node).start()
+        with RawClient(front.address()) as client:
+            fetch(client, 12, [FetchableTopicResponse("t")])
+        front.wait_until(lambda: errors(front).get("UNKNOWN_TOPIC_OR_PARTITION") == 1)
+        front.stop()
+    (event,) = (one for one in events_of(audited.spool) if one["kind"] == "request")
+    assert (event["outcome"], event["error_name"]) == ("error", "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@pytest.mark.parametrize("lie", [b"\xff" * 9, b"\x7f" * 9], ids=["negative", "large"])
+def test_a_response_whose_end_lies_closes_both_sides(audited, lie, caplog):
+    """The records of the first partition have passed by then."""
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        partitions = [Partition(0, records=BATCH * 3), Partition(1, records=BATCH)]
+        body = FetchResponse(responses=[FetchableTopicResponse("t", partitions=partitions)]).encode(version)
+        at = body.rindex(BATCH) - 4
+        sock.sendall(response(correlation_id, key, version, body[:at] + lie + body[at + len(lie) :]))
+
+    with FakeNode(serve) as node, audited(node) as front:
+        with RawClient(front.address()) as client, caplog.at_level(logging.WARNING, "klamm.gateway"):
+            with pytest.raises(ConnectionError):
+                fetch(client, 11, [FetchableTopicResponse("t")])
+            EmbeddedServer.wait_until(lambda: not front.api_set()._metrics.connections)
+        assert "invalid_response: malformed response" in caplog.text
