@@ -191,9 +191,11 @@ class Survivors:
             time.sleep(0.005)
 
     def wait_for(self, places: Set[tuple[int, int]], timeout_s: float = 60.0) -> None:
-        """Until the group has read all these."""
-        deadline = time.monotonic() + timeout_s
+        """Until the group has read all these; it may take so long between two records."""
+        deadline, missing_before = time.monotonic() + timeout_s, len(places) + 1
         while missing := places - self.seen:
+            if len(missing) < missing_before:
+                deadline, missing_before = time.monotonic() + timeout_s, len(missing)
             assert time.monotonic() < deadline, f"the group has missed {len(missing)} records, e.g. {min(missing)}"
             time.sleep(0.1)
 

@@ -18,6 +18,7 @@ from tests.peers.wire_client import WireClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LONGEST_LIFE_S = 1.0
+PATIENCE_S = 60
 _TOPIC_RESOURCE = 2
 
 
@@ -51,10 +52,11 @@ def _read_all(bootstrap: str, topic: str) -> dict[tuple[int, int], int]:
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in range(PARTITIONS)]
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     found: dict[tuple[int, int], int] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while len(found) < sum(ends):
         assert time.monotonic() < deadline, f"{len(found)} of {sum(ends)} records can be read"
         for message in consumer.consume(10_000, 0.2):
+            deadline = time.monotonic() + PATIENCE_S
             partition, offset, value = message.partition(), message.offset(), message.value()
             assert partition is not None
             assert offset is not None
