@@ -9,7 +9,7 @@ from klamm.api.forwarding import (
     StreamedRecords,
 )
 from klamm.requests.api_versions import note_client_software
-from klamm.requests.pending import note_upstream_node
+from klamm.requests.pending import note_upstream_node, request_frame
 
 __all__ = [
     "ConnectionLink",
@@ -20,4 +20,5 @@ __all__ = [
     "StreamedRecords",
     "note_client_software",
     "note_upstream_node",
+    "request_frame",
 ]

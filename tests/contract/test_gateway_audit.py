@@ -98,16 +98,16 @@ def test_a_client_that_leaves_while_the_node_works(audited):
     assert (event["outcome"], event["reason"], event["upstream_node_id"]) == ("unknown", "lost_during", NODE_ID)
 
 
-@pytest.mark.parametrize("size", [10, 300_000], ids=["on the loop", "on a handler's thread"])
-def test_a_request_without_a_response_names_its_node_too(audited, size):
+@pytest.mark.parametrize("dispatch", ["hybrid", "pool"], ids=["on the loop", "on a handler's thread"])
+def test_a_request_without_a_response_names_its_node_too(audited, dispatch):
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)
         if key == heartbeat.API_KEY:
             sock.sendall(response(correlation_id, key, version, HEARTBEAT))
 
-    data = TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(size))])
+    data = TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(300_000))])
     with FakeNode(serve, NODE_ID) as node:
-        front = audited(node).start()
+        front = audited(node, f"listeners.default.dispatch={dispatch}").start()
         with RawClient(front.address()) as client:
             client.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 9)
             client.call(HeartbeatRequest("g"), 4)

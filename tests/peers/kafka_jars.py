@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 VERSION = "4.3.1"
+FLINK_VERSION = "2.0.1"
+FLINK_CONNECTOR_VERSION = "4.0.1-2.0"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>klamm</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>
@@ -58,6 +60,20 @@ def streams() -> str:
     """Kafka Streams and RocksDB, for beside `classpath()`: 75 MB."""
     target = _cache() / f"klamm-test-jars-{VERSION}-streams"
     _fetch(target, [("org.apache.kafka", "kafka-streams", VERSION)])
+    return str(target / "*")
+
+
+def flink() -> str:
+    """Flink with its connector for Kafka, and the client that this one wants: 150 MB, not for beside `classpath()`."""
+    target = _cache() / f"klamm-test-jars-flink-{FLINK_VERSION}"
+    dependencies = [
+        ("org.apache.flink", "flink-streaming-java", FLINK_VERSION),
+        ("org.apache.flink", "flink-clients", FLINK_VERSION),
+        ("org.apache.flink", "flink-connector-base", FLINK_VERSION),
+        ("org.apache.flink", "flink-connector-kafka", FLINK_CONNECTOR_VERSION),
+        ("org.slf4j", "slf4j-simple", "1.7.36"),
+    ]
+    _fetch(target, dependencies)
     return str(target / "*")
 
 

@@ -240,7 +240,7 @@ class HotWriter:
 
 def hot_reader(owner: StructWriter) -> list[str]:
     """The beginning of `decode`: a return where the short way is one. Empty if the message has none."""
-    if owner.schema.name not in HOT_SHAPES or owner.schema.is_response:
+    if owner.schema.name not in HOT_SHAPES:
         return []
     shape = HotShape(owner)
     lines: list[str] = []

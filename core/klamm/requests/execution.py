@@ -54,8 +54,9 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
                 message = _decode_large(request, route)
         except WireError as error:
             return _refuse(request, parts, error)
-        # The frame lives on only in the views that the message holds.
-        request.frame = b""
+        if not route.keeps_frame:
+            # It lives on only in the views that the message holds.
+            request.frame = b""
         request.message = message
     passed = len(route.on_request)
     response: Any

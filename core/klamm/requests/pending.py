@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from klamm.api.context import RequestContext
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import Pending
-from klamm.wire.chunks import Chunk
+from klamm.wire.chunks import Buffer, Chunk
 
 if TYPE_CHECKING:
     from klamm.api.filters import Hold
@@ -189,6 +189,15 @@ def pending_of(context: RequestContext) -> PendingRequest | None:
     """The request that a context belongs to; None once it has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None
+
+
+def request_frame(context: RequestContext) -> Buffer | None:
+    """The frame that a request came in, without its size, for a handler that is `opaque` and got it as a message.
+
+    None where a filter of its API may have changed the message.
+    """
+    request = context.responder
+    return request.frame if type(request) is PendingRequest and request.route.keeps_frame else None
 
 
 def note_upstream_node(context: RequestContext, node_id: int | None) -> None:

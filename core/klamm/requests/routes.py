@@ -70,7 +70,8 @@ class Route:
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
     request and its answer, wherever it runs. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first
     version with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the
-    order of their calls; after them, `on_request` notifies observers. `opaque` says that requests are not decoded;
+    order of their calls; after them, `on_request` notifies observers. `opaque` says that requests are not decoded,
+    `keeps_frame` that the handler may pass on the frame of one that was;
     `response_wanted` that a filter or an observer wants the response as a message, `response_filtered` that a filter
     does. `unchanged_while` is
     `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
@@ -87,6 +88,7 @@ class Route:
         "has_records",
         "inline_max_bytes",
         "inline_max_elements",
+        "keeps_frame",
         "loaded",
         "max_answer_bytes",
         "max_elements",
@@ -131,10 +133,14 @@ class Route:
         self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)
         self.response_filtered = bool(wanted)
+        self.keeps_frame = handler.opaque and not wanted
         self.response_wanted = self.response_filtered or readers.observers
         self.opaque = handler.opaque and not (self.on_request or self.response_wanted or readers.authorizer)
         self.may_wait = handler.blocking
-        self.inline_max_bytes = _INLINE_ALWAYS if self.opaque else _inline_max_bytes(handler, mode, blocked)
+        self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
+        if self.opaque or (handler.opaque and mode == "hybrid" and not self.on_request):
+            # What is passed on costs no more if it is large.
+            self.inline_max_bytes = _INLINE_ALWAYS
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
         self.inline_max_elements = (

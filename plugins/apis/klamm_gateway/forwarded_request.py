@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm import RequestContext
@@ -18,6 +19,11 @@ _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 Change: TypeAlias = "Callable[[Any], Any]"
 UNCHANGED: Final = object()
 """What a `Change` returns that leaves the response as it is: its bytes are passed on."""
+
+
+@cache
+def _response_class(api_key: int) -> Any:
+    return vars(load(api_key))[f"{spec_of(api_key).name}Response"]
 
 
 class ForwardedRequest:
@@ -49,9 +55,7 @@ class ForwardedRequest:
             context.respond(OpaqueResponse(body))
             return
         try:
-            message = (
-                load(self.api_key).__dict__[f"{spec_of(self.api_key).name}Response"].decode(self.api_version, body, 0)
-            )
+            message = _response_class(self.api_key).decode(self.api_version, body, 0)
         except WireError as error:
             context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
             return

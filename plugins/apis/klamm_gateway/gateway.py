@@ -25,6 +25,7 @@ from klamm.wire.api_keys import ApiKey, ApiSpec, load
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header
 from klamm_gateway.acks import wants_no_response
+from klamm_gateway.as_it_came import frame_as_it_came
 from klamm_gateway.authorization.checks import LocalAnswer
 from klamm_gateway.client_login import LOGIN_HANDLERS
 from klamm_gateway.forwarded_apis import forwarded_apis
@@ -215,6 +216,7 @@ class Gateway(ApiSet):
 
     def _forward(self, first_version: int, rewrite: Rewrite | None, message: Any, context: RequestContext) -> Any:
         changes: list[Change] = []
+        unchanged = True
         if context.listener.authorizer is not None:
             # Imported here: listeners without an authorizer need none of it.
             from klamm_gateway.authorization.rules import authorize
@@ -222,10 +224,11 @@ class Gateway(ApiSet):
             verdict = authorize(message, context, self.cluster)
             if isinstance(verdict, LocalAnswer):
                 return verdict.response
+            unchanged = verdict.message is message
             message = verdict.message
             if verdict.change is not None:
                 changes.append(verdict.change)
-        frame = _frame_of(message, context)
+        frame = _frame_of(message, context, unchanged=unchanged)
         if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
             return self._send_unanswered(context, frame)
         if rewrite is not None and context.api_version >= first_version:
@@ -269,12 +272,19 @@ class Gateway(ApiSet):
         session.forward(context, frame, request)
 
 
-def _frame_of(message: Any, context: RequestContext) -> list[Buffer]:
-    """The request as the node gets it, without its size."""
+def _frame_of(message: Any, context: RequestContext, *, unchanged: bool = False) -> list[Buffer]:
+    """The request as the node gets it, without its size; `unchanged` if the message is the one that was decoded."""
     if type(message) is OpaqueRequest:
         return [message.frame]
     version = context.api_version
+    if context.api_key == ApiKey.PRODUCE and unchanged:
+        frame = frame_as_it_came(message, context)
+        if frame is not None:
+            return [frame]
     header = encode_request_header(context.api_key, version, context.correlation_id, context.client_id)
+    if context.api_key == ApiKey.PRODUCE:
+        # The records stay where they are: views of the client's frame.
+        return [header, *message.encode_chunks(version)]
     body = message.encode(version)
     # Old versions of some requests have no body; what is sent has no empty pieces.
     return [header, body] if body else [header]

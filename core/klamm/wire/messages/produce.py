@@ -56,9 +56,13 @@ _S_BiBBB = Struct(">BiBBB")
 _unpack_BiBBB = _S_BiBBB.unpack_from
 _S_BhiBuBiBBB = Struct(">BhiB16sBiBBB")
 _unpack_BhiBuBiBBB = _S_BhiBuBiBBB.unpack_from
+_S_BB = Struct(">BB")
+_unpack_BB = _S_BB.unpack_from
 _S_BihqqqBBBBiB = Struct(">BihqqqBBBBiB")
+_unpack_BihqqqBBBBiB = _S_BihqqqBBBBiB.unpack_from
 _pack_BihqqqBBBBiB = _S_BihqqqBBBBiB.pack
 _S_BuBihqqqBBBBiB = Struct(">B16sBihqqqBBBBiB")
+_unpack_BuBihqqqBBBBiB = _S_BuBihqqqBBBBiB.unpack_from
 _pack_BuBihqqqBBBBiB = _S_BuBihqqqBBBBiB.pack
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
@@ -353,14 +357,101 @@ class ProduceResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceResponse:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceResponse has no version {version}")
+        view: Any = memoryview(buffer)
         try:
-            return (_read_produce_response_compact if version >= 9 else _read_produce_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ProduceResponse v{version}: {error}") from error
+            if 9 <= version <= 12:
+                _c0, name_size = _unpack_BB(buffer, offset)
+                name_at = offset + 2
+                name_end = name_at + name_size - 1
+                (
+                    _c2,
+                    index,
+                    error_code,
+                    base_offset,
+                    log_append_time_ms,
+                    log_start_offset,
+                    _c3,
+                    _c4,
+                    _c5,
+                    _c6,
+                    throttle_time_ms,
+                    _c7,
+                ) = _unpack_BihqqqBBBBiB(buffer, name_end)
+                if (
+                    _c0 == 2
+                    and 0 < name_size < 0x80
+                    and _c2 == 2
+                    and _c3 == 1
+                    and not _c4
+                    and not _c5
+                    and not _c6
+                    and not _c7
+                ):
+                    return ProduceResponse(
+                        [
+                            TopicProduceResponse(
+                                str(view[name_at:name_end], "utf-8"),
+                                ZERO_UUID,
+                                [
+                                    PartitionProduceResponse(
+                                        index,
+                                        error_code,
+                                        base_offset,
+                                        log_append_time_ms,
+                                        log_start_offset,
+                                        [],
+                                        None,
+                                        None,
+                                    )
+                                ],
+                            )
+                        ],
+                        throttle_time_ms,
+                        [],
+                    )
+            elif version == 13:
+                (
+                    _c0,
+                    topic_id,
+                    _c1,
+                    index,
+                    error_code,
+                    base_offset,
+                    log_append_time_ms,
+                    log_start_offset,
+                    _c2,
+                    _c3,
+                    _c4,
+                    _c5,
+                    throttle_time_ms,
+                    _c6,
+                ) = _unpack_BuBihqqqBBBBiB(buffer, offset)
+                if _c0 == 2 and _c1 == 2 and _c2 == 1 and not _c3 and not _c4 and not _c5 and not _c6:
+                    return ProduceResponse(
+                        [
+                            TopicProduceResponse(
+                                "",
+                                topic_id,
+                                [
+                                    PartitionProduceResponse(
+                                        index,
+                                        error_code,
+                                        base_offset,
+                                        log_append_time_ms,
+                                        log_start_offset,
+                                        [],
+                                        None,
+                                        None,
+                                    )
+                                ],
+                            )
+                        ],
+                        throttle_time_ms,
+                        [],
+                    )
+        except DECODE_ERRORS:
+            pass
+        return _decode_produce_response(version, buffer, offset)
 
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
@@ -422,6 +513,17 @@ class ProduceResponse(WireStruct):
             except HOT_ENCODE_ERRORS:
                 pass
         return _encode_produce_response(self, version)
+
+
+def _decode_produce_response(version: int, buffer: ReadBuffer, offset: int) -> ProduceResponse:
+    if not 0 <= version <= 13:
+        raise WireError(f"ProduceResponse has no version {version}")
+    try:
+        return (_read_produce_response_compact if version >= 9 else _read_produce_response)(
+            buffer if type(buffer) is bytes else bytes(buffer), offset, version
+        )[0]
+    except DECODE_ERRORS as error:
+        raise WireError(f"ProduceResponse v{version}: {error}") from error
 
 
 def _encode_produce_response(message: ProduceResponse, version: int) -> bytes:
