@@ -36,7 +36,9 @@ from klamm import (
 from klamm.wire.messages import create_topics, join_group, offset_commit, produce
 from klamm.wire.struct_base import Message
 from klamm_spark.audit import AuditObserver
+from klamm_spark.compression import decompress
 from klamm_spark.settings import AuditSettings
+from klamm_spark.spool_layout import open_segments, sealed_segments
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import Server
 
@@ -204,12 +206,11 @@ def intent_rows(directory: Path) -> Iterator[str]:
 def spooled(folder: Path) -> tuple[int, int]:
     """Events in a spool, and the requests that they stand for."""
     events = requests = 0
-    for path in (*folder.glob("*.jsonl"), *folder.glob("*.open")):
-        with path.open("rb") as lines:
-            for line in lines:
-                event = json.loads(line)
-                events += 1
-                requests += event.get("repeat_count", 1) if event["kind"] == "request" else 0
+    for path in (*sealed_segments(folder), *open_segments(folder)):
+        for line in decompress(path.read_bytes(), path.suffix).splitlines():
+            event = json.loads(line)
+            events += 1
+            requests += event.get("repeat_count", 1) if event["kind"] == "request" else 0
     return events, requests
 
 

@@ -2,7 +2,7 @@
 
     python -m bench.audit_scale                                         2 M events
     python -m bench.audit_scale --events 100000000 --many 100000        the full size: 90 GB of disk, hours
-    python -m bench.audit_scale --compression zstd
+    python -m bench.audit_scale --compression none
 
 The segments repeat eight samples with other names of nodes and boots: of each boot there is one segment. `--many` is
 the number of small segments for the last table, which shows whether the time per batch stays the same. Needs the extra
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from klamm_spark.compression import compress
+from klamm_spark.compression import Compressor, compress
 from klamm_spark.event import SCHEMA_VERSION
 from klamm_spark.session import open_session
 from klamm_spark.spark_settings import Pipeline, SparkSettings
@@ -35,6 +35,7 @@ from klamm_spark.spool_layout import (
     Seal,
     SegmentName,
     chain_of,
+    day_of,
     digests_of,
     lines_sha256,
 )
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 NODES = 50
 SAMPLES = 8
 SAMPLE_NODE, SAMPLE_BOOT = "node-1", "019b8ff8d000c0ffee00"
-MANY_PER_BATCH = 500
+MANY_BATCHES = 80
+PIECE_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -54,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--segment-events", type=int, default=20_000)
-    parser.add_argument("--compression", choices=list(COMPRESSED_SUFFIXES), default="none")
+    parser.add_argument("--compression", choices=list(COMPRESSED_SUFFIXES), default="zstd")
     parser.add_argument("--many", type=int, default=5_000, help="small segments for the time per batch; 0: none")
     parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder")
     options = parser.parse_args()
@@ -66,6 +68,7 @@ def main() -> None:
         size = write_fleet(folder / "spool", segments, options.segment_events, options.compression)
         print(f"{events:,} events of {NODES} nodes in {segments:,} segments ({options.compression})")
         print(f"{size / events:,.0f} bytes an event in the spool\n")
+        measure_codecs(options.segment_events)
         print("| | s | events/s |\n| --- | ---: | ---: |")
         row("DuckDB reads the spool", events, lambda: read_with_duckdb(folder / "spool"))
         row("`klamm audit report SPOOL`", events, lambda: report_on_spool(folder / "spool"))
@@ -86,6 +89,21 @@ def row(name: str, events: int, run: Callable[[], Any]) -> None:
     run()
     seconds = time.monotonic() - began
     print(f"| {name} | {seconds:.1f} | {events / seconds:,.0f} |", flush=True)
+
+
+def measure_codecs(segment_events: int) -> None:
+    """What each codec makes of an event, in the pieces in which the server writes, and what CPU that takes."""
+    data = b"".join(map(line_of, sample_events(segment_events, seed=0)))
+    print("| compression | bytes an event | CPU, µs an event |\n| --- | ---: | ---: |")
+    for codec in COMPRESSED_SUFFIXES:
+        packed, spent_ns = len(data), 0
+        if codec != "none":
+            compressor, began_ns = Compressor(codec), time.thread_time_ns()
+            for at in range(0, len(data), PIECE_BYTES):
+                compressor.add(data[at : at + PIECE_BYTES])
+            packed, spent_ns = len(compressor.finish()), time.thread_time_ns() - began_ns
+        print(f"| {codec} | {packed / segment_events:,.0f} | {spent_ns / segment_events / 1000:.2f} |")
+    print()
 
 
 def write_fleet(spool: Path, segments: int, segment_events: int, compression: str) -> int:
@@ -109,7 +127,6 @@ def write_segment(
     folder: Path, boot: str, data: bytes, index: int, previous_chain: str, compression: str
 ) -> tuple[str, int]:
     """A sealed segment with its seal; its chain, and its bytes on disk."""
-    folder.mkdir(parents=True, exist_ok=True)
     lines = data.splitlines()
     stem, sha256 = SegmentName(boot, 0).stem, hashlib.sha256(data).hexdigest()
     sealed = lines_sha256(digests_of(data))
@@ -131,6 +148,8 @@ def write_segment(
         final=True,
         lines_sha256=sealed,
     )
+    folder /= day_of(json.loads(lines[0])["time_us"])
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}{SEAL_SUFFIX}").write_bytes(seal.to_json())
     packed = compress(data, compression)
     (folder / f"{stem}{SEALED_SUFFIX}{COMPRESSED_SUFFIXES[compression]}").write_bytes(packed)
@@ -142,7 +161,7 @@ def read_with_duckdb(spool: Path) -> None:
     import duckdb
 
     columns = {"kind": "VARCHAR", "outcome": "VARCHAR", "principal": "VARCHAR", "request_bytes": "BIGINT"}
-    files = [str(path) for path in spool.glob("*/*.jsonl*")]
+    files = [str(path) for path in spool.rglob("*.jsonl*")]
     duckdb.execute(
         "SELECT kind, outcome, principal, count(*), sum(request_bytes) FROM "
         f"read_json(?, format = 'newline_delimited', columns = {columns}) GROUP BY ALL",
@@ -168,7 +187,7 @@ def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, ev
     from klamm_spark.spark_schema import EVENT_SCHEMA
 
     pipeline = Pipeline(folder / "spool", settings)
-    plain = spark.read.schema(EVENT_SCHEMA).json(f"{folder}/spool/*/*.jsonl*")
+    plain = spark.read.schema(EVENT_SCHEMA).json(f"{folder}/spool/*/*/*.jsonl*")
     # Codes of the JVM are warm for the second.
     plain.limit(1000).write.mode("overwrite").parquet(str(folder / "plain"))
     row("PySpark: JSON to Parquet", events, lambda: plain.write.mode("overwrite").parquet(str(folder / "plain")))
@@ -185,16 +204,26 @@ def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, ev
 def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:
     """The time that a batch takes before it reads, over many small segments."""
     from klamm_spark.lake import Lake
+    from klamm_spark.progress import Progress
     from klamm_spark.ship import start
 
     write_fleet(folder / "many", many, 2, "none")
     lake = Lake(folder / "many-lake", settings.sink)
-    batch = SparkSettings(lake=lake.root, max_files_per_trigger=MANY_PER_BATCH)
+    in_batch = max(50, many // MANY_BATCHES)
+    batch = SparkSettings(lake=lake.root, max_files_per_trigger=in_batch)
     found: list[dict[str, int]] = []
-    query = start(spark, folder / "many", lake, batch, once=True)
-    query.awaitTermination()
-    found = [progress.durationMs for progress in query.recentProgress if progress.numInputRows]
-    print(f"{many:,} segments, {MANY_PER_BATCH} in a batch; milliseconds, median:\n")
+    said: list[str] = []
+    progress = Progress(folder / "many", lake, said.append)
+    query = progress.query = start(spark, folder / "many", lake, batch, once=True)
+    updates: list[float] = []
+    while query.isActive:
+        before, began = progress.batches, time.monotonic()
+        progress.update()
+        if progress.batches > before:
+            updates.append((time.monotonic() - began) * 1000 / (progress.batches - before))
+        time.sleep(0.05)
+    found = [one.durationMs for one in query.recentProgress if one.numInputRows]
+    print(f"{many:,} segments, {in_batch} in a batch; milliseconds, median:\n")
     print("| | first quarter | last quarter |\n| --- | ---: | ---: |")
     quarter = max(1, len(found) // 4)
     for name in ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "triggerExecution"):
@@ -202,6 +231,9 @@ def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, 
             statistics.median(one.get(name, 0) for one in part) for part in (found[:quarter], found[-quarter:])
         )
         print(f"| {name} | {first:.0f} | {last:.0f} |")
+    quarter = max(1, len(updates) // 4)
+    first, last = statistics.median(updates[:quarter]), statistics.median(updates[-quarter:])
+    print(f"| lag, marks and seals | {first:.0f} | {last:.0f} |")
 
 
 class Memory:

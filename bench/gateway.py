@@ -7,6 +7,9 @@ script: `SCRIPT start DIR PORT HOST:PORT` starts one on PORT before the Kafka at
 generator has a core of its own. Prints a Markdown table, medians with the least and the largest, and klamm's ratio to
 each of the others. Processor time is the proxy's own, or Kafka's where there is none; memory is what is resident at the
 end.
+
+`bench.gateway_tls` has the gateway with TLS and SASL too, `bench.gateway_workers` the one with several workers. With
+`--rounds 2 --seconds 1.5` each of them takes less than five minutes.
 """
 
 from __future__ import annotations

@@ -35,5 +35,10 @@ def servers(targets: Sequence[str], directory: Path) -> Iterator[list[Server]]:
 
 def cpu_seconds(server: Server) -> float:
     """Processor time that a server has taken, in the kernel and outside."""
-    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return cpu_seconds_of(server.pid)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """The same of any process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -139,7 +139,7 @@ def endpoints(folder: Path) -> Iterator[list[Endpoint]]:
         found: list[Endpoint] = []
         for name in ("klamm", "kafka"):
             port = free_port()
-            server = _klamm(folder, files, port) if name == "klamm" else _kafka(folder, files, port)
+            server = _klamm(folder, files, port) if name == "klamm" else kafka_with_tls(folder, files, port)
             stack.enter_context(server)
             for kind, address, security in (("plaintext", server.port, {}), ("TLS", port, tls)):
                 client = {"bootstrap.servers": f"{HOST}:{address}"} | security
@@ -155,7 +155,8 @@ def _klamm(folder: Path, files: TlsFiles, port: int) -> Server:
     return KlammServer(folder / "klamm", SETTINGS | {"listeners.tls.bind": f"{HOST}:{port}"} | listener)
 
 
-def _kafka(folder: Path, files: TlsFiles, port: int) -> Server:
+def kafka_with_tls(folder: Path, files: TlsFiles, port: int) -> Server:
+    """A Kafka with a second listener, by TLS, on that port."""
     server = KafkaServer(folder / "kafka", SETTINGS)
     listeners = f"PLAINTEXT://{HOST}:{server.port},SSL://{HOST}:{port}"
     server.settings |= {

@@ -31,8 +31,10 @@ from klamm_spark.spool_layout import (
     Seal,
     SegmentName,
     chain_of,
+    day_of,
     digests_of,
     lines_sha256,
+    segment_files,
 )
 
 _APIS: Final = (
@@ -230,9 +232,10 @@ def write_sample_spool(
     def flush() -> None:
         nonlocal newest
         first, last = batch[0], batch[-1]
-        folder = spool / first["node"]
+        node_folder = spool / first["node"]
+        folder = node_folder / day_of(first["time_us"])
         folder.mkdir(parents=True, exist_ok=True)
-        there = newest or max((Seal.read(path) for path in folder.glob(f"*{SEAL_SUFFIX}")), key=_index, default=None)
+        there = newest or max(map(Seal.read, segment_files(node_folder, SEAL_SUFFIX)), key=_index, default=None)
         stem = SegmentName(first["boot"], first["seq"]).stem
         data = b"".join(map(line_of, batch))
         sha256, previous = hashlib.sha256(data).hexdigest(), there.chain if there else NO_CHAIN

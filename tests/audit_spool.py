@@ -2,6 +2,7 @@
 
 import json
 
+from klamm_spark.compression import decompress
 from klamm_spark.spool_layout import ADMINISTRATION, REQUESTS, SECURITY, folder_name, open_segments, sealed_segments
 
 
@@ -16,7 +17,12 @@ def lines_of(spool, node="node-1", *, unsealed=False):
     paths = [path for folder in stream_folders(spool, node) for path in sealed_segments(folder)]
     if unsealed:
         paths += [path for folder in stream_folders(spool, node) for path in open_segments(folder)]
-    return [line for path in paths for line in path.read_bytes().splitlines() if line.endswith(b"}")]
+    return [line for path in paths for line in read_segment(path).splitlines() if line.endswith(b"}")]
+
+
+def read_segment(path):
+    """The lines of a segment, compressed or not."""
+    return decompress(path.read_bytes(), path.suffix)
 
 
 def events_of(spool, node="node-1", *, unsealed=False):

@@ -1,10 +1,12 @@
-"""Compression of sealed segments."""
+"""Compression of sealed segments, by cramjam."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 _SUFFIXES: Final = (".zst", ".gz")
+_ZSTD_LEVEL: Final = 1
+_GZIP_LEVEL: Final = 6
 
 
 def is_compressed(suffix: str) -> bool:
@@ -16,9 +18,30 @@ def compress(data: bytes, codec: str) -> bytes:
     """`codec` is a value of the setting `compression`: none, zstd or gzip."""
     if codec == "none":
         return data
-    import cramjam
+    compressor = Compressor(codec)
+    compressor.add(data)
+    return compressor.finish()
 
-    return bytes(cramjam.zstd.compress(data) if codec == "zstd" else cramjam.gzip.compress(data))
+
+class Compressor:
+    """Compresses in pieces, as they come: `codec` is zstd or gzip."""
+
+    __slots__ = ("_compressor",)
+
+    def __init__(self, codec: str) -> None:
+        import cramjam
+
+        self._compressor: Any = (
+            cramjam.zstd.Compressor(_ZSTD_LEVEL) if codec == "zstd" else cramjam.gzip.Compressor(_GZIP_LEVEL)
+        )
+
+    def add(self, data: bytes) -> None:
+        """The next piece."""
+        self._compressor.compress(data)
+
+    def finish(self) -> bytes:
+        """All of it, compressed. Nothing can be added after it."""
+        return bytes(self._compressor.finish())
 
 
 def decompress(data: bytes, suffix: str) -> bytes:

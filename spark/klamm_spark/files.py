@@ -54,6 +54,10 @@ class SpoolFiles:
                 temporary.unlink(missing_ok=True)
             raise
 
+    def make_folder(self, path: Path) -> None:
+        """Create a folder, unless it exists."""
+        path.mkdir(mode=0o700, exist_ok=True)
+
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name."""
         os.rename(source, target)
@@ -73,6 +77,11 @@ class SpoolFiles:
     def remove(self, path: Path) -> None:
         """Delete a file, if it exists."""
         path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Delete an empty folder, if it exists."""
+        with contextlib.suppress(FileNotFoundError):
+            path.rmdir()
 
     def lock(self, path: Path) -> int:
         """A descriptor that holds the lock until it is closed. BlockingIOError if another process has it."""

@@ -243,9 +243,14 @@ def _valid_logs(folder: AnyPath) -> Iterator[AnyPath]:
 def read_log(path: AnyPath) -> list[dict[str, Any]]:
     """The entries of one file of a commit log or of a file source's log. Raises LakeError if its format is unknown."""
     version, *lines = path.read_text(encoding="utf-8").splitlines()
+    check_log_version(path, version)
+    return [json.loads(line) for line in lines if line]
+
+
+def check_log_version(path: AnyPath, version: str) -> None:
+    """Raises LakeError if the first line of a log is of a format that this klamm does not know."""
     if version != _LOG_VERSION:
         raise LakeError(f'{path} has the format "{version}"; this klamm knows "{_LOG_VERSION}"')
-    return [json.loads(line) for line in lines if line]
 
 
 def write_log(path: AnyPath, entries: Iterable[dict[str, Any]]) -> None:
@@ -275,21 +280,3 @@ def restore_log(table: AnyPath) -> None:
     for leftover in (table / _NEW_LOG, old):
         if leftover.is_dir():
             remove_tree(leftover)
-
-
-def shipped_files(checkpoint: AnyPath, source: AnyPath) -> set[AnyPath]:
-    """The files of `source` whose rows a streaming query with a file source has committed."""
-    folder, last = checkpoint / "sources" / "0", last_batch(checkpoint / "commits")
-    if last is None or not folder.is_dir():
-        return set()
-    offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
-    entries = (entry for log in _valid_logs(folder) for entry in read_log(log))
-    return {path_from_uri(entry["path"], source) for entry in entries if entry["batchId"] <= offset}
-
-
-def consumed_files(checkpoint: AnyPath, source: AnyPath) -> set[AnyPath]:
-    """The files of `source` that a streaming query with a file source has read, by its checkpoint."""
-    folder = checkpoint / "sources" / "0"
-    if not folder.is_dir():
-        return set()
-    return {path_from_uri(entry["path"], source) for log in _valid_logs(folder) for entry in read_log(log)}

@@ -8,6 +8,7 @@ files, and the last one of a boot twice: as it was shipped, and as the server ha
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import defaultdict
 from dataclasses import replace
@@ -23,6 +24,7 @@ from klamm_spark.spool_layout import (
     STREAMS,
     Seal,
     digests_of,
+    find_file,
     folder_name,
     parse_name,
     stream_mark,
@@ -103,14 +105,14 @@ class LakeSeals:
         self._lake = lake
         self._say = say
         self._anchor = anchor
-        self._running: dict[tuple[str, str], tuple[AnyPath, Seal]] = {}
-        """Of each boot whose end is not known, its newest seal and the file of that."""
+        self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
+        """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
         seals = read_seals(lake).seals
         self._known = set(seals)
         for stem in sorted(seals):
-            seal = seals[stem]
-            stream = next(name for name, mark in STREAMS.items() if mark == stream_mark(seal.boot))
-            self._follow(spool / folder_name(seal.node, stream) / f"{stem}{SEAL_SUFFIX}", seal)
+            self._follow(None, seals[stem])
+        for node_boot, (_, seal) in self._running.items():
+            self._running[node_boot] = _seal_file(spool, seal), seal
 
     def add(self, segments: Iterable[AnyPath]) -> None:
         """Add the seals of segments that the lake has, and of the last ones of boots that have ended since.
@@ -148,7 +150,7 @@ class LakeSeals:
         self._follow(seal_path, seal)
         return seal, "".join(digests_of(data))
 
-    def _follow(self, path: AnyPath, seal: Seal) -> None:
+    def _follow(self, path: AnyPath | None, seal: Seal) -> None:
         if seal.final:
             self._running.pop((seal.node, seal.boot), None)
         else:
@@ -162,7 +164,7 @@ class LakeSeals:
             newest[stream] = max(boot, newest.get(stream, ""))
         for (node, boot), (path, _) in list(self._running.items()):
             try:
-                seal = Seal.read(path)
+                seal = Seal.read(path) if path is not None else None
             except (OSError, ValueError):
                 seal = None
             if seal is not None and seal.final:
@@ -170,6 +172,14 @@ class LakeSeals:
             if (seal is not None and seal.final) or boot < newest[node, stream_mark(boot)]:
                 # A boot that is over without a final seal gets none.
                 del self._running[node, boot]
+
+
+def _seal_file(spool: AnyPath, seal: Seal) -> AnyPath | None:
+    stream = next(name for name, mark in STREAMS.items() if mark == stream_mark(seal.boot))
+    with contextlib.suppress(OSError):
+        found: AnyPath | None = find_file(spool / folder_name(seal.node, stream), seal.segment + SEAL_SUFFIX)
+        return found
+    return None
 
 
 def _row_with(seal: Seal, lines: str) -> SealRow:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm_spark.anchors import Anchor
-from klamm_spark.filesystems import AnyPath, HadoopPath
-from klamm_spark.lake import Lake, consumed_files
+from klamm_spark.filesystems import AnyPath
+from klamm_spark.lake import Lake
+from klamm_spark.shipped_log import ShippedLog
 from klamm_spark.shipped_marks import ShippedMarks
-from klamm_spark.spool_reader import segments
+from klamm_spark.spool_backlog import SpoolBacklog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +27,18 @@ class Progress:
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self.batches = self.events = self.bad_lines = self.newer_lines = 0
         self.busy_ms = 0
-        self._spool = spool
         self._lake = lake
         self.query: StreamingQuery | None = None
         self._say = say
         self._next_batch = -1
         self._seen: StreamingQueryProgress | None = None
+        self._log = ShippedLog(lake.ship_checkpoint, spool)
+        self._backlog = SpoolBacklog(spool)
+        earlier = self._log.new_files()
+        self._backlog.take(earlier)
         self._marks = ShippedMarks(spool, lake, say, anchor)
+        # A driver may have been killed before it marked them; retention may have deleted some.
+        self._marks.add(path for path in earlier if path.exists())
 
     def update(self) -> None:
         """Count and print the batches that have ended since the last call."""
@@ -41,13 +47,15 @@ class Progress:
         if query is None or latest is None or latest == self._seen:
             return
         self._seen = latest
+        shipped = self._log.new_files()
+        self._backlog.take(shipped)
         for progress in query.recentProgress:
             if progress.batchId < self._next_batch or "addBatch" not in progress.durationMs:
                 continue
             self._next_batch = progress.batchId + 1
             if progress.numInputRows:
                 self._count(progress)
-        self._marks.update()
+        self._marks.add(shipped)
 
     def _count(self, progress: StreamingQueryProgress) -> None:
         observed = progress.observedMetrics["shipped"].asDict()
@@ -65,19 +73,14 @@ class Progress:
 
     def lag(self) -> str:
         """How much is sealed in the spool and not shipped, in words."""
-        taken = {path.name for path in consumed_files(self._lake.ship_checkpoint, self._spool)}
-        # In an object store each seal is a request.
-        seals = not isinstance(self._spool, HadoopPath)
-        waiting = list(segments(self._spool.resolve(), without=taken, seals=seals))
-        if not waiting:
-            return "nothing behind the spool"
-        events = f"{sum(segment.seal.events for segment in waiting if segment.seal):,} events, " if seals else ""
-        size_mb = sum(segment.size_bytes for segment in waiting) / 1e6
-        return f"{len(waiting):,} segments ({events}{size_mb:,.1f} MB) behind the spool"
+        self._backlog.look()
+        return str(self._backlog)
 
     def summary(self) -> None:
         """Print the totals."""
-        self._marks.update()
+        shipped = self._log.new_files()
+        self._backlog.take(shipped)
+        self._marks.add(shipped)
         self._say(
             f"shipped {self.events:,} events in {self.batches:,} batches, "
             f"{rate(self.events + self.bad_lines, self.busy_ms)}; {self.lag()}"

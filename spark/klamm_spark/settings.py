@@ -147,7 +147,7 @@ class AuditSettings:
     segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="Size at which a segment is sealed.")
     segment_age_ms: int = setting(60_000, minimum=10, doc="Age of its first event at which a segment is sealed.")
     compression: str = setting(
-        "none", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. Spark reads all three."
+        "zstd", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. All readers take all three."
     )
     retention_bytes: int = setting(
         10 * 1024**3,

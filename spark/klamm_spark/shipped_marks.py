@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from klamm_spark.anchors import Anchor
 from klamm_spark.filesystems import AnyPath
-from klamm_spark.lake import Lake, shipped_files
+from klamm_spark.lake import Lake
 from klamm_spark.lake_seals import LakeSeals
 from klamm_spark.spool_layout import SHIPPED_SUFFIX, node_folders, parse_name
 
@@ -18,21 +18,17 @@ class ShippedMarks:
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self._spool = spool.resolve() if isinstance(spool, Path) else None
-        self._place = spool
-        self._lake = lake
         self._say = say
-        # Of those that were shipped earlier, retention may have deleted some.
-        self._marked = {path for path in shipped_files(lake.ship_checkpoint, spool) if not path.exists()}
         self._seals = LakeSeals(spool, lake, say, anchor)
         self._failed = False
 
-    def update(self) -> None:
-        """Mark what has been committed since the last call. What cannot be marked is reported once.
+    def add(self, segments: Iterable[AnyPath]) -> None:
+        """These segments have been committed. What cannot be marked is reported once.
 
         A segment that was deleted before it got its mark may have been deleted before it was read: Spark skips it.
         """
-        shipped = sorted(shipped_files(self._lake.ship_checkpoint, self._place) - self._marked)
-        self._marked.update(shipped)
+        shipped = sorted(segments)
+        nodes = list(node_folders(self._spool)) if self._spool is not None and shipped else []
         gone = {path for path in shipped if not path.exists()}
         self._seals.add(path for path in shipped if path not in gone)
         for path in shipped:
@@ -43,18 +39,18 @@ class ShippedMarks:
                 )
                 continue
             try:
-                self._mark(path)
+                self._mark(path, nodes)
             except OSError as error:
                 if not self._failed:
                     self._failed = True
                     self._say(f"{error}: retention cannot know that this and other segments were shipped")
 
-    def _mark(self, path: AnyPath) -> None:
+    def _mark(self, path: AnyPath, nodes: Iterable[AnyPath]) -> None:
         name = parse_name(path.name)
-        if name is None or self._spool is None:
+        if name is None:
             return
         # Also where another copy of it was read.
-        for folder in node_folders(self._spool):
-            copy = folder / path.name
-            if isinstance(copy, Path) and copy.exists():
-                copy.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)
+        for folder in nodes:
+            for copy in (folder / path.name, folder / path.parent.name / path.name):
+                if isinstance(copy, Path) and copy.exists():
+                    copy.with_name(name.stem + SHIPPED_SUFFIX).touch(mode=0o640)

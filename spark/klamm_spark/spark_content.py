@@ -25,10 +25,10 @@ class SparkContent:
         self._seals: dict[AnyPath, bytes] = {}
         self._digests: dict[AnyPath, Digest] = {}
 
-    def stems(self, folder: AnyPath) -> set[str]:
+    def seals(self, folder: AnyPath) -> Sequence[AnyPath]:
         rows = self._files(f"*{SEAL_SUFFIX}", folder).select("file", F.col("value").cast("binary").alias("data"))
         self._seals = {path_from_uri(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
-        return {path.stem for path in self._seals if parse_name(path.name)}
+        return [path for path in self._seals if parse_name(path.name)]
 
     def seal(self, path: AnyPath) -> Seal:
         data = self._seals.get(path)
@@ -36,13 +36,12 @@ class SparkContent:
             raise FileNotFoundError(str(path))
         return Seal.parse(data)
 
-    def begin(self, segments: Sequence[AnyPath]) -> None:
+    def begin(self, folder: AnyPath) -> None:
         self._digests = {}
-        if segments:
-            sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
-            lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")
-            for row in self._files(SEGMENT_GLOB, segments[0].parent).select("file", sha256, lines).collect():
-                self._digests[path_from_uri(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
+        sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
+        lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")
+        for row in self._files(SEGMENT_GLOB, folder).select("file", sha256, lines).collect():
+            self._digests[path_from_uri(row["file"], folder)] = Digest(row["sha256"], row["lines"])
 
     def digest(self, segment: AnyPath) -> Digest | None:
         found = self._digests.get(segment)
@@ -52,7 +51,13 @@ class SparkContent:
     def _files(self, pattern: str, folder: AnyPath) -> DataFrame:
         return (
             self._spark.read.format("text")
-            .options(wholetext=True, pathGlobFilter=pattern, ignoreCorruptFiles=True, ignoreMissingFiles=True)
+            .options(
+                wholetext=True,
+                recursiveFileLookup=True,
+                pathGlobFilter=pattern,
+                ignoreCorruptFiles=True,
+                ignoreMissingFiles=True,
+            )
             .load(str(folder))
             .select("value", F.col("_metadata.file_path").alias("file"))
         )

@@ -36,7 +36,7 @@ class SparkSettings:
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
     max_bytes_per_trigger: int = setting(
-        1024**3, minimum=1, doc="Bytes of segments in one micro-batch, as they are on disk; one segment at least."
+        256 * 1024**2, minimum=1, doc="Bytes of segments in one micro-batch, as they are on disk; one segment at least."
     )
     max_files_per_trigger: int = setting(
         0, minimum=0, doc="Segments in one micro-batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."

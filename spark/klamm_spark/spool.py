@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_spark.files import SpoolFiles
 from klamm_spark.signatures import SealSigner
 from klamm_spark.spool_folder import SpoolError, SpoolFolder
-from klamm_spark.spool_layout import OPEN_SUFFIX, SegmentName, parse_name
+from klamm_spark.spool_layout import OPEN_SUFFIX, SegmentName, parse_name, segment_files
 from klamm_spark.spool_losses import Deleted, Recovered, Unsynced, join_losses
 from klamm_spark.spool_recovery import Recovery
 from klamm_spark.spool_retention import delete_old
@@ -96,7 +96,7 @@ class Spool:
     def _boot_time_ms(self) -> int:
         """Now, or later: names must sort by time, even if the wall clock has gone back."""
         time_ms = self._clock.wall_ms()
-        for path in self.path.iterdir():
+        for path in segment_files(self.path):
             name = parse_name(path.name)
             with contextlib.suppress(ValueError):
                 time_ms = max(time_ms, int(name.boot[:12], 16) + 1 if name is not None else 0)
@@ -172,7 +172,7 @@ class Spool:
         name = SegmentName(self.boot, first_seq)
         path = self.path / f"{name.stem}{OPEN_SUFFIX}"
         self._folder.names_changed()
-        self._segment = OpenSegment(name, path, self._files, self._clock.monotonic_ns())
+        self._segment = OpenSegment(name, path, self._files, self._clock.monotonic_ns(), self._settings.compression)
         return self._segment
 
     # ---- what is due

@@ -28,6 +28,7 @@ from klamm_spark.spool_layout import (
     open_segments,
     parse_name,
     sealed_segments,
+    segment_files,
 )
 
 
@@ -60,14 +61,14 @@ class Digest(NamedTuple):
 class SpoolContent(Protocol):
     """Reads the seals and segments of a folder."""
 
-    def stems(self, folder: AnyPath) -> set[str]:
-        """Names of the segments that have a seal."""
+    def seals(self, folder: AnyPath) -> Sequence[AnyPath]:
+        """The files of the seals."""
 
     def seal(self, path: AnyPath) -> Seal:
         """One seal. Raises OSError, ValueError."""
 
-    def begin(self, segments: Sequence[AnyPath]) -> None:
-        """Prepare to compute the digests of these segments."""
+    def begin(self, folder: AnyPath) -> None:
+        """Prepare to compute the digests of a folder's segments."""
 
     def digest(self, segment: AnyPath) -> Digest | None:
         """The digest of a segment; None if retention has deleted it."""
@@ -76,13 +77,13 @@ class SpoolContent(Protocol):
 class FileContent:
     """Reads one file after the other."""
 
-    def stems(self, folder: AnyPath) -> set[str]:
-        return {path.stem for path in folder.glob(f"*{SEAL_SUFFIX}") if parse_name(path.name)}
+    def seals(self, folder: AnyPath) -> Sequence[AnyPath]:
+        return segment_files(folder, SEAL_SUFFIX)
 
     def seal(self, path: AnyPath) -> Seal:
         return Seal.read(path)
 
-    def begin(self, segments: Sequence[AnyPath]) -> None:
+    def begin(self, folder: AnyPath) -> None:
         pass
 
     def digest(self, segment: AnyPath) -> Digest | None:
@@ -110,21 +111,23 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
     node, _, stream = folder.name.partition(NODE_END)
     found, content = NodeFolder(node, STREAMS.get(stream or REQUESTS, "")), content or FileContent()
     # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
-    stems = content.stems(folder)
+    seals = {path.stem: path for path in content.seals(folder)}
     for path in open_segments(folder):
         name = parse_name(path.name)
         if name is not None:
             found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
             found.gaps += _gaps_of(path)
     segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
-    content.begin(list(segments.values()))
+    if segments:
+        content.begin(folder)
     chain = SealChain(found, keys)
-    for stem in sorted(stems | segments.keys()):
+    for stem in sorted(seals.keys() | segments.keys()):
         segment = segments.get(stem)
         if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
             continue
         try:
-            seal = content.seal(folder / f"{stem}{SEAL_SUFFIX}")
+            # A seal may have come after the listing, with its segment.
+            seal = content.seal(seals.get(stem) or segments[stem].with_name(f"{stem}{SEAL_SUFFIX}"))
         except (OSError, ValueError):
             if segment is not None and segment.exists():
                 found.breaks.append(f"{segment} was inserted, or its seal was removed: no seal can be read")

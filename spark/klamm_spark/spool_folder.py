@@ -22,9 +22,9 @@ from klamm_spark.spool_layout import (
     SEALED_SUFFIX,
     SHIPPED_SUFFIX,
     Seal,
+    beside,
     chain_of,
     lines_sha256,
-    parse_name,
     sealed_segments,
     unreadable_files,
 )
@@ -47,7 +47,7 @@ class SpoolError(Exception):
 class SpoolFolder:
     """`sealed` and `unreadable` have the sizes of sealed segments and of files that were put aside.
 
-    `newest` is the seal that the hash chain goes on from.
+    `newest` is the seal that the hash chain goes on from, `newest_folder` where it is.
     """
 
     def __init__(
@@ -66,12 +66,13 @@ class SpoolFolder:
         self.sealed: dict[Path, int] = {}
         self.unreadable: dict[Path, int] = {}
         self.newest: Seal | None = None
+        self.newest_folder = path
         self.sealed_count = 0
         self._compression = compression
         self._suffix = SEALED_SUFFIX + COMPRESSED_SUFFIXES[compression]
         self._clock = clock
         self._leftovers: list[Path] = []
-        self._names_unsynced = False
+        self._unsynced: set[Path] = set()
 
     @property
     def size_bytes(self) -> int:
@@ -96,7 +97,7 @@ class SpoolFolder:
 
     def newest_lines(self) -> bytes:
         """The lines of the newest sealed segment; empty if it cannot be read."""
-        path = max(self.sealed, default=None)
+        path = max(self.sealed, key=_by_name, default=None)
         if path is None:
             return b""
         try:
@@ -107,20 +108,15 @@ class SpoolFolder:
     def is_shipped(self, path: Path) -> bool:
         """Whether a sealed segment is elsewhere too. Raises OSError."""
         try:
-            self.files.stat(self._shipped(path.name.partition(".")[0]))
+            self.files.stat(beside(path, SHIPPED_SUFFIX))
         except FileNotFoundError:
             return False
         return True
 
-    def _shipped(self, stem: str) -> Path:
-        return self.path / f"{stem}{SHIPPED_SUFFIX}"
-
     def read_seal(self, path: Path) -> Seal | None:
-        """The seal of a segment's file; None, and a log line, if there is none that can be read."""
-        name = parse_name(path.name)
-        assert name is not None
+        """The seal of a sealed segment's file; None, and a log line, if there is none that can be read."""
         try:
-            return Seal.parse(self.files.read(self.path / f"{name.stem}{SEAL_SUFFIX}"))
+            return Seal.parse(self.files.read(beside(path, SEAL_SUFFIX)))
         except (OSError, ValueError) as error:
             log.error("audit spool %s: no seal: %s", path, error)
             return None
@@ -130,11 +126,11 @@ class SpoolFolder:
     @property
     def is_settled(self) -> bool:
         """Whether all names are durable and nothing is left to delete."""
-        return not self._names_unsynced and not self._leftovers
+        return not self._unsynced and not self._leftovers
 
-    def names_changed(self) -> None:
-        """Files were created, renamed or deleted: the directory must be synced."""
-        self._names_unsynced = True
+    def names_changed(self, folder: Path | None = None) -> None:
+        """Files of a folder, by default the node's, were created, renamed or deleted: it must be synced."""
+        self._unsynced.add(folder or self.path)
 
     def delete_later(self, path: Path) -> None:
         """Delete a file when the names are durable."""
@@ -142,19 +138,30 @@ class SpoolFolder:
 
     def sync_names(self) -> None:
         """Make names durable. Raises OSError."""
-        if self._names_unsynced:
-            self.files.sync_directory(self.path)
-            self._names_unsynced = False
+        # Folders of days first: a file leaves the node's folder when it is in one of them for good.
+        for folder in sorted(self._unsynced, reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                self.files.sync_directory(folder)
+            self._unsynced.discard(folder)
 
     def settle(self) -> None:
         """Make names durable, then delete what is left over. Raises SpoolError; the next call continues."""
         try:
             self.sync_names()
             while self._leftovers:
-                self.files.remove(self._leftovers[-1])
+                path = self._leftovers[-1]
+                self.files.remove(path)
                 self._leftovers.pop()
+                if path.parent not in (self.path, self.newest_folder):
+                    self._remove_if_empty(path.parent)
+            self.sync_names()
         except OSError as error:
             raise self.error(error) from error
+
+    def _remove_if_empty(self, day: Path) -> None:
+        with contextlib.suppress(OSError):
+            self.files.remove_folder(day)
+            self.names_changed()
 
     def error(self, error: OSError) -> SpoolError:
         """A SpoolError that names the folder."""
@@ -162,14 +169,13 @@ class SpoolFolder:
 
     def forget(self, path: Path) -> None:
         """A sealed segment or a file that was put aside was deleted; its seal goes too, unless the chain needs it."""
-        self.names_changed()
+        self.names_changed(path.parent)
         if self.unreadable.pop(path, None) is not None:
             return
         del self.sealed[path]
-        stem = path.name.partition(".")[0]
-        self.delete_later(self._shipped(stem))
-        if self.newest is None or stem != self.newest.segment:
-            self.delete_later(self.path / f"{stem}{SEAL_SUFFIX}")
+        self.delete_later(beside(path, SHIPPED_SUFFIX))
+        if self.newest is None or path.name.partition(".")[0] != self.newest.segment:
+            self.delete_later(beside(path, SEAL_SUFFIX))
 
     # ---- sealing
 
@@ -186,18 +192,23 @@ class SpoolFolder:
 
         With `copied`, a new file with those lines becomes the segment.
         """
-        previous = self.newest
+        previous, previous_folder = self.newest, self.newest_folder
         seal = self._seal_of(segment, final=final, clean=clean, torn_bytes=torn_bytes)
-        self._write_seal(seal)
-        target = self.path / f"{seal.segment}{self._suffix}"
+        day = self.path / segment.day
+        self.names_changed()
+        self.files.make_folder(day)
+        self.names_changed(day)
+        self._write_seal(seal, day)
+        target = day / f"{seal.segment}{self._suffix}"
         size_bytes = segment.size_bytes
         renamed = self._compression == "none" and copied is None
-        self.names_changed()
         try:
             if renamed:
                 self.files.rename(segment.path, target)
             else:
-                data = compress(segment.path.read_bytes() if copied is None else copied, self._compression)
+                data = segment.take_compressed() if copied is None else None
+                if data is None:
+                    data = compress(segment.path.read_bytes() if copied is None else copied, self._compression)
                 size_bytes = len(data)
                 self.files.write_whole(target, data)
         except OSError:
@@ -207,14 +218,14 @@ class SpoolFolder:
         if not renamed:
             self.delete_later(segment.path)
         self.sealed[target] = size_bytes
-        self.newest = seal
+        self.newest, self.newest_folder = seal, day
         self.sealed_count += 1
         if previous is not None and not self.has_segment(previous.segment):
-            self.delete_later(self.path / f"{previous.segment}{SEAL_SUFFIX}")
+            self.delete_later(previous_folder / f"{previous.segment}{SEAL_SUFFIX}")
 
-    def _write_seal(self, seal: Seal) -> None:
+    def _write_seal(self, seal: Seal, folder: Path) -> None:
         signed = seal if self._signer is None else self._signer.signed(seal)
-        self.files.write_whole(self.path / f"{seal.segment}{SEAL_SUFFIX}", signed.to_json())
+        self.files.write_whole(folder / f"{seal.segment}{SEAL_SUFFIX}", signed.to_json())
 
     def publish_key(self) -> None:
         """Write the public key of the signatures beside the segments, once. Raises OSError."""
@@ -258,9 +269,13 @@ class SpoolFolder:
             self.delete_later(segment.path)
 
     def mark_final(self, seal: Seal) -> None:
-        """Say in a seal that its boot ended in order. Raises SpoolError."""
+        """Say in the newest seal that its boot ended in order. Raises SpoolError."""
         try:
-            self._write_seal(replace(seal, final=True))
-            self.files.sync_directory(self.path)
+            self._write_seal(replace(seal, final=True), self.newest_folder)
+            self.files.sync_directory(self.newest_folder)
         except OSError as error:
             raise self.error(error) from error
+
+
+def _by_name(path: Path) -> str:
+    return path.name

@@ -2,12 +2,12 @@
 
 ```
 SPOOL/NODE/                                        one folder per server
-    0190f3c2a1b49f3e21aa-00000000000000000000.open         being written: whole lines, and perhaps a torn last one
-    0190f3c2a1b49f3e21aa-00000000000000048211.jsonl        sealed: never changes; only retention deletes it
-    0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the sealed segment must hold, and the hash chain
-    0190f3c2a1b49f3e21aa-00000000000000091377.jsonl.zst    sealed, `compression = "zstd"`
-    0190f3c2a1b49f3e21aa-00000000000000091377.seal.unreadable    a seal (or `.open` file) that could not be read
-    0190f3c2a1b49f3e21aa-00000000000000048211.shipped    the segment is elsewhere too: retention may delete it
+    0190f3c2a1b49f3e21aa-00000000000000091377.open         being written: whole lines, and perhaps a torn last one
+    0190f3c2a1b49f3e21aa-00000000000000091377.open.unreadable    could not be read at a start; seals too
+    2026-01-01/                                    the sealed segments whose first event is of that day, UTC
+        0190f3c2a1b49f3e21aa-00000000000000048211.jsonl.zst    never changes; only retention deletes it
+        0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the segment must hold, and the hash chain
+        0190f3c2a1b49f3e21aa-00000000000000048211.shipped      it is elsewhere too: retention may delete it
     3f1c….pub                                      the public key of the seals' signatures
     .lock                                          locked by the server that writes
 SPOOL/NODE~security/                               authentications and denied requests
@@ -16,6 +16,9 @@ SPOOL/NODE~administration/                         state changes and administrat
 ```
 A server writes three streams, each a folder with segments, numbers, a hash chain and a retention of its own. The boots
 of the latter two end with `s` and `a`.
+
+Segments of an earlier klamm are not in folders of days but beside them; readers take both. With `compression = "none"`
+a sealed segment's suffix is `.jsonl`, else `.jsonl.zst` or `.jsonl.gz`.
 
 A segment's name is the boot and the first `seq` in it, with twenty digits, so that names sort by time. A line is one
 event (see `klamm_spark.event`); there are no other lines. A segment holds events of one boot only.
@@ -29,10 +32,13 @@ zeros. Retention deletes seals with their segments, but always keeps the newest 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 if TYPE_CHECKING:
@@ -47,6 +53,8 @@ SHIPPED_SUFFIX: Final = ".shipped"
 UNREADABLE_SUFFIX: Final = ".unreadable"
 COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
 NO_CHAIN: Final = "0" * 64
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEQ_DIGITS: Final = 20
 _OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
@@ -106,6 +114,15 @@ def parse_name(file_name: str) -> SegmentName | None:
     if not dash or not boot or len(seq) != _SEQ_DIGITS or not seq.isdigit():
         return None
     return SegmentName(boot, int(seq))
+
+
+@overload
+def beside(path: Path, suffix: str) -> Path: ...
+@overload
+def beside(path: HadoopPath, suffix: str) -> HadoopPath: ...
+def beside(path: AnyPath, suffix: str) -> AnyPath:
+    """The file of the same segment in the same folder with another suffix."""
+    return path.with_name(path.name.partition(".")[0] + suffix)
 
 
 def is_sealed(file_name: str) -> bool:
@@ -196,13 +213,61 @@ def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
 
+def day_of(time_us: int) -> str:
+    """The name of a day's folder."""
+    return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
+
+
+@overload
+def folders_of(node_folder: Path) -> list[Path]: ...
+@overload
+def folders_of(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def folders_of(node_folder: AnyPath) -> list[Any]:
+    """A node's folder and those of its days, oldest first."""
+    days = (path for path in node_folder.iterdir() if _DAY.fullmatch(path.name) and path.is_dir())
+    return [node_folder, *sorted(days)]
+
+
+def _entries(node_folder: AnyPath) -> list[Any]:
+    """The files of a node's folder and of its days by their names: those of segments sort by time."""
+    found: list[Any] = []
+    days: list[Any] = []
+    for path in node_folder.iterdir():
+        (days if _DAY.fullmatch(path.name) else found).append(path)
+    for day in days:
+        # Retention may have deleted it.
+        with contextlib.suppress(FileNotFoundError):
+            found.extend(day.iterdir())
+    return sorted(found, key=lambda path: path.name)
+
+
+@overload
+def segment_files(node_folder: Path, suffix: str = "") -> list[Path]: ...
+@overload
+def segment_files(node_folder: HadoopPath, suffix: str = "") -> list[HadoopPath]: ...
+def segment_files(node_folder: AnyPath, suffix: str = "") -> list[Any]:
+    """A node's files that belong to segments and end with `suffix`, oldest first."""
+    return [path for path in _entries(node_folder) if path.name.endswith(suffix) and parse_name(path.name)]
+
+
+@overload
+def find_file(node_folder: Path, *names: str) -> Path | None: ...
+@overload
+def find_file(node_folder: HadoopPath, *names: str) -> HadoopPath | None: ...
+def find_file(node_folder: AnyPath, *names: str) -> Any:
+    """The first file that exists with one of these names, in a node's folder or a day's; None if there is none."""
+    folders: list[Any] = folders_of(node_folder)
+    paths = (folder / name for folder in reversed(folders) for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
 @overload
 def sealed_segments(node_folder: Path) -> list[Path]: ...
 @overload
 def sealed_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
 def sealed_segments(node_folder: AnyPath) -> list[Any]:
     """A node's sealed segments, oldest first."""
-    return sorted(path for path in node_folder.iterdir() if is_sealed(path.name))
+    return [path for path in _entries(node_folder) if is_sealed(path.name)]
 
 
 @overload
@@ -216,4 +281,4 @@ def open_segments(node_folder: AnyPath) -> list[Any]:
 
 def unreadable_files(node_folder: Path) -> list[Path]:
     """Files that could not be read and were put aside, oldest first."""
-    return sorted(path for path in node_folder.iterdir() if path.suffix == UNREADABLE_SUFFIX and parse_name(path.name))
+    return segment_files(node_folder, UNREADABLE_SUFFIX)

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm_spark.compression import decompress, is_compressed
-from klamm_spark.spool_layout import COMPRESSED_SUFFIXES, OPEN_SUFFIX, SEALED_SUFFIX, node_folders, parse_name
+from klamm_spark.spool_layout import (
+    COMPRESSED_SUFFIXES,
+    OPEN_SUFFIX,
+    SEALED_SUFFIX,
+    find_file,
+    node_folders,
+    parse_name,
+    segment_files,
+)
 from klamm_spark.spool_reader import read_seal
 
 _LOOK_BACK: Final = 64 * 1024
@@ -91,7 +99,7 @@ class SpoolFollower:
         """Whether the segment of a piece was sealed before that time."""
         if not since_us:
             return False
-        seal = read_seal(self.spool / piece.node / f"{piece.segment}{SEALED_SUFFIX}")
+        seal = read_seal(self._path(piece.node, piece.segment))
         return seal is not None and seal.sealed_time_us < since_us
 
     def read(self, piece: Piece) -> bytes:
@@ -106,12 +114,12 @@ class SpoolFollower:
     def _after(self, node: str, position: dict[str, str | int] | None) -> Iterator[tuple[str, int]]:
         for segment, path in self._segments(node):
             if position is None or segment >= str(position["segment"]):
-                yield segment, self._size_of(path)
+                yield segment, self._size_of(node, path)
 
     def _segments(self, node: str) -> list[tuple[str, Path]]:
         """Stems and files, oldest first. While a segment is sealed, both of its names may exist."""
         found: dict[str, Path] = {}
-        for path in sorted((self.spool / node).iterdir()):
+        for path in segment_files(self.spool / node):
             name = parse_name(path.name)
             if name is None or not path.name.endswith(_SUFFIXES):
                 continue
@@ -120,16 +128,15 @@ class SpoolFollower:
         return sorted(found.items())
 
     def _path(self, node: str, segment: str) -> Path:
-        for suffix in _SUFFIXES:
-            path = self.spool / node / f"{segment}{suffix}"
-            if path.exists():
-                return path
-        raise DataLossError(f"segment {segment} of {node} is gone")
+        path = find_file(self.spool / node, *(f"{segment}{suffix}" for suffix in _SUFFIXES))
+        if path is None:
+            raise DataLossError(f"segment {segment} of {node} is gone")
+        return path
 
     def _size(self, node: str, segment: str) -> int:
-        return self._size_of(self._path(node, segment))
+        return self._size_of(node, self._path(node, segment))
 
-    def _size_of(self, path: Path) -> int:
+    def _size_of(self, node: str, path: Path) -> int:
         """Uncompressed bytes up to the end of the last whole line."""
         try:
             if is_compressed(path.suffix):
@@ -141,7 +148,7 @@ class SpoolFollower:
             # The segment was sealed or deleted after it was listed.
             name = parse_name(path.name)
             assert name is not None
-            return self._size(path.parent.name, name.stem)
+            return self._size(node, name.stem)
 
     def _line_end(self, node: str, segment: str, at_least: int, size: int) -> int:
         path = self._path(node, segment)

@@ -14,9 +14,11 @@ from klamm_spark.spool_layout import (
     UNREADABLE_SUFFIX,
     Seal,
     SegmentName,
+    folders_of,
     open_segments,
     parse_name,
     sealed_segments,
+    segment_files,
 )
 from klamm_spark.spool_losses import Recovered
 from klamm_spark.spool_segment import OpenSegment, count_whole_events
@@ -40,8 +42,9 @@ class Recovery:
     def run(self) -> list[Recovered]:
         """Bring the folder in order. Returns the boots that ended in a crash. Raises OSError, SpoolError."""
         folder = self._folder
-        for leftover in folder.path.glob("*.tmp"):
-            self._files.remove(leftover)
+        for each in folders_of(folder.path):
+            for leftover in each.glob("*.tmp"):
+                self._files.remove(leftover)
         folder.names_changed()
         sealed = {path.name.partition(".")[0]: path for path in sealed_segments(folder.path)}
         left = {self._unsealed_part(path, sealed.get(path.stem)) for path in open_segments(folder.path)}
@@ -56,7 +59,7 @@ class Recovery:
         # A later boot that wrote nothing may have crashed before it could report this one.
         if newest is not None and not newest.final and newest.boot not in crashed | {name.boot for name, _ in aside}:
             recovered.insert(0, Recovered(newest.boot, newest.last_seq, 0))
-        for mark in folder.path.glob(f"*{SHIPPED_SUFFIX}"):
+        for mark in segment_files(folder.path, SHIPPED_SUFFIX):
             if not folder.has_segment(mark.stem):
                 folder.delete_later(mark)
         folder.settle()
@@ -74,7 +77,7 @@ class Recovery:
         target = path.with_name(path.name + UNREADABLE_SUFFIX)
         log.error("audit spool: %s cannot be read (%s); it is put aside as %s", path, why, target.name)
         self._files.rename(path, target)
-        self._folder.names_changed()
+        self._folder.names_changed(path.parent)
         self.put_aside[target] = why
 
     def _unreported(self, aside: list[tuple[SegmentName, Path]], crashed: set[str]) -> list[Recovered]:
@@ -117,7 +120,7 @@ class Recovery:
         data = self._read_or_put_aside(path)
         if data is None:
             return None
-        seal = self._folder.read_seal(path)
+        seal = self._folder.read_seal(sealed)
         if seal is None:
             # Nothing says what the copy must hold.
             self._files.remove(sealed)
@@ -134,11 +137,13 @@ class Recovery:
     def _newest_seal(self, unsealed: set[str]) -> Seal | None:
         """The newest seal that can be read: the chain goes on from it. Older ones without a segment are deleted."""
         newest: Seal | None = None
-        for path in sorted(self._folder.path.glob(f"*{SEAL_SUFFIX}"), reverse=True):
-            if path.stem in unsealed or parse_name(path.name) is None:
+        for path in reversed(segment_files(self._folder.path, SEAL_SUFFIX)):
+            if path.stem in unsealed:
                 continue
             if newest is None:
                 newest = self._read_newest_seal(path)
+                if newest is not None:
+                    self._folder.newest_folder = path.parent
             elif not self._folder.has_segment(path.stem):
                 self._files.remove(path)
         return newest

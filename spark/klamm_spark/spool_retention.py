@@ -37,7 +37,7 @@ def delete_old(
     sizes = folder.sealed | folder.unreadable
     total_bytes = more_bytes + folder.size_bytes + (open_segment.size_bytes if open_segment is not None else 0)
     limit_us = clock.wall_us() - settings.retention_ms * 1000
-    paths = sorted(sizes)
+    paths = sorted(sizes, key=lambda path: path.name)
     try:
         for index, path in enumerate(paths):
             try:

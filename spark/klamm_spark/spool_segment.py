@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm_spark.spool_layout import digests_of
+from klamm_spark.compression import Compressor
+from klamm_spark.spool_layout import day_of, digests_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from klamm_spark.spool_layout import SegmentName
 
 _WRITE_BYTES: Final = 1 << 20
+_TIME_US: Final = re.compile(rb'"time_us":(\d{1,16})\D')
+_BOOT_TIME_DIGITS: Final = 12
 
 
 class WholeEvents(NamedTuple):
@@ -43,18 +47,28 @@ def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
     return WholeEvents(events, last_seq, size_bytes)
 
 
+def day_of_lines(lines: bytes, name: SegmentName) -> str:
+    """The day of the first event, so that the same lines get the same folder after a crash. Without a time, that of the
+    boot."""
+    found = _TIME_US.search(lines, 0, lines.find(b"\n"))
+    return day_of(int(found[1]) if found else int(name.boot[:_BOOT_TIME_DIGITS], 16) * 1000)
+
+
 class OpenSegment:
     """An `.open` file, and what its seal must say of it.
 
-    `events`, `last_seq`, `size_bytes`, `sha256` and `digests`, one of each line, count whole writes only. `synced_seq`
-    is the last event that the disk has confirmed. After a sync has `failed`, the descriptor is closed and the segment
-    only waits to be sealed.
+    `events`, `last_seq`, `size_bytes`, `sha256` and `digests`, one of each line, count whole writes only. `day` is that
+    of the first event, `synced_seq` the last event that the disk has confirmed. After a sync has `failed`, the
+    descriptor is closed and the segment only waits to be sealed. With a `codec`, lines are compressed in memory as they
+    come: to compress a whole segment when it is sealed would stop the writer for as long.
     """
 
     __slots__ = (
+        "_compressor",
         "_descriptor",
         "_files",
         "_torn",
+        "day",
         "digests",
         "events",
         "failed",
@@ -67,11 +81,12 @@ class OpenSegment:
         "synced_seq",
     )
 
-    def __init__(self, name: SegmentName, path: Path, files: SpoolFiles, now_ns: int) -> None:
+    def __init__(self, name: SegmentName, path: Path, files: SpoolFiles, now_ns: int, codec: str = "none") -> None:
         """Open or create the file. Raises OSError."""
         self.name = name
         self.path = path
         self.first_write_ns = now_ns
+        self.day = ""
         self.events = 0
         self.last_seq = self.synced_seq = name.first_seq - 1
         self.size_bytes = 0
@@ -79,6 +94,7 @@ class OpenSegment:
         self.digests: list[str] = []
         self.failed = False
         self._torn = False
+        self._compressor = Compressor(codec) if codec != "none" else None
         self._files = files
         self._descriptor = files.open_append(self.path)
 
@@ -95,9 +111,12 @@ class OpenSegment:
                 self.cut_torn()
             raise
         self._torn = False
+        self.day = self.day or day_of_lines(lines, self.name)
         self.size_bytes += len(lines)
         self.sha256.update(lines)
         self.digests += digests_of(lines)
+        if self._compressor is not None:
+            self._compressor.add(lines)
         self.events += events
         self.last_seq = last_seq
 
@@ -130,9 +149,16 @@ class OpenSegment:
                 self._files.close(self._descriptor)
             self._descriptor = -1
 
+    def take_compressed(self) -> bytes | None:
+        """All lines, compressed; None without a codec, and from the second call on."""
+        compressor, self._compressor = self._compressor, None
+        return compressor.finish() if compressor is not None else None
+
     def recount(self, data: bytes) -> int:
         """Count the whole events that the file really holds. Returns how many torn bytes follow them."""
         self.events, self.last_seq, self.size_bytes = count_whole_events(data, self.name)
+        self.day = day_of_lines(data, self.name)
         self.sha256 = hashlib.sha256(data[: self.size_bytes])
         self.digests = digests_of(data[: self.size_bytes])
+        self._compressor = None
         return len(data) - self.size_bytes

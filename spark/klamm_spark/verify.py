@@ -27,8 +27,8 @@ from klamm_spark.ranges import Ranges
 from klamm_spark.spark_content import SparkContent
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_chain import FileContent, NodeFolder, read_folder
-from klamm_spark.spool_layout import BOOT_PATTERN, node_folders, stream_mark
-from klamm_spark.spool_reader import SEGMENT_GLOB, segments, spool_of
+from klamm_spark.spool_layout import BOOT_PATTERN, node_folders, sealed_segments, stream_mark
+from klamm_spark.spool_reader import SEGMENT_GLOB, spool_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -327,7 +327,7 @@ def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
 
 
 def _spool_lines(spark: SparkSession, spool: AnyPath) -> DataFrame | None:
-    if next(segments(spool), None) is None:
+    if not any(sealed_segments(folder) for folder in node_folders(spool)):
         return None
     return (
         spark.read.format("text")

@@ -254,7 +254,7 @@ def test_segments_of_a_run_are_a_chain_and_the_next_run_goes_on_with_it(serve):
             for _ in range(10):
                 client.call(ApiVersionsRequest("test", "1"), 3)
         server.stop()
-    seals = [Seal.read(path) for path in sorted((spool / "node-1").glob("*.seal"))]
+    seals = [Seal.read(path) for path in sorted((spool / "node-1").rglob("*.seal"))]
     assert len({seal.boot for seal in seals}) == 2
     assert [seal.index for seal in seals] == list(range(len(seals)))
     assert all(after.previous_chain == before.chain for before, after in itertools.pairwise(seals))

@@ -449,7 +449,7 @@ def test_a_refused_connection_says_how_many_there_were(audited):
 def test_a_seal_that_cannot_be_read_does_not_stop_the_start(audited, caplog, how):
     audited.start()
     (first,) = {event["boot"] for event in audited.events("admin")}
-    (seal,) = (audited.spool / "node-1~administration").glob("*.seal")
+    (seal,) = (audited.spool / "node-1~administration").rglob("*.seal")
     last_seq = Seal.read(seal).last_seq
     seal.unlink()
     if how == "garbage":

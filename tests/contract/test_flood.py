@@ -8,8 +8,8 @@ import pytest
 from klamm import ANONYMOUS, ErrorCode, KafkaError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import create_topics, metadata
-from klamm_spark.spool_layout import sealed_segments
-from tests.audit_spool import lines_of
+from klamm_spark.spool_layout import beside, sealed_segments
+from tests.audit_spool import lines_of, read_segment
 from tests.unit.audit.observing import Observing
 from tests.unit.audit.test_state_changes import creation
 
@@ -49,7 +49,9 @@ def hostile_second(audit, hostile, second):
 @pytest.mark.parametrize("room", ["plenty", "a full security spool", "a full disk now and then"])
 def test_an_hour_of_hostile_clients_loses_no_administrative_event(tmp_path, room):
     limits = (
-        {"security_retention_bytes": 2 * MIB, "retention_bytes": 2 * MIB} if room == "a full security spool" else {}
+        {"security_retention_bytes": 2 * MIB, "retention_bytes": 2 * MIB, "compression": "none"}
+        if room == "a full security spool"
+        else {}
     )
     audit = Observing(tmp_path, queue_capacity=500, segment_bytes=4 * MIB, **limits)
     hostile, admin = audit.connection(host="192.0.2.9"), audit.connection(host="10.0.0.1")
@@ -74,7 +76,7 @@ def test_an_hour_of_hostile_clients_loses_no_administrative_event(tmp_path, room
     audit.services.emit_admin_event("server_stopping")
     audit.sink.close()
     folder = audit.sink.administration.spool.path
-    trail = b"".join(path.read_bytes() for path in sealed_segments(folder)).splitlines()
+    trail = b"".join(map(read_segment, sealed_segments(folder))).splitlines()
     recorded = [name for name in created if any(f'"name":"{name}"'.encode() in line for line in trail)]
     assert recorded == created
     assert len(created) + refused == HOUR_S // 60
@@ -106,7 +108,8 @@ def test_a_flood_of_one_stream_takes_no_room_from_another(make):
 
 
 def test_what_was_not_shipped_is_not_deleted(make):
-    audit = make(segment_bytes=1024, security_retention_bytes=200_000, security_retention_ms=10_000, queue_capacity=50)
+    limits = {"security_retention_bytes": 200_000, "security_retention_ms": 10_000, "compression": "none"}
+    audit = make(segment_bytes=1024, queue_capacity=50, **limits)
     connection = audit.connection()
     for _ in range(300):
         audit.observer.authentication_failed(connection, "no" * 500, False)
@@ -118,13 +121,13 @@ def test_what_was_not_shipped_is_not_deleted(make):
     assert audit.sink.security.write_errors > 0
     # Then a program ships them: there is room again, and the numbers say what is missing.
     for path in kept:
-        path.with_suffix(".shipped").touch()
+        beside(path, ".shipped").touch()
     audit.clock.advance_ms(2000)
     audit.flush()
     audit.clock.advance_ms(61_000)
     audit.flush()
     assert not set(kept) & set(sealed_segments(folder))
-    assert not list(folder.glob("*.shipped"))
+    assert not list(folder.rglob("*.shipped"))
     assert any(b"segments_deleted" in line for line in lines_of(audit.settings.spool, unsealed=True))
 
 

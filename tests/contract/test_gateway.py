@@ -94,6 +94,20 @@ def test_api_versions_are_what_both_know():
     assert not {4, 5, 6, 7, 38, 52, 58, 82, 83} & set(offered), "what brokers say to each other, and delegation tokens"
 
 
+@pytest.mark.parametrize("recording", [False, True], ids=["cached", "observed"])
+def test_api_versions_change_with_the_nodes(recording):
+    def last_version(client):
+        return max(one.max_version for one in client.call(ApiVersionsRequest(), 0).api_keys if one.api_key == 3)
+
+    with FakeNode() as node, gateway(node.bootstrap, recording=recording) as front, connect(front) as client:
+        assert [last_version(client) for _ in range(5)] == [13] * 5
+        for one in node.versions.api_keys:
+            one.max_version = 9
+        front.api_set().cluster.refresh()
+        EmbeddedServer.wait_until(lambda: last_version(client) == 9)
+        assert [last_version(client) for _ in range(5)] == [9] * 5
+
+
 def test_before_a_node_has_answered_no_versions_are_offered():
     nowhere = free_ports(1)
     with gateway(f"127.0.0.1:{nowhere}") as front, connect(front) as client:
@@ -227,13 +241,14 @@ def test_a_slow_client_holds_the_node_back(recording):
         before_pipes = pipes()
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         client.send_frame(encode_request_header(1, 11, 5, "slow") + request)
+        # What the client has not taken waits in the kernel.
+        EmbeddedServer.wait_until(lambda: pipes() > before_pipes or not hasattr(os, "splice"))
         before = -1
         while before != sent[0]:
             # Until nothing moves any more.
             before = sent[0]
             time.sleep(0.3)
         assert sent[0] < size / 4, "the rest waits in the node"
-        assert (pipes() > before_pipes) == hasattr(os, "splice"), "what the client has not taken waits in the kernel"
         assert take(client.socket, 8)[4:] == (5).to_bytes(4, "big")
         left = size
         while left:

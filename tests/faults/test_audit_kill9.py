@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, sealed_segments
-from tests.audit_spool import assert_numbered, events_of
+from klamm_spark.spool_layout import NO_CHAIN, Seal, beside, chain_of, open_segments, sealed_segments
+from tests.audit_spool import assert_numbered, events_of, read_segment
 from tests.peers.audit_load import FSYNC_INTERVAL_S, Load, audit_settings, read_events
 from tests.peers.interrupted_changes import leave_interrupted
 from tests.peers.klamm_server import KlammServer
@@ -73,8 +73,8 @@ def _seals_fit(folder: Path) -> None:
     assert open_segments(folder) == []
     chain = NO_CHAIN
     for path in sealed_segments(folder):
-        seal = Seal.read(folder / f"{path.stem}.seal")
-        assert seal.events == len(path.read_bytes().splitlines())
+        seal = Seal.read(beside(path, ".seal"))
+        assert seal.events == len(read_segment(path).splitlines())
         assert seal.previous_chain == chain
         chain = seal.chain
         assert chain == chain_of(seal.previous_chain, seal.sha256, seal.lines_sha256)

@@ -13,6 +13,7 @@ from typing import Any
 from klamm.testing import RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm_spark.spool_layout import sealed_segments
+from tests.audit_spool import read_segment
 from tests.peers.server import HOST
 
 FSYNC_INTERVAL_S = 0.2
@@ -58,4 +59,4 @@ class Load:
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
     """Every event of the spool, in order; each line must be one."""
-    return [json.loads(line) for path in sealed_segments(folder) for line in path.read_bytes().splitlines()]
+    return [json.loads(line) for path in sealed_segments(folder) for line in read_segment(path).splitlines()]

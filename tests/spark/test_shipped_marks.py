@@ -8,7 +8,7 @@ from tests.spark.conftest import settings_of
 
 
 def marks(folder):
-    return sorted(path.stem for path in folder.glob("*.shipped"))
+    return sorted(path.stem for path in folder.rglob("*.shipped"))
 
 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])

@@ -58,6 +58,7 @@ class Provider:
                 worker processes, which share nothing but the listening sockets. `parent`: an extension that runs once,
                 in the process that starts the workers, where `ServerServices.metrics` has the metrics of all of
                 them. Without it, several workers are refused.
+    `has_cluster_acls` of an api set: it stands in front of a cluster and fills `klamm.acl.ClusterAcls`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Provider:
     default: bool = False
     nodes_of: str = ""
     workers: Literal["", "each", "parent"] = ""
+    has_cluster_acls: bool = False
 
     def load_factory(self) -> Callable[[Any], Any]:
         """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""

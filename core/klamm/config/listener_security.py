@@ -13,6 +13,7 @@ class ListenerSecurity:
     `encrypted`          its transport encrypts what it sends.
     `proves_principals`  its transport may prove who a client is, e.g. by a certificate.
     `authorized`         it has an authorizer.
+    `has_cluster_acls`   its handler set knows the ACLs of a cluster behind it (`Provider.has_cluster_acls`).
     """
 
     name: str
@@ -20,3 +21,4 @@ class ListenerSecurity:
     encrypted: bool
     proves_principals: bool
     authorized: bool
+    has_cluster_acls: bool = False

@@ -48,7 +48,7 @@ def is_loopback(host: str) -> bool:
 
 def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[Warning]:
     path = ("listeners", listener.name)
-    security = _security_of(listener)
+    security = _security_of(plan, listener)
     if not security.authorized:
         guarded = [one.name for one in plan.listeners if one.authorizer is not None and one.api_set == listener.api_set]
         if guarded and listener.settings.authorizer != NO_AUTHORIZER:
@@ -69,7 +69,7 @@ def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[War
         yield from _part_warnings(part, (*path, part.name), security)
 
 
-def _security_of(listener: ListenerPlan) -> ListenerSecurity:
+def _security_of(plan: ServerPlan, listener: ListenerPlan) -> ListenerSecurity:
     transport: Any = None
     # The start reports a transport that cannot be loaded.
     with contextlib.suppress(PluginError):
@@ -81,6 +81,7 @@ def _security_of(listener: ListenerPlan) -> ListenerSecurity:
         encrypted=getattr(transport, "security_protocol", "") == "SSL",
         proves_principals=proves(listener.transport.settings),
         authorized=listener.authorizer is not None,
+        has_cluster_acls=plan.api_sets[listener.api_set].found.provider.has_cluster_acls,
     )
 
 

@@ -18,4 +18,5 @@ def klamm_api_sets() -> Iterator[Provider]:
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
         workers="each",
+        has_cluster_acls=True,
     )

@@ -39,7 +39,9 @@ class Cluster:
     """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
 
     `refresh` has it learned anew soon. `clients_log_in` says that SASL requests are passed on;
-    `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know.
+    `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know. `offers` are answers to
+    ApiVersions that were made for this layout, by listener and whether they have features from level 0 on; `generation`
+    counts the layouts.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,8 @@ class Cluster:
         self.refresh: Callable[[], None] = _no_learner
         self.clients_log_in = False
         self.passing_unknown: set[str] = set()
+        self.offers: dict[tuple[str, bool], ApiVersionsResponse] = {}
+        self.generation = 0
         # Protects `_turn` and `_names`.
         self._lock = threading.Lock()
         self._turn = 0
@@ -55,6 +59,9 @@ class Cluster:
     def learn(self, layout: Layout) -> None:
         """Take another layout."""
         self.layout = layout
+        # Not cleared: another thread may be about to add an answer for the layout before.
+        self.offers = {}
+        self.generation += 1
 
     def any_node(self) -> Node | None:
         """The nodes take turns. None while no node is known."""

@@ -24,23 +24,32 @@ _FIRST_VERSION_WITH_LEVEL_0: Final = 4
 _OWN: Final = (api_versions, sasl_handshake, sasl_authenticate)
 
 
-@handles(api_versions, versions=api_versions.VERSIONS, blocking=False)
+def _generation(cluster: Cluster) -> int:
+    return cluster.generation
+
+
+@handles(api_versions, versions=api_versions.VERSIONS, blocking=False, unchanged_while=_generation)
 def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """The versions that the cluster and klamm know."""
     if not note_client_software(request, context):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    offers = cluster.offers
     layout = cluster.layout
     if layout.versions is None:
         return ApiVersionsResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
+    key = context.listener.name, context.api_version >= _FIRST_VERSION_WITH_LEVEL_0
+    offer = offers.get(key)
+    if offer is None:
+        offer = offers[key] = _offer(cluster, layout, *key)
+    return offer
+
+
+def _offer(cluster: Cluster, layout: Layout, listener: str, from_level_0: bool) -> ApiVersionsResponse:
     described = layout.described
     return ApiVersionsResponse(
-        api_keys=_offered(cluster, layout, context.listener.name),
-        supported_features=[
-            each
-            for each in described.supported_features
-            # Clients of earlier versions refuse a feature that begins with level 0 (KAFKA-17492).
-            if each.min_version > 0 or context.api_version >= _FIRST_VERSION_WITH_LEVEL_0
-        ],
+        api_keys=_offered(cluster, layout, listener),
+        # Clients of earlier versions refuse a feature that begins with level 0 (KAFKA-17492).
+        supported_features=[each for each in described.supported_features if each.min_version > 0 or from_level_0],
         finalized_features_epoch=described.finalized_features_epoch,
         finalized_features=described.finalized_features,
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from klamm import setting
 from klamm_authorizers.rules import check_principal, parse_rule
+
+if TYPE_CHECKING:
+    from klamm.config import ListenerSecurity
 
 
 def _check_super_users(users: tuple[str, ...]) -> str | None:
@@ -43,6 +48,15 @@ class AclSettings:
     allow_everyone_if_no_acl_found: bool = setting(
         False, doc="Allow everything on resources without ACLs.", kafka="allow.everyone.if.no.acl.found"
     )
+
+    def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
+        """Rules of a cluster that is not there."""
+        if self.rules == "cluster" and not listener.has_cluster_acls:
+            yield (
+                "rules",
+                "the listener's handler set stands in front of no cluster: everything is denied but to super_users;"
+                ' "own" are the rules that this server keeps',
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from klamm.wire.response_errors import first_error
 from klamm_spark.audit import AuditFilter, AuditObserver
 from klamm_spark.settings import AuditSettings
 from klamm_spark.sink import AuditSink
+from klamm_spark.spool_layout import open_segments, sealed_segments
+from tests.audit_spool import read_segment
 from tests.unit.audit.test_spool import BadDisk
 
 ALICE = KafkaPrincipal("alice")
@@ -96,8 +98,8 @@ class Observing:
         self.flush()
         events = []
         for stream in (self.sink.requests, self.sink.security, self.sink.administration):
-            paths = sorted((*stream.spool.path.glob("*.jsonl"), *stream.spool.path.glob("*.open")))
-            events += [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+            paths = [*sealed_segments(stream.spool.path), *open_segments(stream.spool.path)]
+            events += [json.loads(line) for path in paths for line in read_segment(path).splitlines()]
         return sorted(events, key=lambda event: event["time_us"])
 
     def requests(self):

@@ -150,7 +150,7 @@ def test_unreadable_files_at_the_start_are_reported_and_counted(tmp_path):
     first = Observing(tmp_path)
     first.complete(ping(first, first.connection()))
     first.sink.close()
-    (path,) = first.sink.requests.spool.path.glob("*.seal")
+    (path,) = first.sink.requests.spool.path.rglob("*.seal")
     path.write_bytes(b"garbage")
     second = Observing(tmp_path)
     event, gap = second.events()
@@ -185,10 +185,10 @@ def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make
     assert audit.files.fsyncs == 1
     audit.clock.advance_ms(5000)
     audit.flush()
-    assert len(list(folder.glob("*.jsonl"))) == 1
+    assert len(list(folder.rglob("*.jsonl*"))) == 1
     audit.clock.advance_ms(60_001)
     audit.flush()
-    assert list(folder.glob("*.jsonl")) == []
+    assert list(folder.rglob("*.jsonl*")) == []
     audit.clock.advance_ms(1000)
     events = audit.events()
     assert [(event["kind"], event["seq"]) for event in events] == [("request", 1), ("audit_gap", 2)]

@@ -71,7 +71,9 @@ class Writer:
     def __init__(self, folder, files=None, **settings):
         self.clock = ManualClock()
         self.files = files or BadDisk()
-        self.settings = AuditSettings(spool=folder.parent, **{"delete_unshipped": True, **settings})
+        self.settings = AuditSettings(
+            spool=folder.parent, **{"delete_unshipped": True, "compression": "none", **settings}
+        )
         self.folder = folder
         self.seq = 0
         self.spool = None
@@ -83,7 +85,8 @@ class Writer:
 
     def write(self, count=1, padding=0):
         for _ in range(count):
-            line = json.dumps({"seq": self.seq, "boot": self.spool.boot, "x": "." * padding}).encode() + b"\n"
+            event = {"seq": self.seq, "boot": self.spool.boot, "time_us": self.clock.wall_us(), "x": "." * padding}
+            line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
             self.spool.write(line, self.seq, self.seq, 1)
             self.seq += 1
 
@@ -114,7 +117,7 @@ def writer(tmp_path):
 
 
 def seals(folder):
-    return [Seal.read(path) for path in sorted(folder.glob("*.seal"))]
+    return [Seal.read(path) for path in sorted(folder.rglob("*.seal"))]
 
 
 def seqs(path):

@@ -49,7 +49,7 @@ def edited(**changes):
 def test_a_newest_seal_that_is_unreadable_is_put_aside_and_reported(tmp_path, caplog, spoil, why, compression):
     writer = two_segments(tmp_path / "n", compression=compression)
     boot = writer.spool.boot
-    older, newest = sorted(writer.folder.glob("*.seal"))
+    older, newest = sorted(writer.folder.rglob("*.seal"))
     spoilt = spoil(newest.read_bytes())
     newest.write_bytes(spoilt)
     aside = newest.with_name(newest.name + ".unreadable")
@@ -76,7 +76,7 @@ def test_a_seal_that_may_not_be_read_is_put_aside_and_the_chain_begins_anew_if_i
     boot = writer.spool.boot
     writer.write(2)
     writer.spool.close()
-    (path,) = writer.folder.glob("*.seal")
+    (path,) = writer.folder.rglob("*.seal")
     writer.files.forbidden = {path.name}
     assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{path.name}.unreadable: Permission denied")]
     assert writer.spool.boot > boot
@@ -89,7 +89,7 @@ def test_a_seal_that_may_not_be_read_is_put_aside_and_the_chain_begins_anew_if_i
 def test_a_boot_that_wrote_nothing_has_not_reported_what_it_put_aside(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot = writer.spool.boot
-    newest = max(writer.folder.glob("*.seal"))
+    newest = max(writer.folder.rglob("*.seal"))
     newest.write_bytes(b"garbage")
     writer.start("11111111")
     writer.die()
@@ -104,7 +104,7 @@ def test_a_boot_that_wrote_nothing_has_not_reported_what_it_put_aside(tmp_path):
 def test_of_a_segment_that_cannot_be_read_either_all_is_in_doubt(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot = writer.spool.boot
-    newest = max(writer.folder.glob("*.seal"))
+    newest = max(writer.folder.rglob("*.seal"))
     writer.files.forbidden = {newest.name, newest.with_suffix(".jsonl").name}
     assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{newest.name}.unreadable: Permission denied")]
 
@@ -128,7 +128,7 @@ def test_an_open_segment_that_cannot_be_read_is_put_aside_and_reported(tmp_path,
 def test_of_a_sealed_copy_an_open_segment_that_cannot_be_read_takes_nothing_away(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot, newest = writer.spool.boot, max(sealed_segments(writer.folder))
-    path = newest.with_suffix(".open")
+    path = writer.folder / newest.with_suffix(".open").name
     path.write_bytes(newest.read_bytes())
     writer.files.forbidden = {path.name}
     assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{path.name}.unreadable: Permission denied")]
@@ -154,7 +154,7 @@ def test_an_unreadable_seal_of_a_boot_that_crashed_is_no_second_loss(tmp_path):
     boot = writer.spool.boot
     writer.write()
     writer.die()
-    (path,) = writer.folder.glob("*.seal")
+    (path,) = writer.folder.rglob("*.seal")
     path.write_bytes(b"garbage")
     assert writer.start("11111111") == [Recovered(boot, 2, 0)]
     assert writer.spool.unreadable_count == 1
@@ -219,7 +219,7 @@ def test_what_was_put_aside_grows_old_by_when_it_was_written(tmp_path):
 def test_a_seal_that_was_put_aside_goes_with_a_log_line_alone(tmp_path, caplog):
     writer = two_segments(tmp_path / "n", retention_ms=60_000)
     boot = writer.spool.boot
-    newest = max(writer.folder.glob("*.seal"))
+    newest = max(writer.folder.rglob("*.seal"))
     newest.write_bytes(b"garbage")
     wall_s = writer.clock.wall_us() / 1e6
     for path in (newest, newest.with_suffix(".jsonl")):
@@ -227,7 +227,7 @@ def test_a_seal_that_was_put_aside_goes_with_a_log_line_alone(tmp_path, caplog):
     writer.start("11111111")
     writer.clock.advance_ms(60_001)
     assert writer.tick() == [Deleted(boot, 0, 1, 2, "retention_ms"), Deleted(boot, 2, None, None, "retention_ms")]
-    assert list(writer.folder.glob("*.unreadable")) == []
+    assert list(writer.folder.rglob("*.unreadable")) == []
     assert "3 segments or files put aside deleted (retention_ms)" in caplog.text
 
 

@@ -161,7 +161,7 @@ def spool_of(folder, signer):
     for path in (*first, *second):
         seal = path.with_suffix(SEAL_SUFFIX)
         seal.write_bytes(signer.signed(Seal.read(seal)).to_json())
-    return first[0].parent
+    return folder / "node-1"
 
 
 @pytest.mark.parametrize("tries", [20, pytest.param(200, marks=pytest.mark.slow)])

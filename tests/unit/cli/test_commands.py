@@ -120,6 +120,19 @@ def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_it_says_so(kl
     assert klamm("check", "--strict", "beside.toml")[0] == 0, "another handler set"
 
 
+def test_the_rules_of_a_cluster_need_a_gateway(klamm):
+    text = '[listeners.a]\nauthorizer = "acl"\n[listeners.a.acl]\nrules = "cluster"\n'
+    Path("alone.toml").write_text(text)
+    code, _, (warning,) = klamm("check", "--strict", "alone.toml")
+    assert code == 1
+    assert warning.startswith(
+        "warning: alone.toml:4:1  listeners.a.acl.rules: the listener's handler set stands in front"
+    )
+    before = text.replace("[listeners.a.acl]", 'api_set = "gateway"\n[listeners.a.acl]')
+    Path("before.toml").write_text(f'{before}[gateway]\nbootstrap = ["127.0.0.1:9092"]\nnode_ports = "9193-9202"\n')
+    assert klamm("check", "--strict", "before.toml") == (0, ["before.toml: ok (a)"], [])
+
+
 def test_the_example_of_security_is_right_once_its_files_are_made(klamm, tmp_path, monkeypatch):
     text = (Path(__file__).parents[3] / "examples" / "security" / "klamm.toml").read_text()
     Path("klamm.toml").write_text(text)
