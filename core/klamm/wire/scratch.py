@@ -21,8 +21,8 @@ _ZSTD_CHECKSUM_BYTES: Final = 4
 _ZSTD_ONE_BYTE_REPEATED: Final = 1
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+# Magic, version 1 with independent blocks, blocks of at most 64 KiB, checksum of these two bytes.
 LZ4_FRAME_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
-"""Magic, version 1 with independent blocks, blocks of at most 64 KiB, checksum of these two bytes."""
 LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
 LZ4_BLOCK_BYTES: Final = 64 * 1024
 _xerial_head: Final = Struct(f">{len(XERIAL_HEADER)}si")
