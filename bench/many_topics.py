@@ -3,7 +3,8 @@
 Every partition has one batch of 10 records of 100 bytes. Measured are: the time from just before the process is created
 until a client has the answer to its first ApiVersions, after a clean stop and after a kill (right after the last
 produce); the answer to Metadata of all topics, the first and the fastest of ten later ones; and the resident memory
-beyond that of a server with one topic, divided by the number of partitions, with every log in use and after a start.
+beyond that of a server with one topic, divided by the number of partitions, with every log in use and after a start,
+and how much it grows for each partition after those of the first 100 topics.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ def first_answer_ms(server: Server) -> float:
             time.sleep(0.001)
 
 
-def fill(server: Server, topics: int, partitions: int) -> None:
-    """Create the topics, and give each partition a batch."""
+def fill(server: Server, topics: int, partitions: int, first_topic: int = 0) -> None:
+    """Create the topics from this number on, and give each partition a batch."""
     batch = record_batch(10, 100)
-    names = [f"topic-{number:05d}" for number in range(topics)]
+    names = [f"topic-{number:05d}" for number in range(first_topic, topics)]
     with WireClient(HOST, server.port, 120) as client:
-        for first in range(0, topics, _TOPICS_A_REQUEST):
+        for first in range(0, len(names), _TOPICS_A_REQUEST):
             some = names[first : first + _TOPICS_A_REQUEST]
             wanted = [CreatableTopic(name, partitions, 1) for name in some]
             for made in client.call(CreateTopicsRequest(wanted, timeout_ms=60_000), _CREATE_VERSION).topics:
@@ -93,7 +94,7 @@ def _rss_alone(directory: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.many_topics", description="A server with many topics")
-    parser.add_argument("--topics", type=int, default=2000)
+    parser.add_argument("--topics", type=int, default=2000, help="more than 100")
     parser.add_argument("--partitions", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args(arguments)
@@ -104,7 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         server = KlammServer(Path(name) / "many")
         server.stop_timeout_s = 120
         first_answer_ms(server)
-        fill(server, chosen.topics, chosen.partitions)
+        fill(server, _TOPICS_A_REQUEST, chosen.partitions)
+        some_in_use = server.rss_bytes()
+        fill(server, chosen.topics, chosen.partitions, _TOPICS_A_REQUEST)
         in_use = server.rss_bytes()
         server.stop()
         for _ in range(chosen.rounds):
@@ -130,7 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{chosen.topics} topics of {chosen.partitions} partitions\n\n| | |\n| --- | --- |")
     for label, values, unit in rows:
         print(f"| {label} | {statistics.median(values):,.0f} ({min(values):,.0f}-{max(values):,.0f}) {unit} |")
+    more = count - _TOPICS_A_REQUEST * chosen.partitions
     print(f"| Memory a partition, all logs in use | {(in_use - alone) / count / 1024:.1f} KiB |")
+    print(f"| Of these for each one more | {(in_use - some_in_use) / more / 1024:.1f} KiB |")
     print(f"| Memory a partition, {_SETTLE_S:.0f} s after a start | {(started - alone) / count / 1024:.1f} KiB |")
 
 

@@ -1,5 +1,6 @@
 """The network layer over real sockets: order, isolation, backpressure, limits, and what it does with bad peers."""
 
+import ssl
 import struct
 import threading
 
@@ -277,6 +278,15 @@ def test_a_peer_that_never_reads_delays_only_itself(start, connect):
         greedy.send_bytes((struct.pack(">i", len(frame)) + frame) * 20_000)
     assert answers(connect(server))
     assert all(len(p._reactor.selector.channels) == 2 for p in server.server.listeners[0].processors)
+
+
+def test_a_peer_that_never_reads_its_answers_is_idle(start, connect):
+    server = start("connections_max_idle_ms=400")
+    greedy = connect(server, timeout_s=10.0)
+    frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
+    with pytest.raises((ConnectionError, ssl.SSLEOFError)):
+        # Until it is closed: it is not read while its answers do not leave.
+        greedy.send_bytes((struct.pack(">i", len(frame)) + frame) * 20_000)
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):

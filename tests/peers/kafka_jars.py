@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 VERSION = "4.3.1"
@@ -13,19 +14,34 @@ FLINK_CONNECTOR_VERSION = "4.0.1-2.0"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>klamm</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>
 <dependencies>{dependencies}</dependencies></project>"""
-_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
+_CLASSIFIER = "<classifier>{}</classifier>"
+_TESTED = ("kafka-clients-integration-tests", "kafka-clients", "kafka-server-common", "kafka_2.13")
+_TEST_HARNESS = ("kafka-test-common-runtime", "kafka-test-common-internal-api", "kafka-test-common-util")
+_JUNIT = (
+    ("org.junit.platform", "junit-platform-console-standalone", "1.13.1"),
+    ("org.mockito", "mockito-core", "5.20.0"),
+    ("net.bytebuddy", "byte-buddy", "1.17.7"),
+    ("net.bytebuddy", "byte-buddy-agent", "1.17.7"),
+    ("org.objenesis", "objenesis", "3.3"),
+    ("org.hamcrest", "hamcrest", "3.0"),
+)
 
 
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _fetch(folder: Path, dependencies: list[tuple[str, str, str]], *, transitive: bool = True) -> None:
+def _dependency(group: str, artifact: str, version: str, classifier: str = "") -> str:
+    return _DEPENDENCY.format(group, artifact, version, classifier and _CLASSIFIER.format(classifier))
+
+
+def _fetch(folder: Path, dependencies: Sequence[tuple[str, ...]], *, transitive: bool = True) -> None:
     if (folder / ".complete").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     pom = folder / "pom.xml"
-    pom.write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(*parts) for parts in dependencies)))
+    pom.write_text(_POM.format(dependencies="".join(_dependency(*parts) for parts in dependencies)))
     command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
     command += [f"-DoutputDirectory={folder}", *([] if transitive else ["-DexcludeTransitive=true"])]
     subprocess.run(command, check=True, timeout=600)
@@ -81,6 +97,15 @@ def file_connectors() -> str:
     """Kafka Connect's file connectors alone, for beside `classpath()`, which has Connect itself."""
     target = _cache() / f"klamm-test-jars-{VERSION}-connect-file"
     _fetch(target, [("org.apache.kafka", "connect-file", VERSION)], transitive=False)
+    return str(target / "*")
+
+
+def tests() -> str:
+    """Kafka's own integration tests of its clients, and JUnit, for beside `classpath()`."""
+    target = _cache() / f"klamm-test-jars-{VERSION}-tests"
+    tested = [("org.apache.kafka", name, VERSION, "test") for name in _TESTED]
+    harness = [("org.apache.kafka", name, VERSION) for name in _TEST_HARNESS]
+    _fetch(target, [*tested, *harness, *_JUNIT], transitive=False)
     return str(target / "*")
 
 

@@ -245,7 +245,7 @@ class ListenerSettings:
     request_max_elements: dict[str, int] = setting(
         {},
         doc="Most elements of arrays and tagged fields in one request, by API name or `default`. Unset is 100,000, and "
-        "20,000 for DescribeConfigs.",
+        "20,000 or 1,000 for APIs of which no client names more (docs/protection.md).",
         check=check_api_limits,
     )
     response_max_bytes: dict[str, int] = setting(

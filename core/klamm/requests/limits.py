@@ -52,15 +52,32 @@ _MAX_BYTES: Final = {
     ApiKey.RENEW_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.EXPIRE_DELEGATION_TOKEN: 64 * _KIB,
 }
-_MAX_ELEMENTS: Final = dict.fromkeys(
-    (
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.LIST_TRANSACTIONS,
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-    ),
-    20_000,
+_FILTERS: Final = frozenset(
+    {
+        ApiKey.LIST_GROUPS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.UPDATE_FEATURES,
+    }
 )
+"""Requests whose lists are states, kinds, features, or who owns or renews a token: clients name a few of them."""
+
+_MAX_ELEMENTS: Final = {
+    **dict.fromkeys(_FILTERS, 1_000),
+    **dict.fromkeys(
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            ApiKey.ALTER_CLIENT_QUOTAS,
+            ApiKey.LIST_TRANSACTIONS,
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            # What their handlers keep of each element is freed at once, and other clients wait for that.
+            ApiKey.DELETE_GROUPS,
+            ApiKey.OFFSET_DELETE,
+        ),
+        20_000,
+    ),
+}
 
 
 class LimitCounts:

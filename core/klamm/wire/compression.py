@@ -18,18 +18,19 @@ from typing import Any, Final
 
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.primitives import ReadBuffer
-from klamm.wire.scratch import Scratch
+from klamm.wire.scratch import (
+    LZ4_BLOCK_BYTES,
+    LZ4_END_MARK,
+    LZ4_FRAME_HEADER,
+    XERIAL_HEADER,
+    XERIAL_MAGIC,
+    Scratch,
+)
 
 MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _BLOCK_LENGTH: Final = Struct(">i")
-# Magic, version 1 with independent blocks, blocks of at most 64 KiB, checksum of these two bytes.
-_LZ4_FRAME_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
-_LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
-_LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_UNCOMPRESSED: Final = 0x80000000
 _LZ4_BLOCK_LENGTH: Final = Struct("<I")
 
@@ -74,6 +75,12 @@ def decompress(
     import cramjam
 
     try:
+        if scratch is not None and 2 * len(data) <= len(scratch.space) <= max_bytes:
+            unpacked = scratch.unpack(codec.name.lower(), data)
+            if unpacked is not None:
+                return unpacked
+        else:
+            scratch = None
         if codec is Codec.SNAPPY:
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
         return _decompress_bounded(codec.name.lower(), data, max_bytes, scratch)
@@ -85,10 +92,7 @@ def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Sc
     import cramjam
 
     module = getattr(cramjam, name)
-    if scratch is not None and 2 * len(data) <= len(scratch.space) <= max_bytes:
-        unpacked = scratch.unpack(name, data)
-        if unpacked is not None:
-            return unpacked
+    if scratch is not None:
         # The library does not report whether the data are garbage or too large.
         try:
             return bytes(memoryview(scratch.space)[: module.decompress_into(data, scratch.space)])
@@ -101,7 +105,7 @@ def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Sc
 
 
 def _compress_xerial(snappy: Any, data: ReadBuffer) -> bytes:
-    out = bytearray(_XERIAL_HEADER)
+    out = bytearray(XERIAL_HEADER)
     view = memoryview(data)
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
@@ -111,10 +115,10 @@ def _compress_xerial(snappy: Any, data: ReadBuffer) -> bytes:
 
 
 def _compress_lz4(lz4: Any, data: ReadBuffer) -> bytes:
-    out = bytearray(_LZ4_FRAME_HEADER)
+    out = bytearray(LZ4_FRAME_HEADER)
     view = memoryview(data)
-    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
-        plain = view[start : start + _LZ4_BLOCK_BYTES]
+    for start in range(0, len(view), LZ4_BLOCK_BYTES):
+        plain = view[start : start + LZ4_BLOCK_BYTES]
         block = bytes(lz4.compress_block(plain, store_size=False))
         if len(block) < len(plain):
             out += _LZ4_BLOCK_LENGTH.pack(len(block))
@@ -122,12 +126,12 @@ def _compress_lz4(lz4: Any, data: ReadBuffer) -> bytes:
         else:
             out += _LZ4_BLOCK_LENGTH.pack(len(plain) | _LZ4_UNCOMPRESSED)
             out += plain
-    out += _LZ4_END_MARK
+    out += LZ4_END_MARK
     return bytes(out)
 
 
 def _decompress_snappy(snappy: Any, data: ReadBuffer, max_bytes: int) -> bytes:
-    blocks = [data] if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC else list(_xerial_blocks(memoryview(data)))
+    blocks = [data] if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC else list(_xerial_blocks(memoryview(data)))
     size_bytes = sum(snappy.decompress_raw_len(block) for block in blocks)
     if size_bytes > max_bytes:
         raise ValueError(f"{size_bytes} bytes are more than {max_bytes}")
@@ -135,7 +139,7 @@ def _decompress_snappy(snappy: Any, data: ReadBuffer, max_bytes: int) -> bytes:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    position = len(_XERIAL_HEADER)
+    position = len(XERIAL_HEADER)
     while position < len(view):
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += _BLOCK_LENGTH.size

@@ -1,11 +1,14 @@
 """What a thread keeps to unpack small batches into: memory, and the contexts of faster libraries, if there are any.
 
 The extra `fast` installs `isal` for gzip and `zstandard` for zstd. They are imported at the first batch in that codec.
+Of snappy and lz4, what producers send most, one block in their frame, needs none of the work that frames in general do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
+from struct import error as struct_error
 from typing import Final, TypeAlias
 
 from klamm.wire.primitives import ReadBuffer
@@ -16,6 +19,14 @@ _MAX_ZSTD_WINDOW_BYTES: Final = 8 * 1024 * 1024
 _ZSTD_BLOCK_HEADER_BYTES: Final = 3
 _ZSTD_CHECKSUM_BYTES: Final = 4
 _ZSTD_ONE_BYTE_REPEATED: Final = 1
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+# Magic, version 1 with independent blocks, blocks of at most 64 KiB, checksum of these two bytes.
+LZ4_FRAME_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
+LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
+LZ4_BLOCK_BYTES: Final = 64 * 1024
+_xerial_head: Final = Struct(f">{len(XERIAL_HEADER)}si")
+_lz4_head: Final = Struct(f"<{len(LZ4_FRAME_HEADER)}sI")
 
 _Unpack: TypeAlias = Callable[[ReadBuffer], bytes | None]
 
@@ -30,7 +41,7 @@ class Scratch:
         self._unpacks: dict[str, _Unpack] = {}
 
     def unpack(self, codec: str, data: ReadBuffer) -> bytes | None:
-        """The data of the codec `gzip` or `zstd`, by a faster library.
+        """The data, in a faster way than the general one.
 
         None where there is none, or for anything but one sound frame that fits: the caller then unpacks in the
         general way, which alone decides what is an error.
@@ -38,7 +49,7 @@ class Scratch:
         unpack = self._unpacks.get(codec)
         if unpack is None:
             load = _LOADERS.get(codec)
-            unpack = self._unpacks[codec] = (load(len(self.space)) if load else None) or _unavailable
+            unpack = self._unpacks[codec] = (load(self.space) if load else None) or _unavailable
         return unpack(data)
 
 
@@ -46,7 +57,8 @@ def _unavailable(_data: ReadBuffer) -> None:
     return None
 
 
-def _load_gzip(max_bytes: int) -> _Unpack | None:
+def _load_gzip(space: bytearray) -> _Unpack | None:
+    max_bytes = len(space)
     try:
         from isal.isal_zlib import IsalError, decompressobj
     except ImportError:
@@ -63,7 +75,8 @@ def _load_gzip(max_bytes: int) -> _Unpack | None:
     return unpack
 
 
-def _load_zstd(max_bytes: int) -> _Unpack | None:
+def _load_zstd(space: bytearray) -> _Unpack | None:
+    max_bytes = len(space)
     try:
         from zstandard import (
             ZstdDecompressor,
@@ -104,4 +117,50 @@ def _end_of_zstd_blocks(data: ReadBuffer, position: int) -> int:
             return position
 
 
-_LOADERS: Final[dict[str, Callable[[int], _Unpack | None]]] = {"gzip": _load_gzip, "zstd": _load_zstd}
+def _load_snappy(space: bytearray) -> _Unpack:
+    from cramjam import DecompressionError, snappy
+
+    decompress_raw_into = snappy.decompress_raw_into
+    view = memoryview(space)
+
+    def unpack(data: ReadBuffer) -> bytes | None:
+        try:
+            header, length = _xerial_head.unpack_from(data)
+            if header == XERIAL_HEADER and _xerial_head.size + length == len(data):
+                data = data[_xerial_head.size :]
+            elif header.startswith(XERIAL_MAGIC):
+                return None
+            return bytes(view[: decompress_raw_into(data, space)])
+        except (DecompressionError, struct_error):
+            return None
+
+    return unpack
+
+
+def _load_lz4(space: bytearray) -> _Unpack:
+    from cramjam import DecompressionError, lz4
+
+    decompress_block_into = lz4.decompress_block_into
+    view = memoryview(space)
+
+    def unpack(data: ReadBuffer) -> bytes | None:
+        try:
+            header, length = _lz4_head.unpack_from(data)
+            end = _lz4_head.size + length
+            if header != LZ4_FRAME_HEADER or data[end:] != LZ4_END_MARK:
+                return None
+            # The length given here is no limit: that is the size of the space.
+            size_bytes = decompress_block_into(data[_lz4_head.size : end], space, output_len=LZ4_BLOCK_BYTES)
+            return bytes(view[:size_bytes]) if size_bytes <= LZ4_BLOCK_BYTES else None
+        except (DecompressionError, struct_error):
+            return None
+
+    return unpack
+
+
+_LOADERS: Final[dict[str, Callable[[bytearray], _Unpack | None]]] = {
+    "gzip": _load_gzip,
+    "snappy": _load_snappy,
+    "lz4": _load_lz4,
+    "zstd": _load_zstd,
+}

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from klamm.wire.messages import delete_groups
+from typing import Any
+
+import pytest
+
+from klamm.api.pending import NotInlineError
+from klamm.wire.messages import create_topics, delete_groups, describe_configs
+from klamm_broker.handlers.k19_create_topics import create_named_topics
+from klamm_broker.handlers.k32_describe_configs import configs_of_resources
 from klamm_broker.handlers.k42_delete_groups import delete
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.waiting import wait_until
@@ -31,3 +38,50 @@ def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHar
     wait_until(lambda: not reply.pending)
     assert len(reply.response.results) == count
     assert CountedName.compared < 10 * count
+
+
+class SmallReply(Reply):
+    """Of a request that has no turn of its own."""
+
+    large = False
+
+
+TOPIC = 2
+
+
+@pytest.mark.parametrize(
+    ("handle", "module", "request_of"),
+    [
+        (
+            configs_of_resources,
+            describe_configs,
+            lambda count: describe_configs.DescribeConfigsRequest(
+                [describe_configs.DescribeConfigsResource(TOPIC, "t")] * count
+            ),
+        ),
+        (
+            create_named_topics,
+            create_topics,
+            lambda count: create_topics.CreateTopicsRequest(
+                [create_topics.CreatableTopic(f"n{number}", 1, 1) for number in range(count)], validate_only=True
+            ),
+        ),
+    ],
+    ids=["DescribeConfigs", "CreateTopics"],
+)
+def test_the_configs_of_many_topics_wait_for_a_turn(
+    harness: BrokerHarness, handle: Any, module: Any, request_of: Any
+) -> None:
+    """Eight handlers that make such answers at once keep the network thread from the interpreter."""
+    harness.create_topic("t")
+
+    def run(count: int, kind: type[Reply]) -> None:
+        request = request_of(count)
+        reply = kind(module, request, 4)
+        reply.settle(handle(harness.broker.services_of(0), request, harness.context(reply, module.API_KEY, 4)))
+
+    run(2, SmallReply)
+    run(20, Reply)
+    with pytest.raises(NotInlineError) as caught:
+        run(20, SmallReply)
+    assert caught.value.large

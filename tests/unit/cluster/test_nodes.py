@@ -19,6 +19,7 @@ from klamm.wire.messages import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     elect_leaders,
     end_txn,
     fetch,
@@ -199,6 +200,17 @@ def test_only_replicas_serve_fetches(server: EmbeddedServer, single: str, replic
     assert error_of(single, 12) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_of(replicated, 10) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_of(replicated, 12) == 0
+
+
+def test_only_replicas_describe_producers(server: EmbeddedServer, single: str, replicated: str) -> None:
+    def error_of(topic: str) -> int:
+        request = describe_producers.DescribeProducersRequest([describe_producers.TopicRequest(topic, [0])])
+        answer = ask(server, other_than(leader_of(server, topic)), request, 0)
+        code: int = answer.topics[0].partitions[0].error_code
+        return code
+
+    assert error_of(single) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert error_of(replicated) == 0
 
 
 def test_a_fetch_from_another_node_names_the_leader(server: EmbeddedServer, single: str) -> None:

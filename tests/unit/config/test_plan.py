@@ -7,7 +7,8 @@ import pytest
 import klamm_broker
 import klamm_throttling
 from klamm import Provider, hookimpl
-from klamm.config.planner import parse_endpoint
+from klamm.config.planner import load_plan, parse_endpoint
+from klamm.config.plugin_registry import PluginRegistry
 
 TWO_DOORS = """
 [server]
@@ -48,6 +49,15 @@ def test_two_listeners_share_one_handler_set_and_keep_their_own_parts(load, tmp_
     assert list(plan.api_sets) == ["topics"] == sorted({internal.api_set, public.api_set})
     settings = plan.api_sets["topics"].settings
     assert (settings.num_partitions, settings.retention_ms) == (3, 604_800_000)
+
+
+def test_the_servers_authorizer_is_that_of_listeners_that_name_none(tmp_path):
+    file = tmp_path / "klamm.toml"
+    own = {"a": "", "b": 'authorizer = "none"', "c": 'authorizer = "static"'}
+    listeners = "".join(f'[listeners.{name}]\nbind = "127.0.0.1:0"\n{line}\n' for name, line in own.items())
+    file.write_text(f'[server]\nauthorizer = "acl"\n{listeners}')
+    plan = load_plan(file, PluginRegistry())
+    assert [one.authorizer and one.authorizer.name for one in plan.listeners] == ["acl", None, "static"]
 
 
 def test_a_provider_may_serve_twice_under_two_names_with_settings_of_its_own(load):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -45,15 +46,15 @@ def test_a_rebuilt_index_keeps_the_part_of_its_file_that_is_equal(
     """It was synced, and a power cut must not take it: recovery may not look at this segment again."""
     path = tmp_path / "00000000000000000000.txnindex"
     operations = NotedCalls()
-    index = TransactionIndex(path, operations, is_new=True)
+    index = TransactionIndex(path, operations, Lock(), is_new=True)
     for each in (FIRST, SECOND):
         index.append(each)
     index.flush(sync=True)
     operations.calls.clear()
-    index = TransactionIndex(path, operations, is_new=False)
+    index = TransactionIndex(path, operations, Lock(), is_new=False)
     index.reset()
     for each in rebuilt:
         index.append(each)
     index.flush()
     assert operations.calls == calls
-    assert list(TransactionIndex(path, operations, is_new=False).aborted()) == rebuilt
+    assert list(TransactionIndex(path, operations, Lock(), is_new=False).aborted()) == rebuilt

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +16,10 @@ from klamm import ErrorCode, KafkaError
 from klamm.testing import ManualClock
 from klamm_broker.log import DataDirectoryLockedError, FileRegion, LogConfig, LogManager, PartitionLog
 from klamm_broker.log.checkpoints import CorruptCheckpointError, read_offsets, read_partition_metadata
+from klamm_broker.log.files import UnsyncedFileOperations
 from tests.unit.log.playbook import START_MS, TOPIC_ID, FailingDisk, config, fetch, produced
+
+MAX_BYTES_OF_AN_OPEN_LOG = 2_700
 
 
 class Managed:
@@ -408,3 +413,32 @@ def test_few_descriptors_for_many_partitions(managed: Managed) -> None:
     managed.manager.delete_old_segments(START_MS)
     managed.manager.flush_due(START_MS)
     assert len(os.listdir("/proc/self/fd")) <= before + 4
+
+
+def test_an_open_log_takes_little_memory(tmp_path: Path) -> None:
+    """Of each log with one batch: what tracemalloc counts; with what allocators and other parts keep it is 4 KiB."""
+    manager = LogManager(tmp_path, clock=ManualClock(START_MS), operations=UnsyncedFileOperations())
+    manager.open()
+    batch = produced(*[b"x" * 100] * 10)
+
+    def use(topic: str, partitions: int) -> None:
+        log_config = LogConfig()
+        for index in range(partitions):
+            opened = manager.get_or_create(topic, index, TOPIC_ID, log_config, is_new=True)
+            opened.append(bytearray(batch), now_ms=START_MS)
+
+    use("before", 20)
+    found = []
+    tracemalloc.start()
+    try:
+        # The least of three: a table of the interpreter may have to grow meanwhile.
+        for topic in ("a", "b", "c"):
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+            use(topic, 300)
+            gc.collect()
+            found.append((tracemalloc.get_traced_memory()[0] - before) / 300)
+    finally:
+        tracemalloc.stop()
+    manager.close()
+    assert min(found) < MAX_BYTES_OF_AN_OPEN_LOG

@@ -201,6 +201,30 @@ def test_plain_records_are_compared_at_once_with_the_same_outcome(sizes: list[in
         assert outcome(bytes(body), len(sizes)) == outcome_record_by_record(bytes(body), len(sizes))
 
 
+ALMOST_PLAIN = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(-1),
+        timestamp_ms=st.sampled_from([START_MS, START_MS, START_MS, START_MS + 70]),
+        key=st.sampled_from([None, None, None, b"k"]),
+        value=st.sampled_from([57, 70, 200]).map(lambda size: b"v" * size),
+        headers=st.sampled_from([[], [], [], [], [("h", None)]]),
+    ),
+    min_size=1,
+    max_size=90,
+)
+
+
+@given(ALMOST_PLAIN, st.sampled_from([-1, 0, 0, 1]), st.binary(max_size=2))
+def test_records_that_are_not_all_plain_have_the_same_outcome(records: list[Record], more: int, rest: bytes) -> None:
+    """As well with a count that lies, and with bytes behind the last record."""
+    body = bytes(encode_batch(records)[HEADER_BYTES:]) + rest
+    count = len(records) + more
+    assert outcome(body, count) == outcome_record_by_record(body, count)
+    if not more and not rest:
+        assert outcome(body, count) == len(body)
+
+
 def outcome(body: bytes, count: int) -> object:
     try:
         return record_check._walk(body, count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import struct
 import sys
 import threading
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from klamm.wire.compression import Codec, compress, decompress
 from klamm.wire.errors import KafkaError
-from klamm.wire.scratch import SCRATCH_BYTES, Scratch
+from klamm.wire.scratch import LZ4_END_MARK, LZ4_FRAME_HEADER, SCRATCH_BYTES, Scratch
 
 FAST = {Codec.GZIP: "isal.isal_zlib", Codec.ZSTD: "zstandard"}
 TEXT = b"".join(b"%d %x" % (n * n, n * 7919) for n in range(1500))
@@ -38,6 +40,9 @@ SOUND = {
     "zstd without a size": (Codec.ZSTD, streamed(TEXT)),
     "zstd with a checksum": (Codec.ZSTD, streamed(TEXT, write_checksum=True)),
     "zstd of several blocks": (Codec.ZSTD, streamed(bytes(range(256)) * 500)),
+    "snappy": (Codec.SNAPPY, compress(Codec.SNAPPY, TEXT)),
+    "snappy without a frame": (Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))),
+    "lz4": (Codec.LZ4, compress(Codec.LZ4, TEXT)),
 }
 
 
@@ -105,9 +110,27 @@ def test_without_the_library_the_general_way_unpacks(codec: Codec, monkeypatch: 
     assert outcome(codec, compress(codec, TEXT), scratch) == TEXT
 
 
-@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4])
-def test_other_codecs_have_no_faster_library(codec: Codec) -> None:
-    assert Scratch().unpack(codec.name.lower(), compress(codec, TEXT)) is None
+@pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        (Codec.SNAPPY, compress(Codec.SNAPPY, TEXT * 6)),
+        (Codec.LZ4, compress(Codec.LZ4, TEXT * 6)),
+        (Codec.LZ4, bytes(cramjam.lz4.compress(TEXT * 6))),
+        (Codec.LZ4, compress(Codec.LZ4, random.Random(1).randbytes(1000))),
+    ],
+    ids=["snappy of several blocks", "lz4 of several blocks", "lz4 in another frame", "lz4 that is not packed"],
+)
+def test_frames_of_another_kind_are_left_to_the_general_way(codec: Codec, packed: bytes) -> None:
+    assert Scratch().unpack(codec.name.lower(), packed) is None
+    assert outcome(codec, packed, Scratch()) == outcome(codec, packed, None) is not None
+
+
+@pytest.mark.parametrize("kib", [65, 128, 129, 5000])
+def test_a_block_of_lz4_may_not_have_more_than_its_frame_says(kib: int) -> None:
+    block = bytes(cramjam.lz4.compress_block(bytes(kib * 1024), store_size=False))
+    packed = LZ4_FRAME_HEADER + struct.pack("<I", len(block)) + block + LZ4_END_MARK
+    assert outcome(Codec.LZ4, packed, Scratch()) is None
+    assert outcome(Codec.LZ4, packed, None) is None
 
 
 def test_members_of_gzip_that_follow_each_other() -> None:

@@ -34,6 +34,7 @@ from klamm.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from klamm_broker.configs.registry import check_topic_configs
+from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import may_cluster, may_topic, require_topic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
 
@@ -53,6 +54,8 @@ def create_named_topics(
     broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     """Create topics, or only validate the request. Raises KafkaError POLICY_VIOLATION for all of them."""
+    # The configs of each topic are in the answer.
+    context.expect_answer(len(request.topics) * len(TOPIC_CONFIGS))
     if sum(_requested_count(broker, wanted) for wanted in request.topics) > _MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     times = Counter(wanted.name for wanted in request.topics)

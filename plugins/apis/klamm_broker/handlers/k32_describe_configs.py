@@ -52,7 +52,7 @@ def configs_of_resources(
     results = []
     # Topics with equal overrides, and resources that are named twice, have equal configs.
     known: dict[Hashable, tuple[list[DescribeConfigsResourceResult], int]] = {}
-    answer_bytes = 0
+    answer_bytes = answer_configs = 0
     for resource in request.resources:
         result = DescribeConfigsResult(
             error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
@@ -65,10 +65,12 @@ def configs_of_resources(
                 known[key] = configs, sum(map(_text_bytes, configs))
             result.configs, size_bytes = known[key]
             answer_bytes += size_bytes
+            answer_configs += len(result.configs)
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message or ""
         results.append(result)
         context.check_answer_bytes(answer_bytes)
+        context.expect_answer(answer_configs)
     return DescribeConfigsResponse(results=results)
 
 

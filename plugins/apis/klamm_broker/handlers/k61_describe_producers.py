@@ -1,7 +1,7 @@
 """DescribeProducers, version 0 (KIP-664): the active idempotent producers of a partition.
 
-Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name:
-INVALID_TOPIC_EXCEPTION.
+Follows `ReplicaManager.activeProducerState`: every replica answers, another node with NOT_LEADER_OR_FOLLOWER. No such
+partition: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 
 Authorization: READ on each topic.
 """
@@ -66,7 +66,7 @@ def _describe(cluster: ClusterView, topic: Topic | None, index: int) -> Partitio
     partition = topic.partition(index) if topic is not None else None
     if partition is None:
         return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
-    if partition.leadership.leader_id != cluster.node_id:
+    if cluster.node_id not in partition.leadership.replicas:
         return PartitionResponse(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return PartitionResponse(
         index,

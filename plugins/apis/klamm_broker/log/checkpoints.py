@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm_broker.log.files import FileOperations
+from klamm_broker.log.files import FileOperations, stored_directory
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
@@ -111,14 +111,14 @@ class LeaderEpochs:
     __slots__ = ("_directory", "_operations", "entries", "latest")
 
     def __init__(self, directory: Path, operations: FileOperations) -> None:
-        self._directory = directory
+        self._directory = stored_directory(directory)
         self._operations = operations
         self.entries: tuple[EpochEntry, ...] = ()
         self.latest = -1
 
     @property
     def _path(self) -> Path:
-        return self._directory / LEADER_EPOCHS
+        return Path(self._directory, LEADER_EPOCHS)
 
     def load(self) -> None:
         """Read the file. Raises CorruptCheckpointError."""

@@ -35,13 +35,15 @@ class LogCompaction:
         # The manager's: no log is opened or dropped while it is held.
         self._lock = lock
         self._stopping = threading.Event()
+        # Of the logs that were compacted.
         self._cleaned_offsets: dict[TopicPartition, int] = {}
         # Logs with a damaged batch, which compaction leaves alone.
         self._uncleanable: set[PartitionLog] = set()
 
     def opened(self, key: TopicPartition, cleaned_offset: int) -> None:
         """A log was opened that was compacted up to an offset. The caller holds the manager's lock."""
-        self._cleaned_offsets[key] = cleaned_offset
+        if cleaned_offset:
+            self._cleaned_offsets[key] = cleaned_offset
 
     def dropped(self, key: TopicPartition, log: PartitionLog | None) -> None:
         """A partition is gone, with its log if that was open. The caller holds the manager's lock."""

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
-from klamm_broker.log.files import FileOperations, stored_path
+from klamm_broker.log.files import FileOperations, StoredPath
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -23,31 +23,26 @@ _pack_time_entry: Final = _TIME_ENTRY.pack
 _unpack_timestamp: Final = Struct(">q").unpack_from
 
 
-class Index:
-    """A sorted file of entries of one size. Guards itself: readers search while the log appends."""
+class Index(StoredPath):
+    """A sorted file of entries of one size. Guards itself: readers search while the log appends.
 
-    __slots__ = ("_data", "_entry", "_file_bytes", "_lock", "_operations", "_stored_path")
+    The indexes of a segment share a lock. It is not held for a sync.
+    """
 
-    def __init__(self, path: Path, entry: Struct, operations: FileOperations, *, is_new: bool) -> None:
-        self._stored_path = stored_path(path)
-        self._entry = entry
+    __slots__ = ("_data", "_file_bytes", "_lock", "_operations")
+    _entry: ClassVar[Struct]
+
+    def __init__(self, path: Path, operations: FileOperations, lock: threading.Lock, *, is_new: bool) -> None:
+        super().__init__(path)
         self._operations = operations
-        self._data: bytearray | None = bytearray() if is_new else None
+        # Most new indexes stay empty for long, so the first entry makes the buffer.
+        self._data: bytes | bytearray | None = b"" if is_new else None
         # How many bytes of the file are as in memory; None: that is to be found out.
         self._file_bytes: int | None = None
         # Protects the entries in memory, and the file that they come from.
-        self._lock = threading.Lock()
+        self._lock = lock
 
-    @property
-    def path(self) -> Path:
-        """Where the file is, if there is one."""
-        return Path("".join(self._stored_path))
-
-    @path.setter
-    def path(self, path: Path) -> None:
-        self._stored_path = stored_path(path)
-
-    def _loaded(self) -> bytearray:
+    def _loaded(self) -> bytes | bytearray:
         data = self._data
         if data is None:
             data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
@@ -55,6 +50,13 @@ class Index:
             del data[len(data) - torn_bytes :]
             self._file_bytes = None if torn_bytes else len(data)
             self._data = data
+        return data
+
+    def _buffer(self) -> bytearray:
+        """The entries, to be changed."""
+        data = self._data
+        if type(data) is not bytearray:
+            data = self._data = bytearray(self._loaded())
         return data
 
     @property
@@ -70,9 +72,7 @@ class Index:
 
     def _append(self, entry: bytes) -> None:
         with self._lock:
-            data = self._data
-            if data is None:
-                data = self._loaded()
+            data = self._buffer()
             data += entry
 
     def _last(self) -> tuple[Any, ...] | None:
@@ -102,7 +102,7 @@ class Index:
     def _truncate(self, keep: Callable[[tuple[Any, ...]], bool]) -> None:
         """Drop entries from the first one on that is not to be kept."""
         with self._lock:
-            data = self._loaded()
+            data = self._buffer()
             kept_bytes = 0
             for entry in self._entry.iter_unpack(data):
                 if not keep(entry):
@@ -115,33 +115,42 @@ class Index:
     def reset(self) -> None:
         """Drop all entries."""
         with self._lock:
-            self._data = bytearray()
+            self._data = b""
             self._file_bytes = None
 
     def flush(self, *, sync: bool = False) -> None:
         """Bring the file up to date. Raises OSError, and then the next call tries again."""
         with self._lock:
-            data = self._data
-            if data is None:
-                if sync:
-                    self._sync_file()
-                return
-            if self._file_bytes == len(data) and not sync:
-                return
-            descriptor = self._operations.open(self.path, os.O_RDWR | os.O_CREAT)
+            descriptor = self._open_written(sync=sync)
+        if descriptor is not None:
+            # Without the lock: appends and searches do not wait for the disk.
             try:
-                start = self._file_bytes
-                if start is None:
-                    start = self._keep_equal_part(descriptor, data)
-                if start < len(data):
-                    self._operations.write_all(descriptor, bytes(data[start:]), start)
-                self._file_bytes = len(data)
                 if sync:
                     self._operations.fsync(descriptor)
             finally:
                 self._operations.close(descriptor)
 
-    def _keep_equal_part(self, descriptor: int, data: bytearray) -> int:
+    def _open_written(self, *, sync: bool) -> int | None:
+        """The descriptor of the file, which has all entries; None if there is nothing to do. Raises OSError."""
+        data = self._data
+        if data is None:
+            return self._open_existing() if sync else None
+        if self._file_bytes == len(data) and not sync:
+            return None
+        descriptor = self._operations.open(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            start = self._file_bytes
+            if start is None:
+                start = self._keep_equal_part(descriptor, data)
+            if start < len(data):
+                self._operations.write_all(descriptor, bytes(data[start:]), start)
+        except BaseException:
+            self._operations.close(descriptor)
+            raise
+        self._file_bytes = len(data)
+        return descriptor
+
+    def _keep_equal_part(self, descriptor: int, data: bytes | bytearray) -> int:
         """Cut the file where it differs from what it is to have; its size then.
 
         Recovery may rebuild what was synced long ago, and not look at it again after a power cut: it must stay.
@@ -152,16 +161,12 @@ class Index:
             self._operations.ftruncate(descriptor, equal_bytes)
         return equal_bytes
 
-    def _sync_file(self) -> None:
-        """Sync an index that is on the disk, and not in memory any more."""
+    def _open_existing(self) -> int | None:
+        """Of an index that is on the disk, and not in memory any more."""
         try:
-            descriptor = self._operations.open(self.path, os.O_RDWR)
+            return self._operations.open(self.path, os.O_RDWR)
         except FileNotFoundError:
-            return
-        try:
-            self._operations.fsync(descriptor)
-        finally:
-            self._operations.close(descriptor)
+            return None
 
     def release(self) -> None:
         """Free the memory if the file has it all."""
@@ -181,9 +186,7 @@ class OffsetIndex(Index):
     """Relative offset of a batch's last record to the batch's position, for one batch in some KiB."""
 
     __slots__ = ()
-
-    def __init__(self, path: Path, operations: FileOperations, *, is_new: bool) -> None:
-        super().__init__(path, _OFFSET_ENTRY, operations, is_new=is_new)
+    _entry = _OFFSET_ENTRY
 
     def append(self, relative_offset: int, position: int) -> None:
         self._append(_pack_offset_entry(relative_offset, position))
@@ -212,16 +215,12 @@ class TimeIndex(Index):
     """Largest timestamp so far to the relative offset of the batch that has it."""
 
     __slots__ = ()
-
-    def __init__(self, path: Path, operations: FileOperations, *, is_new: bool) -> None:
-        super().__init__(path, _TIME_ENTRY, operations, is_new=is_new)
+    _entry = _TIME_ENTRY
 
     def append_if_later(self, timestamp_ms: int, relative_offset: int) -> None:
         """Add an entry if its timestamp is larger than the last one's."""
         with self._lock:
-            data = self._data
-            if data is None:
-                data = self._loaded()
+            data = self._buffer()
             if timestamp_ms > (_unpack_timestamp(data, len(data) - _TIME_ENTRY.size)[0] if data else -1):
                 data += _pack_time_entry(timestamp_ms, relative_offset)
 
@@ -253,9 +252,7 @@ class TransactionIndex(Index):
     """The transactions whose abort markers lie in the segment. There is a file only if there are any."""
 
     __slots__ = ()
-
-    def __init__(self, path: Path, operations: FileOperations, *, is_new: bool) -> None:
-        super().__init__(path, _ABORTED_TRANSACTION, operations, is_new=is_new)
+    _entry = _ABORTED_TRANSACTION
 
     def append(self, aborted: AbortedTransaction) -> None:
         self._append(_ABORTED_TRANSACTION.pack(0, *aborted))

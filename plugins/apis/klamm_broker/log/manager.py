@@ -86,7 +86,6 @@ class LogManager:
         self._directory_lock = DirectoryLock(data_dir)
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._topic_ids: dict[TopicPartition, bytes] = {}
         self.is_clean = False
         """Whether the last shutdown had synced all logs."""
         # Names of the directories that were there and have not been opened yet.
@@ -163,7 +162,7 @@ class LogManager:
         key = (topic, partition)
         with self._lock:
             found = self._logs.get(key)
-            if found is not None and self._topic_ids[key] == topic_id:
+            if found is not None and found.topic_id == topic_id:
                 return found
             directory = self.data_dir / f"{topic}-{partition}"
             self._make_directory(directory, key, topic_id, is_new=is_new)
@@ -177,10 +176,10 @@ class LogManager:
                 recovery_point=self._checkpoints.offset(RECOVERY_POINTS, key, topic_id),
                 is_clean=self.is_clean,
             )
+            opened.topic_id = topic_id
             self._checkpoints.open(key, topic_id)
             self._logs[key] = opened
             self.compaction.opened(key, self._checkpoints.offset(CLEANER_OFFSETS, key, topic_id))
-            self._topic_ids[key] = topic_id
             self._unopened.discard(directory.name)
             return opened
 
@@ -214,7 +213,6 @@ class LogManager:
 
     def _forget(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
         """Forget the log of a directory that has been renamed; the log, if it was open."""
-        self._topic_ids.pop(key, None)
         dropped = self._logs.pop(key, None)
         self.compaction.dropped(key, dropped)
         if dropped is not None:

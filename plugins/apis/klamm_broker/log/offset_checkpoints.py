@@ -48,8 +48,9 @@ class OffsetCheckpoints:
         self._lock = threading.Lock()
         # What the files have, or may have after a write that failed.
         self._entries: dict[str, dict[TopicPartition, int]] = {name: {} for name in _FILES}
+        # Of the file, and of what was opened since it was written.
         self._topic_ids: dict[TopicPartition, bytes] = {}
-        self._known_ids: dict[TopicPartition, bytes] = {}
+        self._has_new_ids = False
 
     def load(self) -> None:
         """Read the files; one that cannot be understood counts as empty, with a line in the log. Raises OSError."""
@@ -73,7 +74,9 @@ class OffsetCheckpoints:
 
     def open(self, key: TopicPartition, topic_id: bytes) -> None:
         """A partition's directory is open: its entries are of this topic from now on."""
-        self._known_ids[key] = topic_id
+        if self._topic_ids.get(key) != topic_id:
+            self._topic_ids[key] = topic_id
+            self._has_new_ids = True
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Remove the entries of partitions, durably. Does nothing if there are none. Raises OSError."""
@@ -83,7 +86,6 @@ class OffsetCheckpoints:
                 if entries.keys() & gone:
                     self._write(name, {key: offset for key, offset in entries.items() if key not in gone})
             for key in gone:
-                self._known_ids.pop(key, None)
                 self._topic_ids.pop(key, None)
 
     def replace(self, name: str, collect: Collect) -> None:
@@ -101,7 +103,11 @@ class OffsetCheckpoints:
 
     def _write_topic_ids(self) -> None:
         """Write the topic ids, before the entries: the entries of deleted topics were removed with the topics."""
-        topic_ids = self._topic_ids | self._known_ids
-        if topic_ids != self._topic_ids:
-            write_topic_ids(self._operations, self._data_dir / CHECKPOINT_TOPIC_IDS, topic_ids)
-            self._topic_ids = topic_ids
+        if self._has_new_ids:
+            self._has_new_ids = False
+            try:
+                # A copy: others open partitions meanwhile.
+                write_topic_ids(self._operations, self._data_dir / CHECKPOINT_TOPIC_IDS, self._topic_ids.copy())
+            except BaseException:
+                self._has_new_ids = True
+                raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from klamm.wire.records import (
     validate_produced,
 )
 from klamm_broker.log.config import LogConfig
+from klamm_broker.log.files import stored_directory
 from klamm_broker.log.produce_validation import is_costly_to_prepare, prepare
 from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry
 from klamm_broker.log.record_check import UnpacksToMoreError, check_count, check_records
@@ -181,7 +183,7 @@ class PartitionLog(SegmentedLog):
             active.append(batch, base_offset, last_offset, header.max_timestamp_ms, self.config.index_interval_bytes)
         except OSError as error:
             if active not in self._cut:
-                self._cut.append(active)
+                self._cut = (*self._cut, active)
             if not self._disk_refuses:
                 log.error("%s: the disk refuses appends: %s", self.directory, error)
                 self._disk_refuses = True
@@ -234,7 +236,7 @@ class PartitionLog(SegmentedLog):
 
     def _sync(self, offset: int) -> None:
         """Sync the records below an offset. Raises KafkaError."""
-        with self._flush_lock:
+        with self._one_flush():
             if self._refusal is not None:
                 return
             if self._cut:
@@ -252,9 +254,19 @@ class PartitionLog(SegmentedLog):
                 raise self._refuse(error) from error
             self.recovery_point = offset
 
+    def _one_flush(self) -> threading.Lock:
+        """The lock that is held for a flush."""
+        lock = self._flush_lock
+        if lock is None:
+            with self._lock:
+                lock = self._flush_lock
+                if lock is None:
+                    lock = self._flush_lock = threading.Lock()  # Flushes are made one by one.
+        return lock
+
     def _sync_cuts(self) -> None:
         with self._lock:
-            segments, self._cut = self._cut, []
+            segments, self._cut = self._cut, ()
         try:
             for segment in segments:
                 self._sync_segment(segment)
@@ -292,7 +304,7 @@ class PartitionLog(SegmentedLog):
         """The partition was deleted and its directory renamed. Readers that have the log can still read it."""
         with self._lock:
             self._refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self.directory = directory
+            self._directory = stored_directory(directory)
             for segment in self._segments:
                 segment.directory_moved(directory)
         self.close_files()

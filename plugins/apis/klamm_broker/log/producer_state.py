@@ -33,6 +33,8 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _CRC_START: Final = 6
+_NO_TRANSACTIONS: Final[dict[int, int]] = {}
+"""Of all logs without open transactions; it stays empty."""
 
 
 class BatchMetadata(NamedTuple):
@@ -129,7 +131,7 @@ class ProducerStateManager:
     def __init__(self) -> None:
         self.entries: dict[int, ProducerStateEntry] = {}
         # First offset of each open transaction to its producer's id, ascending.
-        self._ongoing: dict[int, int] = {}
+        self._ongoing = _NO_TRANSACTIONS
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -200,7 +202,10 @@ class ProducerStateManager:
         entry.last_timestamp_ms = timestamp_ms
         if header.is_transactional and not entry.in_transaction:
             entry.current_transaction_first_offset = base_offset
-            self._ongoing[base_offset] = header.producer_id
+            if self._ongoing:
+                self._ongoing[base_offset] = header.producer_id
+            else:
+                self._ongoing = {base_offset: header.producer_id}
 
     def add_marker(
         self, header: RecordBatchHeader, marker: EndTransactionMarker, offset: int, timestamp_ms: int
@@ -241,7 +246,7 @@ class ProducerStateManager:
     def clear(self) -> None:
         """Forget everything."""
         self.entries = {}
-        self._ongoing = {}
+        self._ongoing = _NO_TRANSACTIONS
 
     def snapshot(self) -> bytes:
         """All that survives a restart: of each producer, its last batch."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
 from itertools import chain
 from struct import Struct
 from struct import error as struct_error
@@ -54,12 +53,13 @@ _LOW_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_DELTAS_OF_
 _HIGH_BYTES: Final = bytes(2 * delta >> 7 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
 _MAX_PLANS: Final = 1024
 _FIRST_OF_TWO_BYTES: Final = 128
-_unpack_head: Final = Struct("<HQ").unpack_from
-# Of the eight bytes behind a record's length: all of delta, key and value length, of the timestamp that it ends there.
-_SHORT_MASK: Final = 0x0000_FFFF_FFFF_8000
-_LONG_MASK: Final = 0x00FF_FFFF_FFFF_8000
-_SHORT_DELTAS: Final = tuple(2 * delta << 16 for delta in range(_DELTAS_OF_ONE_BYTE))
-_LONG_DELTAS: Final = tuple((low | high << 8) << 16 for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
+# Length, timestamp, delta and null key, length of the value; before these, the last byte of the record before.
+_unpack_first: Final = Struct("<HxBHH").unpack_from
+_unpack_short: Final = Struct("<BHxBHH").unpack_from
+# Here the key is a number of its own.
+_unpack_long: Final = Struct("<BHxBHBH").unpack_from
+_SHORT_DELTAS: Final = tuple(2 * delta | _NULL << 8 for delta in range(_DELTAS_OF_ONE_BYTE))
+_LONG_DELTAS: Final = tuple(low | high << 8 for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
 _NOT_PLAIN: Final = (-1, 0)
 
 
@@ -149,9 +149,11 @@ def _check_body(body: memoryview, count: int) -> None:
         raise _invalid("The records are cut short.") from None
     if end != len(body):
         raise _invalid(f"{len(body) - end} bytes follow the last record.")
-    # An irregular batch may have any bytes where a regular one has its 65th record: it is sound nevertheless.
-    with contextlib.suppress(IndexError, KafkaError):
-        _learn(body, count)
+    # Of records of one size, those from the 65th on may have up to three bytes more.
+    if 0 <= len(body) - count * _size_bytes(body, 0) <= 3 * max(0, count - _DELTAS_OF_ONE_BYTE):
+        # An irregular batch may have any bytes where a regular one has its 65th record: it is sound nevertheless.
+        with contextlib.suppress(IndexError, KafkaError):
+            _learn(body, count)
 
 
 def _walk(body: bytes, count: int) -> int:
@@ -203,20 +205,42 @@ def _walk(body: bytes, count: int) -> int:
 
 
 def _walk_plain(body: bytes, count: int) -> tuple[int, int]:
-    """How many records from the first one on are plain, and where they end. Raises IndexError.
+    """How many records from the first one on are plain, and where they end; (0, 0) if the last of these is not.
 
-    A plain record has neither key nor headers, a length of two bytes and a timestamp of one. All that it has before its
-    value is then compared as one number.
+    A plain record has neither key nor headers, a length of two bytes and a timestamp of one. So all numbers before its
+    value lie at fixed places. The number of headers, its last byte, is read with the next record. Raises IndexError.
     """
-    done, position = _plain_run(body, 0, _SHORT_DELTAS[:count], _SHORT_MASK, _short_heads)
-    if done == _DELTAS_OF_ONE_BYTE and count > done:
-        more, position = _plain_run(body, position, _LONG_DELTAS[: count - done], _LONG_MASK, _long_heads)
-        done += more
-    return done, position
+    done = 0
+    try:
+        length, timestamp, delta, value_length = _unpack_first(body)
+        known_length, size_bytes = _short_heads[length]
+        if not count or delta != _SHORT_DELTAS[0] or value_length != known_length or timestamp > 0x7F:
+            return 0, 0
+        last = size_bytes - 1
+        done = 1
+        for expected in _SHORT_DELTAS[1:count]:
+            headers, length, timestamp, delta, value_length = _unpack_short(body, last)
+            known_length, size_bytes = _short_heads[length]
+            if delta != expected or value_length != known_length or timestamp > 0x7F or headers:
+                break
+            last += size_bytes
+            done += 1
+        else:
+            for expected in _LONG_DELTAS[: max(0, count - _DELTAS_OF_ONE_BYTE)]:
+                headers, length, timestamp, delta, key, value_length = _unpack_long(body, last)
+                known_length, size_bytes = _long_heads[length]
+                if delta != expected or value_length != known_length or key != _NULL or timestamp > 0x7F or headers:
+                    break
+                last += size_bytes
+                done += 1
+    except struct_error:
+        if not done:
+            return 0, 0
+    return (0, 0) if body[last] else (done, last + 1)
 
 
 class _Heads(dict[int, tuple[int, int]]):
-    """The first two bytes of a record → what its next eight are without the offset delta, and its size."""
+    """The length of a plain record, as two bytes → that of its value, as two bytes, and the size of the record."""
 
     def __init__(self, delta_bytes: int) -> None:
         self._delta_bytes = delta_bytes
@@ -227,31 +251,12 @@ class _Heads(dict[int, tuple[int, int]]):
         value = raw - 2 * (6 + self._delta_bytes)
         if length & 0x8080 != 0x80 or raw & 1 or value < _FIRST_OF_TWO_BYTES:
             return _NOT_PLAIN
-        value_length = value & 0x7F | 0x80 | (value >> 7) << 8
-        at_key = 16 + 8 * self._delta_bytes
-        head = self[length] = (_NULL << at_key | value_length << (at_key + 8), 2 + (raw >> 1))
+        head = self[length] = (value & 0x7F | 0x80 | (value >> 7) << 8, 2 + (raw >> 1))
         return head
 
 
 _short_heads: Final = _Heads(1)
 _long_heads: Final = _Heads(2)
-
-
-def _plain_run(
-    body: bytes, position: int, deltas: Sequence[int], mask: int, heads: Mapping[int, tuple[int, int]]
-) -> tuple[int, int]:
-    """How many of the next records are plain, with these offset deltas, and where they end. Raises IndexError."""
-    done = 0
-    with contextlib.suppress(struct_error):
-        for delta in deltas:
-            length, rest = _unpack_head(body, position)
-            expected, size_bytes = heads[length]
-            end = position + size_bytes
-            if rest & mask != expected + delta or body[end - 1]:
-                break
-            position = end
-            done += 1
-    return done, position
 
 
 def _end_of_content(body: bytes, position: int, length: int, index: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,9 +82,10 @@ class LogSegment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.file = LogFile(path(LOG_SUFFIX), operations, open_files)
-        self.offset_index = OffsetIndex(path(INDEX_SUFFIX), operations, is_new=is_new)
-        self.time_index = TimeIndex(path(TIME_INDEX_SUFFIX), operations, is_new=is_new)
-        self.transaction_index = TransactionIndex(path(TRANSACTION_INDEX_SUFFIX), operations, is_new=is_new)
+        lock = threading.Lock()  # Of the indexes: see `Index`.
+        self.offset_index = OffsetIndex(path(INDEX_SUFFIX), operations, lock, is_new=is_new)
+        self.time_index = TimeIndex(path(TIME_INDEX_SUFFIX), operations, lock, is_new=is_new)
+        self.transaction_index = TransactionIndex(path(TRANSACTION_INDEX_SUFFIX), operations, lock, is_new=is_new)
         # Of the offset index, the fullest of them.
         self.index_bytes = 0
         self.roll_jitter_ms = 0

@@ -12,6 +12,7 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.log.checkpoints import CorruptCheckpointError, LeaderEpochs
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext
+from klamm_broker.log.files import stored_directory
 from klamm_broker.log.reader import LogReader
 from klamm_broker.log.recovery import load_log, new_segment, replay
 from klamm_broker.log.retention import count_deletable
@@ -36,10 +37,11 @@ class SegmentedLog(LogReader):
         "_refusal",
         "_snapshots",
         "config",
-        "directory",
+        "_directory",
         "partition",
         "recovery_point",
         "topic",
+        "topic_id",
     )
 
     def __init__(
@@ -79,8 +81,10 @@ class SegmentedLog(LogReader):
             leader_epochs,
         )
         self.topic = topic
+        # Of 16 bytes; the manager sets it.
+        self.topic_id = b""
         self.partition = partition
-        self.directory = directory
+        self._directory = stored_directory(directory)
         self.recovery_point = loaded.recovery_point
         self._context = context
         self._producers = loaded.producers
@@ -88,14 +92,19 @@ class SegmentedLog(LogReader):
         self._refusal: KafkaError | None = None
         self._disk_refuses = False
         # Segments from whose end failed writes were cut, until that is durable. Guarded by `_lock`.
-        self._cut: list[LogSegment] = []
+        self._cut: tuple[LogSegment, ...] = ()
         self._flushed_ms = context.clock.wall_ms()
         # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
         self._lock = threading.Lock()
-        # One flush at a time; appends go on meanwhile.
-        self._flush_lock = threading.Lock()
+        # Held for a flush, while appends go on. Most logs are never flushed before they are closed, and have none.
+        self._flush_lock: threading.Lock | None = None
         self.config = config
         self._publish(end_offset)
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return Path(self._directory)
 
     @property
     def is_writable(self) -> bool:
@@ -146,7 +155,7 @@ class SegmentedLog(LogReader):
         if active in self._cut:
             # Recovery checks no more than the segment of the recovery point, which is the next one from here on.
             active.sync()
-            self._cut.remove(active)
+            self._cut = tuple(segment for segment in self._cut if segment is not active)
         self._snapshots.write(self._producers, end_offset)
         segment = self._new_segment(end_offset, now_ms)
         self._segments = (*self._segments, segment)

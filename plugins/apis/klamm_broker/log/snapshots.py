@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from klamm_broker.log.files import FileOperations
+from klamm_broker.log.files import FileOperations, stored_directory
 from klamm_broker.log.producer_state import CorruptSnapshotError, ProducerStateManager
 from klamm_broker.log.segment import SNAPSHOT_SUFFIX, offset_file_name
 
@@ -18,7 +18,7 @@ class ProducerSnapshots:
     __slots__ = ("_directory", "_operations", "offsets")
 
     def __init__(self, directory: Path, operations: FileOperations, offsets: set[int]) -> None:
-        self._directory = directory
+        self._directory = stored_directory(directory)
         self._operations = operations
         # Not a set: most logs have one or none.
         self.offsets = tuple(offsets)
@@ -65,4 +65,4 @@ class ProducerSnapshots:
                 self.remove(candidate)
 
     def _path(self, offset: int) -> Path:
-        return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)
+        return Path(self._directory, offset_file_name(offset, SNAPSHOT_SUFFIX))
