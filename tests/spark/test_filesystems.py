@@ -82,7 +82,7 @@ def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
     # As it is while `hdfs dfs -put` copies it.
     (folder / "spool" / "node-1" / f"{first.stem[:-3]}999.jsonl._COPYING_").write_bytes(b"{")
     assert verify.run(spark, pipeline, say=said.append) == 1
-    at = f"{uri}/spool/node-1"
+    at = f"{uri}/spool/node-1/{first.parent.name}"
     assert "  not shipped: 100-109" in said
     assert "  lost, and no audit_gap reports it: 20" in said
     assert f"broken chain: {at}/{first.name} was changed: its SHA-256 differs from its seal" in said
