@@ -75,14 +75,33 @@ def test_each_producer_has_its_own(play: Playbook) -> None:
     assert offset_of(fetch(play, {"t": [0]})) == 5
 
 
-def test_a_later_commit_of_an_offset_stays(play: Playbook) -> None:
+@pytest.mark.parametrize("elapsed_ms", [0, 1])
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_later_commit_of_an_offset_stays(play: Playbook, elapsed_ms: int, crash: bool, transactional: bool) -> None:
+    """The order of the commits counts, not that of the ends; within a millisecond too."""
     commit(play, at(5))
-    play.advance(1)
-    play.commit(at(7))
+    if crash:
+        play.crash()
+    play.advance(elapsed_ms)
+    if transactional:
+        commit(play, at(7), producer_id=PRODUCER + 1)
+        end(play, committed=True, producer_id=PRODUCER + 1)
+    else:
+        play.commit(at(7))
     end(play, committed=True)
     assert offset_of(fetch(play, {"t": [0]})) == 7
     play.crash()
     assert offset_of(fetch(play, {"t": [0]})) == 7
+
+
+def test_a_transaction_replaces_an_offset_that_was_committed_before_the_clock_was_set_back(play: Playbook) -> None:
+    play.advance(10_000)
+    play.commit(at(1))
+    play.clock.advance_ms(-5_000)
+    commit(play, at(5))
+    end(play, committed=True)
+    assert offset_of(fetch(play, {"t": [0]})) == 5
 
 
 def test_members_are_checked(play: Playbook) -> None:

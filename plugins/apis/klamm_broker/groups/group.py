@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from klamm import clipped
@@ -33,14 +34,33 @@ class OffsetBook:
     `offsets`         committed positions by topic and partition.
     `pending`         what open transactions would commit, by producer id, then by topic and partition.
     `pending_writes`  commits that the store has not confirmed yet.
+    `latest_pending_ms`  the latest timestamp of a commit within a transaction.
     """
 
-    __slots__ = ("offsets", "pending", "pending_writes")
+    __slots__ = ("latest_pending_ms", "offsets", "pending", "pending_writes")
 
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
         self.pending: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
         self.pending_writes = 0
+        self.latest_pending_ms = -1
+
+    def commit_timestamp_ms(self, now_ms: int) -> int:
+        """The timestamp of a commit that is made now.
+
+        It is later than that of each commit within a transaction before it: when that ends, this one stays.
+        """
+        return max(now_ms, self.latest_pending_ms + 1)
+
+    def pending_timestamp_ms(self, now_ms: int, keys: Iterable[tuple[str, int]]) -> int:
+        """The same for a commit within a transaction, which is no older than what these partitions have."""
+        timestamp_ms = self.commit_timestamp_ms(now_ms)
+        for topic, partition in keys:
+            current = self.offsets.get(topic, {}).get(partition)
+            if current is not None:
+                timestamp_ms = max(timestamp_ms, current.commit_timestamp_ms)
+        self.latest_pending_ms = timestamp_ms
+        return timestamp_ms
 
     def is_unstable(self, topic: str, partition: int) -> bool:
         """Whether an open transaction would commit an offset of this partition (KIP-447)."""

@@ -114,6 +114,7 @@ class OffsetManager:
 
     def _commit_held(self, group: Group, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         now_ms = self._clock.wall_ms()
+        commit_timestamp_ms = group.book.commit_timestamp_ms(now_ms)
         # Kafka's sum overflows for a retention near the largest long, and the offsets expire at once.
         keeps = request.retention_time_ms != -1
         expire_ms = min(now_ms + request.retention_time_ms, _LONG_MAX) if keeps else None
@@ -125,7 +126,7 @@ class OffsetManager:
             if len(metadata) > self._settings.offset_metadata_max_bytes:
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
-            committed = CommittedOffset(commit.offset, commit.leader_epoch, metadata, now_ms, expire_ms)
+            committed = CommittedOffset(commit.offset, commit.leader_epoch, metadata, commit_timestamp_ms, expire_ms)
             accepted.append((commit.topic, commit.partition, committed))
             statements.append(persistence.put_offset(group.group_id, commit.topic, commit.partition, committed))
         if not accepted:

@@ -233,4 +233,6 @@ def _load_pending_offsets(store: Store, clock: Clock, groups: dict[str, Group]) 
         group = groups.get(group_id)
         if group is None:
             group = groups[group_id] = ClassicGroup(group_id, clock)
-        group.book.pending.setdefault(producer_id, {})[topic, partition] = CommittedOffset(*pending)
+        offset = CommittedOffset(*pending)
+        group.book.pending.setdefault(producer_id, {})[topic, partition] = offset
+        group.book.latest_pending_ms = max(group.book.latest_pending_ms, offset.commit_timestamp_ms)

@@ -54,7 +54,8 @@ class TransactionalOffsets:
     def _commit_held(
         self, group: Group, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]
     ) -> None:
-        now_ms = self._clock.wall_ms()
+        keys = [(commit.topic, commit.partition) for commit in request.commits]
+        timestamp_ms = group.book.pending_timestamp_ms(self._clock.wall_ms(), keys)
         outcomes = [ErrorCode.NONE] * len(request.commits)
         accepted: dict[tuple[str, int], CommittedOffset] = {}
         for index, commit in enumerate(request.commits):
@@ -62,7 +63,7 @@ class TransactionalOffsets:
             if len(metadata) > self._settings.offset_metadata_max_bytes:
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                pending = CommittedOffset(commit.offset, commit.leader_epoch, metadata, now_ms)
+                pending = CommittedOffset(commit.offset, commit.leader_epoch, metadata, timestamp_ms)
                 accepted[commit.topic, commit.partition] = pending
         if not accepted:
             group.answer(reply, outcomes)
