@@ -18,6 +18,7 @@ from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
+from tests.audit_spool import read_segment
 from tests.contract.gateway_nodes import free_ports
 from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
@@ -334,8 +335,8 @@ def test_each_worker_writes_an_audit_spool_of_its_own_name(serve, tmp_path):
     folders = sorted(path.name for path in (tmp_path / "spool").iterdir())
     assert all(folder.startswith(("edge-worker-1", "edge-worker-2")) for folder in folders)
     for number in (1, 2):
-        files = [path for path in (tmp_path / "spool").rglob("*") if f"edge-worker-{number}" in str(path)]
-        assert any(b'"Metadata"' in path.read_bytes() for path in files if path.is_file())
+        files = [path for path in (tmp_path / "spool").rglob("*.jsonl*") if f"edge-worker-{number}" in str(path)]
+        assert any(b'"Metadata"' in read_segment(path) for path in files)
 
 
 GATEWAY = """[server]

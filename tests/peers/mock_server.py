@@ -1,48 +1,23 @@
-"""librdkafka's mock cluster, in C and with records in memory, as a child process. Needs cargo, make and gcc, once.
-
-The crate `rdkafka-sys` carries librdkafka's sources; nothing of Rust is compiled.
-"""
+"""librdkafka's mock cluster, in C and with records in memory, as a child process. Needs cargo, make and gcc, once."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
 from tests.peers.builds import cached_program
+from tests.peers.librdkafka import librdkafka
 from tests.peers.probe import answers_api_versions
 from tests.peers.server import HOST, Server
 
-CRATE_VERSION = "4.10.0"
-"""Of `rdkafka-sys`; it has librdkafka 2.12.1."""
-
 SOURCE = Path(__file__).parent / "librdkafka_mock"
 
-_CARGO_TOML = f"""[package]
-name = "peers"
-version = "0.0.0"
-edition = "2021"
-[lib]
-path = "unused.rs"
-[dependencies]
-rdkafka-sys = "={CRATE_VERSION}"
-"""
 _WITHOUT = ["curl", "gssapi", "ssl", "zstd", "lz4-ext"]
 
 
-def _librdkafka(folder: Path) -> Path:
-    """A copy of its sources in `folder`."""
-    (folder / "Cargo.toml").write_text(_CARGO_TOML)
-    command = ["cargo", "metadata", "--format-version", "1", "--quiet"]
-    metadata = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, timeout=600).stdout
-    (crate,) = (one for one in json.loads(metadata)["packages"] if one["name"] == "rdkafka-sys")
-    return shutil.copytree(Path(crate["manifest_path"]).parent / "librdkafka", folder / "librdkafka")
-
-
 def _build(folder: Path, program: Path) -> None:
-    sources = _librdkafka(folder)
+    sources = librdkafka(folder)
     with (folder / "build.log").open("wb") as log:
         options = [f"--disable-{feature}" for feature in _WITHOUT]
         for command in (["./configure", *options, "--no-download"], ["make", "-j2", "-C", "src", "librdkafka.a"]):

@@ -1,0 +1,90 @@
+"""librdkafka's own tests that need a broker.
+
+Slow: `pytest -m slow -s tests/interop/test_librdkafka_suite.py`; `KLAMM_INTEROP_TARGET` is klamm, kafka or gateway.
+klamm has three nodes. Needs cargo, make, gcc and, once, the network: a crate carries the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.clients.java import java_command
+from tests.peers.librdkafka import librdkafka_tests
+from tests.peers.target import TARGET, target_server
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(2400)]
+
+RUN_S = 1500
+BROKER_VERSION = "4.1.0"
+SETTINGS: dict[str, dict[str, str]] = {
+    "klamm": {
+        "broker.nodes": "3",
+        "broker.num_partitions": "4",
+        "listeners.default.authorizer": '"acl"',
+        "listeners.default.acl.allow_everyone_if_no_acl_found": "true",
+    },
+    "kafka": {
+        "num.partitions": "4",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    },
+}
+LEFT_OUT = {
+    "0129_fetch_aborted_msgs": "sets segment.bytes below the minimum that Kafka has since 4.0",
+}
+PASSING = 80
+TOOLS = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+}
+
+
+def tools(folder: Path) -> Path:
+    """A folder like that of a Kafka release, with the scripts that the tests call."""
+    (folder / "bin").mkdir(parents=True)
+    for name, main_class in TOOLS.items():
+        script = folder / "bin" / name
+        command = " ".join(f"'{word}'" for word in java_command(main_class))
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def run(bootstrap: str, folder: Path) -> tuple[dict[str, dict[str, Any]], str]:
+    """The report of each test by its name, and the end of what was printed."""
+    tests = librdkafka_tests()
+    config, report = folder / "test.conf", folder / "report.json"
+    config.write_text(f"metadata.broker.list={bootstrap}\ntest.timeout.multiplier=3\n")
+    environment = {
+        **os.environ,
+        "BROKERS": bootstrap,
+        "KAFKA_PATH": str(tools(folder / "kafka")),
+        "LD_LIBRARY_PATH": f"{tests.parent / 'src'}:{tests.parent / 'src-cpp'}",
+        "RDKAFKA_TEST_CONF": str(config),
+        "TEST_KAFKA_VERSION": BROKER_VERSION,
+        "TEST_REPORT": str(report),
+        "TESTS_SKIP": ",".join(LEFT_OUT),
+    }
+    with (folder / "output").open("wb") as output:
+        command = [tests / "test-runner", "-L", "-Q", "-p3"]
+        subprocess.run(command, cwd=tests, env=environment, stdout=output, stderr=output, timeout=RUN_S, check=False)
+    return json.loads(report.read_text())["tests"], (folder / "output").read_text(errors="replace")[-20_000:]
+
+
+def test_librdkafka_passes_its_own_tests(tmp_path: Path) -> None:
+    if shutil.which("cargo") is None:
+        pytest.skip("cargo is not installed")
+    with target_server(tmp_path / "server", SETTINGS.get(TARGET, {})) as server:
+        reports, output = run(server.bootstrap, tmp_path)
+    print(dict(Counter(report["state"] for report in reports.values())))
+    failed = {name: report["report"] for name, report in reports.items() if report["state"] == "FAILED"}
+    assert not failed, output
+    assert sum(report["state"] == "PASSED" for report in reports.values()) >= PASSING, output
