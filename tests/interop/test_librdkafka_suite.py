@@ -27,7 +27,7 @@ BROKER_VERSION = "4.1.0"
 SETTINGS: dict[str, dict[str, str]] = {
     "klamm": {
         "broker.nodes": "3",
-        "broker.num_partitions": "4",
+        "num.partitions": "4",
         "listeners.default.authorizer": '"acl"',
         "listeners.default.acl.allow_everyone_if_no_acl_found": "true",
     },
