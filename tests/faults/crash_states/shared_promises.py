@@ -68,7 +68,7 @@ class SharedPromises:
             possible = [None, *(event.value for event in self._view.of("share", key))]
         where = f"{place[0].name}-{place[1]}, offset {offset}"
         if delivery_count is None:
-            # The group goes on behind records that somebody wanted to delete, although the log may have them again.
+            # The group goes on behind records that were to be deleted, although the log may have them again.
             wanted_start = max((event.value for event in self._view.of("start", place)), default=0)
             assert DONE in possible or offset < wanted_start, f"{where} is not delivered, and is {possible}"
         else:
