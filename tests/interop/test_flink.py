@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from tests.interop.clients.java import TOPIC_COMMAND, run_tool
+from tests.interop.java_application import PARTITIONS, JavaApplication, create_topics
 from tests.peers.kafka_jars import flink
 from tests.peers.server import Server
 
@@ -23,7 +23,6 @@ from tests.peers.server import Server
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
 SOURCE = Path(__file__).parent / "java" / "FlinkCopy.java"
 RECORDS = 3000
-PARTITIONS = 3
 PATIENCE_S = 120
 
 
@@ -35,16 +34,15 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{folder}:{flink()}"
 
 
-class FlinkCopy:
-    """Flink in a child process, which starts from the last checkpoint there is."""
+class FlinkCopy(JavaApplication):
+    """Flink, which starts from the last checkpoint there is."""
 
     def __init__(self, server: Server, topic: str, classes: str, folder: Path) -> None:
-        self.output = f"{topic}-copy"
+        super().__init__(f"{topic}-copy", folder / "flink.log")
         self._checkpoints = folder / "checkpoints"
         opened = ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
         self._command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512M", *opened, "-cp", classes]
         self._command += ["FlinkCopy", server.bootstrap, topic, self.output, self._checkpoints.as_uri()]
-        self._log = folder / "flink.log"
 
     def checkpoint(self) -> Path | None:
         """The last complete one."""
@@ -52,22 +50,12 @@ class FlinkCopy:
         last = max(complete, key=lambda path: path.stat().st_mtime_ns, default=None)
         return last.parent if last is not None else None
 
-    def start(self) -> None:
+    def command(self) -> list[str]:
         checkpoint = self.checkpoint()
-        command = [*self._command, *([checkpoint.as_uri()] if checkpoint is not None else [])]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
-
-    def kill9(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def stop(self) -> None:
-        self._process.communicate(timeout=PATIENCE_S)
-        assert self._process.returncode == 0, self.log()
+        return [*self._command, *([checkpoint.as_uri()] if checkpoint is not None else [])]
 
     def log(self) -> str:
-        return self._log.read_text()[-8000:]
+        return super().log()[-8000:]
 
 
 def produce(server: Server, topic: str, numbers: range) -> None:
@@ -108,9 +96,7 @@ class Copied:
 @pytest.fixture
 def copied(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[tuple[FlinkCopy, Copied]]:
     application = FlinkCopy(server, topic, classes, tmp_path)
-    for name in (topic, application.output):
-        arguments = ["--topic", name, "--partitions", str(PARTITIONS), "--replication-factor", "1"]
-        run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", *arguments)
+    create_topics(server, topic, application.output)
     application.start()
     records = Copied(server, application.output)
     yield application, records
@@ -132,7 +118,7 @@ def test_each_record_is_copied_once(server: Server, topic: str, copied: tuple[Fl
         server.start()
     produce(server, topic, range(RECORDS * 2 // 3, RECORDS))
     records.read_until(lambda: len(records.found) == RECORDS, application.log)
-    application.stop()
+    application.stop(PATIENCE_S)
     everything = Copied(server, application.output, group="everything")
     everything.read_until(lambda: len(everything.ended) == PARTITIONS, application.log)
     everything.close()

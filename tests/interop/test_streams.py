@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.interop.clients.java import TOPIC_COMMAND, java_command, run_tool
+from tests.interop.clients.java import java_command
+from tests.interop.java_application import JavaApplication, create_topics
 from tests.peers.kafka_jars import classpath, streams
 from tests.peers.server import Server
 
@@ -31,30 +32,20 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{folder}:{streams()}"
 
 
-class WordCount:
-    """The application in a child process, with one state directory for its whole life."""
+class WordCount(JavaApplication):
+    """The application, with one state directory for its whole life."""
 
     def __init__(self, server: Server, topic: str, classes: str, folder: Path) -> None:
-        self.output = f"{topic}-counts"
+        super().__init__(f"{topic}-counts", folder / "word-count.log")
         arguments = [server.bootstrap, f"{topic}-app", topic, self.output, str(folder / "state")]
         self._command = java_command("WordCount", *arguments, classes=classes)
-        self._log = folder / "word-count.log"
 
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
-
-    def kill9(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def stop(self) -> None:
-        self._process.communicate(timeout=PATIENCE_S)
-        assert self._process.returncode == 0, self._log.read_text()
+    def command(self) -> list[str]:
+        return self._command
 
     @property
     def states(self) -> list[str]:
-        return self._log.read_text().split()
+        return self.log().split()
 
 
 def lines() -> list[str]:
@@ -97,9 +88,7 @@ class Counts:
 @pytest.fixture
 def counted(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[tuple[WordCount, Counts]]:
     application = WordCount(server, topic, classes, tmp_path)
-    for name in (topic, application.output):
-        arguments = ["--topic", name, "--partitions", "3", "--replication-factor", "1"]
-        run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", *arguments)
+    create_topics(server, topic, application.output)
     application.start()
     counts = Counts(server, application.output)
     yield application, counts
@@ -123,7 +112,7 @@ def test_each_word_is_counted_once(server: Server, topic: str, counted: tuple[Wo
         server.kill9()
         server.start()
     counts.read_until(lambda: counts.total() >= 4 * LINES)
-    application.stop()
+    application.stop(PATIENCE_S)
     each = {word: sum(line.split().count(word) for line in values) for word in WORDS}
     # A count that came twice, or not at all, breaks the sequence of its word.
     assert counts.found == {word: [*range(1, number + 1)] for word, number in each.items()}

@@ -1,0 +1,49 @@
+"""A Java application that reads one topic and writes another, for tests that kill it."""
+
+from __future__ import annotations
+
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from tests.interop.clients.java import TOPIC_COMMAND, run_tool
+from tests.peers.server import Server
+
+PARTITIONS = 3
+
+
+class JavaApplication(ABC):
+    """A child process that ends when its input does. `output` is the topic that it writes."""
+
+    def __init__(self, output: str, log: Path) -> None:
+        self.output = output
+        self._log = log
+        self._process: subprocess.Popen[bytes]
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """How to start it, each time."""
+
+    def start(self) -> None:
+        command = self.command()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+
+    def kill9(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def stop(self, timeout_s: float) -> None:
+        self._process.communicate(timeout=timeout_s)
+        assert self._process.returncode == 0, self.log()
+
+    def log(self) -> str:
+        """What it has printed."""
+        return self._log.read_text()
+
+
+def create_topics(server: Server, *names: str) -> None:
+    """Each with `PARTITIONS` partitions."""
+    for name in names:
+        arguments = ["--topic", name, "--partitions", str(PARTITIONS), "--replication-factor", "1"]
+        run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", *arguments)
