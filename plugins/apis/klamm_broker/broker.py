@@ -233,6 +233,7 @@ class Broker(ApiSet):
             GroupWorld(self.topics, self.group_configs, self.assigning.submit, self.shares),
             lambda: services.served_until_ns(),
         )
+        self.shares.unwritten_group = self.groups.shares.unwritten
         self.groups.load()
         group_metrics.register(self.groups, server.services.metrics)
 
