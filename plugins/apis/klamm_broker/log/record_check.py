@@ -53,14 +53,16 @@ _LOW_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_DELTAS_OF_
 _HIGH_BYTES: Final = bytes(2 * delta >> 7 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
 _MAX_PLANS: Final = 1024
 _FIRST_OF_TWO_BYTES: Final = 128
-# Length, timestamp, delta and null key, length of the value; before these, the last byte of the record before.
-_unpack_first: Final = Struct("<HxBHH").unpack_from
-_unpack_short: Final = Struct("<BHxBHH").unpack_from
-# Here the key is a number of its own.
-_unpack_long: Final = Struct("<BHxBHBH").unpack_from
+# How many headers the record before has, which is 0, the length, and the attributes, which are 0; the timestamp; all up
+# to the value: delta, null key, length of the value. The first record has none before it.
+_unpack_first: Final = Struct("<HBBI").unpack_from
+_unpack_short: Final = Struct("<IBI").unpack_from
+# Here the delta's low byte is a number of its own.
+_unpack_long: Final = Struct("<IBBI").unpack_from
 _SHORT_DELTAS: Final = tuple(2 * delta | _NULL << 8 for delta in range(_DELTAS_OF_ONE_BYTE))
-_LONG_DELTAS: Final = tuple(low | high << 8 for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
-_NOT_PLAIN: Final = (-1, 0)
+_LONG_DELTAS: Final = tuple((low, high | _NULL << 8) for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
+# Above all that is read, so that no difference is one that is expected.
+_NOT_PLAIN: Final = (1 << 32, 0)
 
 
 class UnpacksToMoreError(Exception):
@@ -207,29 +209,30 @@ def _walk(body: bytes, count: int) -> int:
 def _walk_plain(body: bytes, count: int) -> tuple[int, int]:
     """How many records from the first one on are plain, and where they end; (0, 0) if the last of these is not.
 
-    A plain record has neither key nor headers, a length of two bytes and a timestamp of one. So all numbers before its
-    value lie at fixed places. The number of headers, its last byte, is read with the next record. Raises IndexError.
+    A plain record has neither key, headers nor attributes, a length of two bytes and a timestamp of one. So all numbers
+    before its value lie at fixed places. The number of headers, its last byte, is read with the next record.
+    Raises IndexError.
     """
     done = 0
     try:
-        length, timestamp, delta, value_length = _unpack_first(body)
-        known_length, size_bytes = _short_heads[length]
-        if not count or delta != _SHORT_DELTAS[0] or value_length != known_length or timestamp > 0x7F:
+        length, attributes, timestamp, content = _unpack_first(body)
+        known, size_bytes = _short_heads[length << 8 | attributes << 24]
+        if not count or content - known != _SHORT_DELTAS[0] or timestamp > 0x7F:
             return 0, 0
         last = size_bytes - 1
         done = 1
         for expected in _SHORT_DELTAS[1:count]:
-            headers, length, timestamp, delta, value_length = _unpack_short(body, last)
-            known_length, size_bytes = _short_heads[length]
-            if delta != expected or value_length != known_length or timestamp > 0x7F or headers:
+            head, timestamp, content = _unpack_short(body, last)
+            known, size_bytes = _short_heads[head]
+            if content - known != expected or timestamp > 0x7F:
                 break
             last += size_bytes
             done += 1
         else:
-            for expected in _LONG_DELTAS[: max(0, count - _DELTAS_OF_ONE_BYTE)]:
-                headers, length, timestamp, delta, key, value_length = _unpack_long(body, last)
-                known_length, size_bytes = _long_heads[length]
-                if delta != expected or value_length != known_length or key != _NULL or timestamp > 0x7F or headers:
+            for low, expected in _LONG_DELTAS[: max(0, count - _DELTAS_OF_ONE_BYTE)]:
+                head, timestamp, delta, content = _unpack_long(body, last)
+                known, size_bytes = _long_heads[head]
+                if delta != low or content - known != expected or timestamp > 0x7F:
                     break
                 last += size_bytes
                 done += 1
@@ -240,19 +243,23 @@ def _walk_plain(body: bytes, count: int) -> tuple[int, int]:
 
 
 class _Heads(dict[int, tuple[int, int]]):
-    """The length of a plain record, as two bytes → that of its value, as two bytes, and the size of the record."""
+    """The first four bytes of a plain record and the one before → the length of its value, as it stands, and its size.
+
+    The length of the value is two bytes, above the two for the end of the delta and the key.
+    """
 
     def __init__(self, delta_bytes: int) -> None:
         self._delta_bytes = delta_bytes
 
-    def __missing__(self, length: int) -> tuple[int, int]:
+    def __missing__(self, head: int) -> tuple[int, int]:
+        length = head >> 8
         raw = (length & 0x7F) | (length >> 8) << 7
         # Attributes, timestamp, delta, null key, length of the value, value, number of headers.
         value = raw - 2 * (6 + self._delta_bytes)
-        if length & 0x8080 != 0x80 or raw & 1 or value < _FIRST_OF_TWO_BYTES:
+        if head & 0xFF or length > 0xFFFF or length & 0x8080 != 0x80 or raw & 1 or value < _FIRST_OF_TWO_BYTES:
             return _NOT_PLAIN
-        head = self[length] = (value & 0x7F | 0x80 | (value >> 7) << 8, 2 + (raw >> 1))
-        return head
+        known = self[head] = ((value & 0x7F | 0x80 | (value >> 7) << 8) << 16, 2 + (raw >> 1))
+        return known
 
 
 _short_heads: Final = _Heads(1)
