@@ -62,6 +62,18 @@ class LoadResult:
 
 
 @contextmanager
+def on_cores_for_servers(count: int | None) -> Iterator[None]:
+    """Start servers that stay on so many cores, without the load generator's; on all cores for None."""
+    cores = os.sched_getaffinity(0)
+    if count is not None:
+        os.sched_setaffinity(0, sorted(cores)[1 : 1 + count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
 def on_one_core() -> Iterator[None]:
     """Stay on one core, with all that is started meanwhile, so that the server has the others for itself."""
     cores = os.sched_getaffinity(0)

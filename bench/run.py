@@ -12,11 +12,12 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.load import LoadResult
+from bench.load import LoadResult, on_cores_for_servers
 from bench.peers import PEERS, servers
 from bench.suites import SUITES, Benchmark, Measure
 from tests.peers.server import Server
@@ -96,14 +97,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round of each benchmark")
     parser.add_argument("--quick", action="store_true", help="two rounds of one second")
+    parser.add_argument("--server-cores", type=int, help="so many for each server, none of them the load generator's")
     parser.add_argument("--data-dir", type=Path, help="of the servers; default: a temporary directory")
     parser.add_argument("--json", type=Path, help="write every result of every round there")
     chosen = parser.parse_args(arguments)
     rounds, seconds = (2, 1.0) if chosen.quick else (chosen.rounds, chosen.seconds)
     with (
         tempfile.TemporaryDirectory(prefix="klamm-bench-", dir=chosen.data_dir) as directory,
-        servers(chosen.targets, Path(directory)) as peers,
+        ExitStack() as running,
     ):
+        with on_cores_for_servers(chosen.server_cores):
+            peers = running.enter_context(servers(chosen.targets, Path(directory)))
         print(head(chosen.targets), flush=True)
         everything = measure_suites(chosen.suites, chosen.only, peers, rounds, seconds)
     if chosen.json:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from klamm.runtime import Clock, SystemClock
 from klamm_spark.filesystems import AnyPath
 from klamm_spark.spool_layout import folders_of, is_sealed, node_folders
 from klamm_spark.spool_reader import read_seal
 
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that has changed within this time may change again without a later time of change."""
-_REMOTE_LOOK_S: Final = 60.0
+_REMOTE_LOOK_NS: Final = 60_000_000_000
 """In an object store each listing is many requests."""
 _MOST_SEALS: Final = 1000
 """Of so many waiting segments the seals are read, for the number of their events."""
@@ -27,19 +28,23 @@ class _Waiting(NamedTuple):
 class SpoolBacklog:
     """`count` and `size_bytes` are of the segments that wait, as `look` found them. For one thread.
 
-    A copy of a segment elsewhere in the spool is the same segment.
+    A copy of a segment elsewhere in the spool is the same segment. Segments that have left the spool are forgotten.
     """
 
-    def __init__(self, spool: AnyPath) -> None:
+    def __init__(self, spool: AnyPath, clock: Clock | None = None) -> None:
         self._spool = spool.resolve()
+        self._clock = clock or SystemClock()
         self._taken: set[str] = set()
+        self._taken_since_look: set[str] = set()
         self._waiting: dict[str, _Waiting] = {}
-        self._names: dict[AnyPath, set[str]] = {}
-        """Of each folder, the segments that waited when it was listed."""
+        self._names: dict[AnyPath, Set[str]] = {}
+        """Of each folder, the segments that it had when it was listed."""
+        self._copies = Counter[str]()
+        """Of each segment, in how many folders it was."""
         self._listed: dict[AnyPath, int] = {}
         self._days: dict[AnyPath, list[AnyPath]] = {}
         self._events: dict[str, int] = {}
-        self._looked_s = float("-inf")
+        self._look_again_ns = 0
         self.size_bytes = 0
 
     @property
@@ -50,7 +55,7 @@ class SpoolBacklog:
     def take(self, segments: Iterable[AnyPath]) -> None:
         """These segments have been shipped."""
         for path in segments:
-            self._taken.add(path.name)
+            self._taken_since_look.add(path.name)
             self._drop(path.name)
 
     def _drop(self, name: str) -> None:
@@ -62,15 +67,17 @@ class SpoolBacklog:
     def look(self) -> None:
         """List the folders that have changed since the last call; in an object store once a minute at most."""
         if not isinstance(self._spool, Path):
-            if time.monotonic() - self._looked_s < _REMOTE_LOOK_S:
+            now_ns = self._clock.monotonic_ns()
+            if now_ns < self._look_again_ns:
                 return
-            self._looked_s = time.monotonic()
+            self._look_again_ns = now_ns + _REMOTE_LOOK_NS
+        self._taken |= self._taken_since_look
         for node_folder in node_folders(self._spool):
             if self._has_changed(node_folder):
                 days: list[AnyPath] = folders_of(node_folder)[1:]  # type: ignore[assignment]
                 for day in set(self._days.get(node_folder, ())) - set(days):
-                    for name in self._names.pop(day, set()):
-                        self._drop(name)
+                    self._has_names(day, frozenset())
+                    self._listed.pop(day, None)
                 self._days[node_folder] = days
                 self._list(node_folder)
             for day in self._days[node_folder]:
@@ -80,6 +87,8 @@ class SpoolBacklog:
                 except FileNotFoundError:
                     # Retention has deleted it, and so changed the node's folder.
                     continue
+        self._taken -= {name for name in self._taken_since_look if not self._copies[name]}
+        self._taken_since_look.clear()
 
     def _has_changed(self, folder: AnyPath) -> bool:
         if not isinstance(folder, Path):
@@ -87,22 +96,32 @@ class SpoolBacklog:
         changed_ns = folder.stat().st_mtime_ns
         if self._listed.get(folder) == changed_ns:
             return False
-        settled = time.time_ns() - changed_ns > _SETTLED_NS
+        settled = self._clock.wall_us() * 1000 - changed_ns > _SETTLED_NS
         self._listed[folder] = changed_ns if settled else -1
         return True
 
     def _list(self, folder: AnyPath) -> None:
         there = {path.name: path for path in folder.iterdir() if is_sealed(path.name)}
-        for name in self._names.get(folder, set()) - there.keys():
-            self._drop(name)
-        names = self._names[folder] = there.keys() - self._taken
-        for name in names - self._waiting.keys():
+        self._has_names(folder, frozenset(there))
+        for name in there.keys() - self._taken - self._waiting.keys():
             try:
                 size_bytes = there[name].stat().st_size
             except FileNotFoundError:
                 continue
             self._waiting[name] = _Waiting(there[name], size_bytes)
             self.size_bytes += size_bytes
+
+    def _has_names(self, folder: AnyPath, names: Set[str]) -> None:
+        before = self._names.pop(folder, frozenset[str]())
+        for name in before - names:
+            self._drop(name)
+            self._copies[name] -= 1
+            if not self._copies[name]:
+                del self._copies[name]
+                self._taken.discard(name)
+        self._copies.update(names - before)
+        if names:
+            self._names[folder] = names
 
     def __str__(self) -> str:
         if not self._waiting:

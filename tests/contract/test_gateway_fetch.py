@@ -98,17 +98,49 @@ def test_clients_and_the_audit_get_what_decoding_gives(audited, monkeypatch, see
     assert {one["outcome"] for one in streamed_events} <= {"ok", "error"}
 
 
-def test_the_throttle_time_is_the_gateways(audited):
+def throttled_times(front, node_ms, records, pieces=1):
+    """The throttle times of two Fetch responses of a node that sends `node_ms` itself, its first bytes one by one."""
+
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)
-        body = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[Partition(records=BATCH * 3)])])
-        sock.sendall(response(correlation_id, key, version, body.encode(version)))
+        partitions = [Partition(records=records)]
+        body = FetchResponse(node_ms, responses=[FetchableTopicResponse("t", partitions=partitions)])
+        whole = response(correlation_id, key, version, body.encode(version))
+        for position in range(pieces - 1):
+            sock.sendall(whole[position : position + 1])
+        sock.sendall(whole[pieces - 1 :])
 
     slow = 'listeners.default.client_quota.users={"<default>" = {consumer_byte_rate = 1000}}'
-    with FakeNode(serve) as node, audited(node, slow) as front, RawClient(front.address()) as client:
-        answers = [FetchResponse.decode(11, fetch(client, 11, [FetchableTopicResponse("t")])) for _ in range(2)]
-    assert [one.throttle_time_ms > 0 for one in answers] == [False, True]
-    assert all(bytes(one.responses[0].partitions[0].records) == BATCH * 3 for one in answers)
+    with FakeNode(serve) as node, front(node, slow) as running, RawClient(running.address()) as client:
+        answers = [FetchResponse.decode(12, fetch(client, 12, [FetchableTopicResponse("t")])) for _ in range(2)]
+    assert all(bytes(one.responses[0].partitions[0].records) == records for one in answers)
+    return [one.throttle_time_ms for one in answers]
+
+
+def quotas_alone(node, *settings):
+    return gateway(node.bootstrap, ['listeners.default.throttles=["client_quota"]', *settings])
+
+
+@pytest.fixture(params=["looked at", "opaque"])
+def limited(request, audited):
+    """A gateway with quotas, which looks at responses for others, or does not."""
+    return audited if request.param == "looked at" else quotas_alone
+
+
+@pytest.mark.parametrize("size", [1, 3], ids=["whole", "streamed"])
+def test_the_throttle_time_is_the_gateways(limited, size):
+    first_ms, second_ms = throttled_times(limited, 0, BATCH * size)
+    assert first_ms == 0
+    assert second_ms > 0
+
+
+@pytest.mark.parametrize("size", [1, 3], ids=["whole", "streamed"])
+def test_a_longer_throttle_time_of_the_node_stays(limited, size):
+    assert throttled_times(limited, 600_000, BATCH * size) == [600_000, 600_000]
+
+
+def test_the_throttle_time_is_set_where_a_node_sends_byte_by_byte(limited):
+    assert throttled_times(limited, 0, BATCH * 3, pieces=16)[1] > 0
 
 
 def errors(front):

@@ -29,7 +29,7 @@ class _Load:
         self._data = struct.pack(">i", len(frame)) + frame
         self._port = port
         self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(connections)]
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(connections)]
         for thread in self._threads:
             thread.start()
 

@@ -16,7 +16,7 @@ import kafka
 import pytest
 from kafka import TopicPartition
 
-from tests.interop.test_nodes import PARTITIONS, PATIENCE_S, Application, Confluent
+from tests.interop.test_nodes import PARTITIONS, PATIENCE_S, Aiokafka, Application, Confluent, Java, KafkaPython
 from tests.peers.gateway_server import gateway_before
 from tests.peers.kafka_cluster import NODE_IDS, KafkaCluster
 from tests.peers.klamm_server import KlammServer
@@ -128,7 +128,7 @@ def kill(gateway: KlammServer) -> None:
     gateway.start()
 
 
-@pytest.mark.parametrize("kind", [Confluent], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Confluent, KafkaPython, Aiokafka, Java], ids=lambda kind: kind.__name__)
 def test_no_more_is_lost_than_without_the_gateway(
     cluster: KafkaCluster, gateway: KlammServer, kind: type[Application]
 ) -> None:

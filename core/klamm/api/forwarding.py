@@ -11,7 +11,9 @@ from copy import copy
 from struct import Struct
 from typing import Any, Final, NoReturn
 
+from klamm.wire.api_keys import find_spec, load
 from klamm.wire.chunks import Buffer, Chunk, total_bytes
+from klamm.wire.primitives import WireError
 
 STREAMED_FROM_BYTES: Final = 64 * 1024
 """A `ResponseStream` carries more than this; what is smaller is answered whole."""
@@ -155,16 +157,40 @@ class OpaqueResponse:
         self.stream = stream
         self.message = message
 
-    def throttled(self, version: int, throttle_time_ms: int) -> Any:
-        """The response with this throttle time, if its message has one: a copy of that, or the stream's beginning."""
-        if not hasattr(self.message, "throttle_time_ms"):
+    def throttled(self, api_key: int, version: int, throttle_time_ms: int) -> Any:
+        """The response with this throttle time: a message, or bytes as it is bytes.
+
+        Itself if its own throttle time is as long, if its API has none or is not known, or if it is malformed.
+        """
+        if self.stream is not None:
+            return self._throttled_stream(version, throttle_time_ms)
+        if self.message is None:
+            return self._throttled_bytes(api_key, version, throttle_time_ms)
+        if getattr(self.message, "throttle_time_ms", throttle_time_ms) >= throttle_time_ms:
             return self
-        if self.stream is None:
-            message = copy(self.message)
-            message.throttle_time_ms = throttle_time_ms
-            return message
-        # Responses that carry records begin with it: Fetch from version 1 on.
+        message = copy(self.message)
+        message.throttle_time_ms = throttle_time_ms
+        return message
+
+    def _throttled_bytes(self, api_key: int, version: int, throttle_time_ms: int) -> OpaqueResponse:
+        spec = find_spec(api_key)
+        if spec is None:
+            return self
+        try:
+            message = vars(load(api_key))[f"{spec.name}Response"].decode(version, self.body, 0)
+        except WireError:
+            return self
+        if getattr(message, "throttle_time_ms", throttle_time_ms) >= throttle_time_ms:
+            return self
+        message.throttle_time_ms = throttle_time_ms
+        return OpaqueResponse(message.encode(version))
+
+    def _throttled_stream(self, version: int, throttle_time_ms: int) -> OpaqueResponse:
+        # Responses that carry records begin with it: Fetch from version 1 on, and ShareFetch.
         if version < 1 or len(self.body) < _THROTTLE_TIME.size:
+            return self
+        (own_ms,) = _THROTTLE_TIME.unpack_from(self.body)
+        if own_ms >= throttle_time_ms:
             return self
         body = _THROTTLE_TIME.pack(throttle_time_ms) + self.body[_THROTTLE_TIME.size :]
         return OpaqueResponse(body, self.stream, self.message)

@@ -303,9 +303,11 @@ def _charge(request: PendingRequest, response: Any) -> Any:
             continue
         if throttle_time_ms > context.throttle_time_ms:
             context.throttle_time_ms = min(throttle_time_ms, MAX_THROTTLE_TIME_MS)
-    if context.throttle_time_ms and type(response) is OpaqueResponse:
-        return response.throttled(context.api_version, context.throttle_time_ms)
-    if context.throttle_time_ms and hasattr(response, "throttle_time_ms"):
+    if not context.throttle_time_ms:
+        return response
+    if type(response) is OpaqueResponse:
+        return response.throttled(context.api_key, context.api_version, context.throttle_time_ms)
+    if getattr(response, "throttle_time_ms", context.throttle_time_ms) < context.throttle_time_ms:
         # The handler may give the same object to others too.
         response = copy.copy(response)
         response.throttle_time_ms = context.throttle_time_ms

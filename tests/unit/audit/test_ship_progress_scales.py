@@ -1,10 +1,12 @@
 """What `ship` does for each batch costs as much over 100,000 segments as over 1,000. Without Spark."""
 
 import os
+import pickle
 import time
 
 import pytest
 
+from klamm.testing import MovingClock
 from klamm_spark.lake import LakeError
 from klamm_spark.shipped_log import ShippedLog
 from klamm_spark.spool_backlog import SpoolBacklog
@@ -135,3 +137,46 @@ def test_the_backlog_follows_the_spool(tmp_path):
     paths[0].parent.rmdir()
     backlog.look()
     assert str(backlog) == "nothing behind the spool"
+
+
+def test_what_has_left_the_spool_is_forgotten(tmp_path):
+    """A driver runs for years, and retention deletes what is shipped."""
+    day = tmp_path / "spool" / "n" / "2026-01-01"
+    day.mkdir(parents=True)
+    backlog = SpoolBacklog(tmp_path / "spool")
+    sizes = []
+    for round_number in range(4):
+        paths = [day / name_of(100 * round_number + number) for number in range(100)]
+        for path in paths:
+            path.touch()
+        if round_number == 1:
+            backlog.look()
+        backlog.take(paths)
+        if round_number != 2:
+            backlog.look()
+        assert backlog.count == 0
+        for path in paths:
+            path.unlink()
+        backlog.look()
+        sizes.append(len(pickle.dumps(vars(backlog))))
+    assert max(sizes) < sizes[0] + 50
+
+
+def test_a_folder_is_listed_again_until_its_time_of_change_is_settled(tmp_path):
+    clock = MovingClock()
+    (path, *_) = write_sample_spool(tmp_path / "spool", sample_events(10), events_per_segment=10)
+    backlog = SpoolBacklog(tmp_path / "spool", clock)
+    backlog.look()
+    changed = path.parent.stat().st_mtime_ns
+
+    def add(number):
+        """A segment that comes within the resolution of the file system's times."""
+        path.with_name(name_of(number)).write_bytes(path.read_bytes())
+        os.utime(path.parent, ns=(changed, changed))
+        backlog.look()
+        return backlog.count
+
+    assert add(1) == 2
+    clock.advance_ms(10_000)
+    backlog.look()
+    assert add(2) == 2, "it is not expected to change without a later time"

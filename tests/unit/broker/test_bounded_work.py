@@ -85,3 +85,14 @@ def test_the_configs_of_many_topics_wait_for_a_turn(
     with pytest.raises(NotInlineError) as caught:
         run(20, SmallReply)
     assert caught.value.large
+
+
+def test_a_network_thread_describes_two_topics_at_most(harness: BrokerHarness) -> None:
+    """A config with its synonyms and documentation takes several microseconds; eight clients ask at once."""
+    harness.create_topic("t")
+    request = describe_configs.DescribeConfigsRequest([describe_configs.DescribeConfigsResource(TOPIC, "t")] * 3)
+    context = harness.context(
+        SmallReply(describe_configs, request, 4), describe_configs.DescribeConfigsRequest.API_KEY, 4
+    )
+    with pytest.raises(NotInlineError):
+        configs_of_resources(harness.broker.services_of(0), request, context)

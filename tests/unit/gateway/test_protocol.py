@@ -96,6 +96,19 @@ def test_a_large_response_is_passed_on_as_it_arrives():
     assert protocol.stream is None
 
 
+@pytest.mark.parametrize("api_version", [11, 12])
+@pytest.mark.parametrize("size_bytes", range(1, 18))
+def test_the_first_piece_of_a_stream_has_its_throttle_time(api_version, size_bytes):
+    protocol, _ = ready()
+    exchange = Expected(1, api_version=api_version)
+    protocol.send([b"x"], exchange)
+    data = response(1, b"z" * 300_000, tags=b"\0" if api_version == 12 else b"")
+    feed(protocol, data[:64], size_bytes)
+    assert len(exchange.events[0]) >= 4
+    feed(protocol, data[64:], 100_000)
+    assert b"".join(exchange.events) == b"z" * 300_000
+
+
 @pytest.mark.parametrize("missing", [1, STREAMED_FROM_BYTES, STREAMED_FROM_BYTES + 1])
 def test_what_has_nearly_come_is_answered_whole(missing):
     protocol, _ = ready()

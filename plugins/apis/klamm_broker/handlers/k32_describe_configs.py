@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 
 _LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
+_ELEMENTS_PER_CONFIG: Final = 3
+"""A config, with its synonyms and documentation, takes as long as so many elements of other answers."""
 
 
 @handles(describe_configs, versions=range(1, 5))
@@ -70,7 +72,7 @@ def configs_of_resources(
             result.error_code, result.error_message = error.error_code, error.message or ""
         results.append(result)
         context.check_answer_bytes(answer_bytes)
-        context.expect_answer(answer_configs)
+        context.expect_answer(answer_configs * _ELEMENTS_PER_CONFIG)
     return DescribeConfigsResponse(results=results)
 
 

@@ -23,6 +23,8 @@ _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1
 _LOGIN_ID: Final = -1
 _STREAM_RESPONSES_FROM_BYTES: Final = 96 * 1024
+_BEGINNING_BYTES: Final = 9
+"""Correlation id, no tagged fields, throttle time: as much of a stream has to be there before it is passed on."""
 # A system call for one buffer costs less than one for several.
 _JOIN_UP_TO_BYTES: Final = 32 * 1024
 MAX_WHOLE_BYTES: Final = 100 * 1024 * 1024
@@ -200,7 +202,7 @@ class UpstreamProtocol:
         if not streams or missing <= STREAMED_FROM_BYTES:
             self._needed_bytes = 4 + frame_bytes
             return position
-        if len(data) - begin < 5:
+        if len(data) - begin < _BEGINNING_BYTES:
             return position
         assert exchange is not None
         body = _body(exchange, data[begin:])
