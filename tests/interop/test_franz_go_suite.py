@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.builds import cache_dir
+from tests.peers.builds import cached
 from tests.peers.target import TARGET, target_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -46,15 +46,14 @@ def package(folder: Path) -> Path:
     return Path(module) / "pkg" / "kgo"
 
 
-def build(source: Path, folder: Path) -> Path:
-    """The program of the tests, built once."""
-    program = cache_dir() / f"franz-go-tests-{VERSION}"
-    if not program.exists():
-        cache_dir().mkdir(parents=True, exist_ok=True)
-        partial = folder / program.name
-        go("test", "-c", "-vet=off", "-o", str(partial), ".", cwd=source, timeout_s=BUILD_S)
-        shutil.move(partial, program)
-    return program
+def program(source: Path) -> Path:
+    """Of the tests, built once."""
+
+    def build(folder: Path) -> Path:
+        go("test", "-c", "-vet=off", "-o", str(folder / "tests"), ".", cwd=source, timeout_s=BUILD_S)
+        return folder / "tests"
+
+    return cached(f"franz-go-tests-{VERSION}", build)
 
 
 def outcomes(output: str) -> dict[str, str]:
@@ -71,7 +70,6 @@ def test_franz_go_passes_its_own_tests(tmp_path: Path) -> None:
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
     source = package(tmp_path)
-    program = build(source, tmp_path)
     with target_server(tmp_path / "server", SETTINGS) as server:
         environment = {
             **os.environ,
@@ -81,7 +79,7 @@ def test_franz_go_passes_its_own_tests(tmp_path: Path) -> None:
             "KGO_TEST_UNSAFE": "1",
             "KGO_LOG_LEVEL": "none",
         }
-        command = [str(program), "-test.v", f"-test.timeout={RUN_S}s"]
+        command = [str(program(source)), "-test.v", f"-test.timeout={RUN_S}s"]
         if TARGET == "klamm":
             command.append(f"-test.skip={LEFT_OUT}")
         done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=RUN_S + 60)

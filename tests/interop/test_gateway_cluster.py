@@ -17,21 +17,15 @@ import pytest
 from kafka import TopicPartition
 
 from tests.interop.test_nodes import PARTITIONS, PATIENCE_S, Aiokafka, Application, Confluent, Java, KafkaPython
-from tests.peers.kafka_cluster import KafkaCluster
+from tests.peers.gateway_server import gateway_before
+from tests.peers.kafka_cluster import NODE_IDS, KafkaCluster
 from tests.peers.klamm_server import KlammServer
-from tests.peers.server import lasting_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 
-NODE_IDS = (1, 2, 3)
 STOPPED_S = 30
 RECORDS_BETWEEN_STEPS = 50
 RECOVERY_S = 2 * PATIENCE_S
-
-
-def node_port() -> int:
-    """The first of as many ports as there are nodes; none is an outgoing connection's."""
-    return min(lasting_port(), 32_000)
 
 
 @pytest.fixture
@@ -42,15 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def gateway(cluster: KafkaCluster, tmp_path: Path) -> Iterator[KlammServer]:
-    start = node_port()
-    addresses = ", ".join(f'"{each}"' for each in cluster.bootstrap.split(","))
-    settings = {
-        "listeners.default.api_set": "gateway",
-        "gateway.bootstrap": f"[{addresses}]",
-        "gateway.node_ports": f"{start}-{start + len(NODE_IDS) - 1}",
-        "gateway.first_node_id": str(NODE_IDS[0]),
-    }
-    with KlammServer(tmp_path / "gateway", settings) as running:
+    with gateway_before(cluster, tmp_path / "gateway") as running:
         yield running
 
 

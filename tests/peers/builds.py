@@ -14,18 +14,28 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "klamm-bench"
 
 
+def cached(name: str, build: Callable[[Path], Path]) -> Path:
+    """`name` in the cache: the file or folder, below `folder`, that `build(folder)` returns. Built once.
+
+    `folder` is removed afterwards. Where `build` raises, nothing is kept.
+    """
+    target = cache_dir() / name
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
+            build(Path(folder)).rename(target)
+    return target
+
+
 def cached_program(name: str, source: Path, build: Callable[[Path, Path], None]) -> Path:
     """The program that `build(folder, program)` makes of the files in `source`: built again when one of them changes.
 
     `build` may use `folder`, which is removed afterwards, and raises when it cannot write `program`.
     """
+
+    def program(folder: Path) -> Path:
+        build(folder, folder / name)
+        return folder / name
+
     texts = b"".join(path.name.encode() + path.read_bytes() for path in sorted(source.iterdir()) if path.is_file())
-    cache = cache_dir()
-    program = cache / f"{name}-{hashlib.sha256(texts).hexdigest()[:16]}"
-    if not program.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}-") as folder:
-            partial = Path(folder) / name
-            build(Path(folder), partial)
-            partial.rename(program)
-    return program
+    return cached(f"{name}-{hashlib.sha256(texts).hexdigest()[:16]}", program)

@@ -1,17 +1,24 @@
-"""klamm's gateway in front of a real Apache Kafka, as one server: what passes on Kafka passes on both together."""
+"""klamm's gateway in front of a real Apache Kafka: what passes on Kafka passes on both together."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
+from tests.peers.kafka_cluster import NODE_IDS, KafkaCluster
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import lasting_port
 
 
 class GatewayServer(KlammServer):
-    """`kafka` is the node behind it; `settings` are its. `options` are those of `klamm serve --set`."""
+    """Before one node, as one server.
+
+    `kafka` is the node behind it; `settings` are its. `options` are those of `klamm serve --set`.
+    """
 
     name = "gateway"
 
@@ -43,3 +50,42 @@ class GatewayServer(KlammServer):
     def stop(self) -> None:
         super().stop()
         self.kafka.stop()
+
+
+def gateway_before(cluster: KafkaCluster, directory: Path) -> KlammServer:
+    """A gateway, not started, before a cluster that may not run yet."""
+    # None is an outgoing connection's.
+    first = min(lasting_port(), 32_000)
+    addresses = ", ".join(f'"{each}"' for each in cluster.bootstrap.split(","))
+    settings = {
+        "listeners.default.api_set": "gateway",
+        "gateway.bootstrap": f"[{addresses}]",
+        "gateway.node_ports": f"{first}-{first + len(NODE_IDS) - 1}",
+        "gateway.first_node_id": str(NODE_IDS[0]),
+    }
+    return KlammServer(directory, settings)
+
+
+class GatewayCluster:
+    """Before three brokers with `settings`: `with GatewayCluster(directory) as both: ... both.bootstrap ...`."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._cluster = KafkaCluster(directory / "kafka", settings)
+        self._gateway = gateway_before(self._cluster, directory / "gateway")
+
+    @property
+    def bootstrap(self) -> str:
+        """Of the gateway."""
+        return self._gateway.bootstrap
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as started:
+            started.enter_context(self._cluster)
+            started.enter_context(self._gateway)
+            self._running = started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._running.__exit__(kind, error, traceback)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +24,8 @@ from tests.peers.server import HOST
 from tests.peers.wire_client import WireClient
 from tests.waiting import wait_until
 
-_NODE_IDS = (1, 2, 3)
+NODE_IDS = (1, 2, 3)
+"""Of the brokers."""
 _CONTROLLER_ID = 100
 _PATIENCE_S = 60
 _COMMON = """\
@@ -60,8 +61,15 @@ class KafkaNode(KafkaServer):
 
     start_timeout_s = 180.0
 
-    def __init__(self, directory: Path, node_id: int, cluster: str, controller: KafkaNode | None = None) -> None:
-        super().__init__(directory / str(node_id))
+    def __init__(
+        self,
+        directory: Path,
+        node_id: int,
+        cluster: str,
+        settings: Mapping[str, str],
+        controller: KafkaNode | None = None,
+    ) -> None:
+        super().__init__(directory / str(node_id), settings)
         self.node_id = node_id
         self._cluster = cluster
         self._controller = controller
@@ -75,7 +83,7 @@ class KafkaNode(KafkaServer):
             host=HOST,
             port=self.port,
             data=self.data_dir,
-        )
+        ) + "".join(f"{key}={value}\n" for key, value in self.settings.items())
         properties = self.directory / "server.properties"
         properties.write_text(text)
         if not (self.data_dir / "meta.properties").exists():
@@ -123,7 +131,7 @@ class KafkaNodes:
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
         """Have a broker lead a partition: it becomes the preferred leader first."""
-        replicas = [node_id, *(each for each in _NODE_IDS if each != node_id)]
+        replicas = [node_id, *(each for each in NODE_IDS if each != node_id)]
         wanted = [ReassignableTopic(topic, [ReassignablePartition(index, replicas)])]
 
         def has_moved() -> bool:
@@ -154,12 +162,15 @@ class KafkaNodes:
 
 
 class KafkaCluster:
-    """`with KafkaCluster(directory) as cluster: ... cluster.bootstrap, cluster.nodes ...`"""
+    """`with KafkaCluster(directory) as cluster: ... cluster.bootstrap, cluster.nodes ...`
 
-    def __init__(self, directory: Path) -> None:
-        cluster = cluster_id()
-        self._controller = KafkaNode(directory, _CONTROLLER_ID, cluster)
-        self._brokers = {each: KafkaNode(directory, each, cluster, self._controller) for each in _NODE_IDS}
+    `settings` are Kafka's own keys, for each broker and the controller.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        cluster, settings = cluster_id(), settings or {}
+        self._controller = KafkaNode(directory, _CONTROLLER_ID, cluster, settings)
+        self._brokers = {each: KafkaNode(directory, each, cluster, settings, self._controller) for each in NODE_IDS}
         self.nodes = KafkaNodes(self._brokers)
 
     @property
@@ -182,7 +193,7 @@ class KafkaCluster:
         self._controller.start()
         for broker in self._brokers.values():
             broker.start()
-        wait_until(lambda: len(self.nodes.call(MetadataRequest([]), 9).brokers) == len(_NODE_IDS), within_s=_PATIENCE_S)
+        wait_until(lambda: len(self.nodes.call(MetadataRequest([]), 9).brokers) == len(NODE_IDS), within_s=_PATIENCE_S)
         return self
 
     def __exit__(

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
-from tests.peers.builds import cache_dir
+from tests.peers.builds import cached
 
 CRATE_VERSION = "4.10.0"
 """Of `rdkafka-sys`; it has librdkafka 2.12.1."""
@@ -41,14 +40,13 @@ def librdkafka_tests() -> Path:
 
     Tests that read statistics are only in it where RapidJSON's headers are installed.
     """
-    target = cache_dir() / f"librdkafka-tests-{CRATE_VERSION}"
-    if not target.exists():
-        cache_dir().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="librdkafka-") as folder:
-            sources = librdkafka(Path(folder))
-            with (sources / "build.log").open("wb") as log:
-                configure = ["./configure", "--disable-curl", "--disable-gssapi", "--no-download"]
-                for command in (configure, ["make", "-j2", "libs"], ["make", "-j2", "-C", "tests", "test-runner"]):
-                    subprocess.run(command, cwd=sources, check=True, stdout=log, stderr=log, timeout=900)
-            sources.rename(target)
-    return target / "tests"
+    return cached(f"librdkafka-tests-{CRATE_VERSION}", _build) / "tests"
+
+
+def _build(folder: Path) -> Path:
+    sources = librdkafka(folder)
+    with (sources / "build.log").open("wb") as log:
+        configure = ["./configure", "--disable-curl", "--disable-gssapi", "--no-download"]
+        for command in (configure, ["make", "-j2", "libs"], ["make", "-j2", "-C", "tests", "test-runner"]):
+            subprocess.run(command, cwd=sources, check=True, stdout=log, stderr=log, timeout=900)
+    return sources

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
-from tests.peers.gateway_server import GatewayServer
+from tests.peers.gateway_server import GatewayCluster, GatewayServer
+from tests.peers.kafka_cluster import KafkaCluster
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import Server
@@ -19,3 +22,17 @@ def target_server(directory: Path, settings: Mapping[str, str] | None = None) ->
     """A server, not started, of the kind that the environment variable `KLAMM_INTEROP_TARGET` names: klamm,
     kafka, or gateway: klamm's gateway before a Kafka."""
     return TARGETS[TARGET](directory, settings)
+
+
+class Bootstrap(Protocol):
+    """Where clients connect to."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def target_cluster(directory: Path, settings: Mapping[str, str]) -> AbstractContextManager[Bootstrap]:
+    """As `target_server`, with three nodes."""
+    if TARGET == "klamm":
+        return KlammServer(directory, {"broker.nodes": "3", **settings})
+    return (KafkaCluster if TARGET == "kafka" else GatewayCluster)(directory, settings)

@@ -39,7 +39,8 @@ class _Overrides:
     def apply(self, overrides: Sequence[str], bind: str | None, data_dir: str | None, puts: Sequence[Put]) -> None:
         of_parts = []
         listeners = list(self._config.table(("listeners",)) or {"default": {}})
-        for text in overrides:
+        # Which keys there are depends on the handler sets and extensions, wherever their argument stands.
+        for text in sorted(overrides, key=_chooses_parts, reverse=True):
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
                 self._config.problems.append(Problem(f"--set {text}", "", "must be KEY=VALUE"))
@@ -179,6 +180,12 @@ class _Overrides:
             spec.kafka for kind in (ServerSettings, ListenerSettings) for spec in specs_of(kind).values() if spec.kafka
         ]
         return [*kafka, *(name for names in self._api_sets().values() for name in names)]
+
+
+def _chooses_parts(text: str) -> bool:
+    """Whether an argument says which handler set or which extensions there are."""
+    path = text.partition("=")[0].strip().split(".")
+    return path == ["server", "extensions"] or (path[0] == "listeners" and path[2:] == ["api_set"])
 
 
 def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iterator[tuple[str, str | None]]:

@@ -152,6 +152,7 @@ def test_paths_are_relative_to_the_file(load, tmp_path):
 )
 def test_the_command_line_sets_keys_by_path_or_by_kafkas_name(load, override, read, value):
     assert read(load(None, "listeners.default.api_set=topics", override)) == value
+    assert read(load(None, override, "listeners.default.api_set=topics")) == value, "their order does not count"
 
 
 def test_the_command_line_wins_over_every_spelling_in_the_file(load):

@@ -65,7 +65,7 @@ public final class KlammBrokers {
         if (nodes > 1) {
             settings.put("nodes", String.valueOf(nodes));
         }
-        klamm = new KlammProcess(nodes, settings);
+        klamm = new KlammProcess(nodes, settings, "--ephemeral");
         klamm.start();
     }
 

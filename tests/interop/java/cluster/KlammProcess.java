@@ -36,19 +36,22 @@ public final class KlammProcess {
     private final int nodes;
     private final int firstPort;
     private final Map<String, String> settings;
+    private final List<String> options;
     private final Set<Integer> running = new TreeSet<>();
     private Process process;
     private JsonNode ready;
 
-    KlammProcess(int nodes, Map<String, String> settings) throws IOException {
+    /** With further {@code options} of {@code klamm serve}; nodes are stopped and started with {@code --ephemeral} only. */
+    KlammProcess(int nodes, Map<String, String> settings, String... options) throws IOException {
         this.folder = Files.createTempDirectory(Path.of(System.getProperty("klamm.folder")), "cluster");
         this.nodes = nodes;
         this.settings = settings;
+        this.options = List.of(options);
         this.firstPort = lastingPorts(nodes);
     }
 
     /** The first of consecutive ports that no outgoing connection gets. */
-    private static int lastingPorts(int count) {
+    static int lastingPorts(int count) {
         while (true) {
             int first = ThreadLocalRandom.current().nextInt(10_000, 30_000);
             try {
@@ -104,7 +107,8 @@ public final class KlammProcess {
         File readyFile = folder.resolve("ready.json").toFile();
         Files.deleteIfExists(readyFile.toPath());
         List<String> command = new ArrayList<>(List.of(System.getProperty("klamm.python"), "-m", "klamm", "serve"));
-        command.addAll(List.of("--ephemeral", "--bind", HOST + ":" + firstPort, "--data-dir", folder + "/data"));
+        command.addAll(options);
+        command.addAll(List.of("--bind", HOST + ":" + firstPort, "--data-dir", folder + "/data"));
         command.addAll(List.of("--ready-file", readyFile.getPath()));
         settings.forEach((key, value) -> command.addAll(List.of("--set", key + "=" + value)));
         File log = folder.resolve("klamm.log").toFile();
@@ -134,6 +138,10 @@ public final class KlammProcess {
             process.destroyForcibly();
             throw new AssertionError("klamm has not stopped in " + STOP_TIMEOUT_SECONDS + " s");
         }
+    }
+
+    void kill() {
+        process.destroyForcibly();
     }
 
     private void switchNode(int node, boolean on) throws IOException {
