@@ -116,7 +116,7 @@ def test_a_node_that_stops_within_a_fetch_response(audited, records, caplog):
     assert len(events) == len(cuts)
     (whole_one,) = [one for one in events if "reason" not in one]
     assert whole_one is events[-1]
-    # What has begun to pass has an outcome, and the client may not have it all.
+    # What passes already has an outcome, and the client may not have it all.
     seen = Counter((one["outcome"] == "unknown", one["reason"]) for one in events[:-1])
     assert {*seen} <= {(True, "failed"), (False, "lost_after")}, seen
     assert not records[1000:] or seen[False, "lost_after"] > 50
