@@ -140,10 +140,13 @@ def _filtered(
     return rule
 
 
-def _create_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    if may(context, _OP.CREATE, _CLUSTER, CLUSTER_NAME):
-        return Forwarded(message)
-    return EachOf("topics", "topics", _OP.CREATE)(message, context, cluster)
+def _unless_whole(whole: AclOperation, rule: Rule) -> Rule:
+    """A rule for those who may not do `whole` to the cluster."""
+
+    def either(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+        return Forwarded(message) if may(context, whole, _CLUSTER, CLUSTER_NAME) else rule(message, context, cluster)
+
+    return either
 
 
 def _delete_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
@@ -244,11 +247,11 @@ RULES: Final[dict[int, Rule]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: partial(_described_groups, "group_ids"),
     ApiKey.LIST_GROUPS: _filtered(_OP.DESCRIBE, "groups", "group_id", _GROUP),
     ApiKey.DELETE_GROUPS: _each("groups_names", "results", _OP.DELETE, _GROUP, named),
-    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.CREATE_TOPICS: _unless_whole(_OP.CREATE, _each("topics", "topics", _OP.CREATE)),
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _each("topics", "results", _OP.ALTER),
     ApiKey.DELETE_RECORDS: _each("topics", "topics", _OP.DELETE),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _each("topics", "topics", _OP.DESCRIBE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _unless_whole(_OP.CLUSTER_ACTION, _each("topics", "topics", _OP.DESCRIBE)),
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
