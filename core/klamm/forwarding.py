@@ -9,7 +9,8 @@ from klamm.api.forwarding import (
     StreamedRecords,
 )
 from klamm.requests.api_versions import note_client_software
-from klamm.requests.pending import note_upstream_node, request_frame
+from klamm.requests.pending import large_response, note_upstream_node, request_frame
+from klamm.runtime.shared_interpreter import free_in_pieces
 
 __all__ = [
     "ConnectionLink",
@@ -18,6 +19,8 @@ __all__ = [
     "ResponseStream",
     "STREAMED_FROM_BYTES",
     "StreamedRecords",
+    "free_in_pieces",
+    "large_response",
     "note_client_software",
     "note_upstream_node",
     "request_frame",

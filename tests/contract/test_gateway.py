@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -22,10 +23,11 @@ from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.fetch import FetchRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from klamm.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
+from klamm_gateway import forwarded_request
 from klamm_plaintext.transport import PlaintextTransportLayer
 from tests.contract.gateway_nodes import FakeNode, answer_with, free_ports, gateway, response, take
 
@@ -150,6 +152,42 @@ def test_pipelined_requests_are_answered_in_order():
         for (request, version), correlation_id in sent:
             client.receive(request.API_KEY, version, correlation_id)
         assert len(node.frames) == 200
+
+
+@pytest.mark.parametrize("connection", ["stays", "leaves"])
+def test_a_large_response_is_decoded_beside_the_network_thread(monkeypatch, connection):
+    """Other clients of that thread would wait. Its answer comes before those to later requests all the same."""
+    on_worker = {}
+    find = forwarded_request._response_class
+
+    class Noting:
+        def __init__(self, found):
+            self.found = found
+
+        def decode(self, *parts):
+            thread = threading.current_thread().name
+            on_worker.setdefault(self.found.__name__, []).append(thread.startswith("klamm-gateway-responses"))
+            return self.found.decode(*parts)
+
+    monkeypatch.setattr(forwarded_request, "_response_class", lambda api_key: Noting(find(api_key)))
+    groups = ListGroupsResponse(groups=[ListedGroup(f"group-{number}", "consumer") for number in range(5_000)])
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        answer = groups if key == ListGroupsResponse.API_KEY else HeartbeatResponse(0, 0)
+        sock.sendall(response(correlation_id, key, version, answer.encode(version)))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap, recording=True) as front:
+        with RawClient(front.address()) as client:
+            client.send(ListGroupsRequest(), 4)
+            client.send(HeartbeatRequest("g"), 4)
+            if connection == "stays":
+                assert ListGroupsResponse.decode(4, client.receive_frame()[5:]) == groups
+                assert HeartbeatResponse.decode(4, client.receive_frame()[5:]) == HeartbeatResponse(0, 0)
+        with RawClient(front.address()) as client:
+            assert client.call(ListGroupsRequest(), 4) == groups
+    assert {*on_worker.pop("ListGroupsResponse")} == {True}
+    assert {each for of_one in on_worker.values() for each in of_one} <= {False}
 
 
 def test_requests_are_pipelined_to_the_node():

@@ -11,6 +11,7 @@ from tests.faults.hostile_load import HostileClients
 from tests.faults.latency_meter import FLOOR_MS, LatencyMeter, served_by
 from tests.faults.worst_frames import worst_frame
 from tests.peers.klamm_server import KlammServer
+from tests.peers.server import lasting_port
 
 MAX_RATIO = 3.0
 WINDOWS = 3
@@ -19,10 +20,27 @@ BUSY_MACHINE_FLOOR_MS = 5.0
 """For the runs that share a machine with other tests: where a server stalls, the p99 is 30 to 400 ms."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KlammServer]:
+@pytest.fixture(scope="module", params=["broker", "gateway"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KlammServer]:
+    """A broker, or a gateway before it that looks at every request."""
     with KlammServer(tmp_path_factory.mktemp("server"), {"listeners.default.gates": "[]"}) as running:
-        yield running
+        if request.param == "broker":
+            yield running
+            return
+        settings = {
+            "listeners.default.gates": "[]",
+            "listeners.default.api_set": "gateway",
+            "listeners.default.authorizer": "static",
+            "listeners.default.static.rules": str(
+                [f"allow User:* ALL {kind}:*" for kind in ("topic", "group", "cluster")]
+            ),
+            "listeners.default.observers": '["audit"]',
+            "listeners.default.audit.spool": str(tmp_path_factory.mktemp("spool")),
+            "gateway.bootstrap": f'["{running.bootstrap}"]',
+            "gateway.node_ports": str(lasting_port()),
+        }
+        with KlammServer(tmp_path_factory.mktemp("gateway"), settings) as gateway:
+            yield gateway
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from klamm.api.context import RequestContext
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import Pending
+from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.wire.chunks import Buffer, Chunk
 
 if TYPE_CHECKING:
@@ -210,3 +212,11 @@ def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
     if type(request) is PendingRequest:
         request.upstream_node_id = node_id
         request.outcome = RequestOutcome.LOST_BEFORE if node_id is None else None
+
+
+def large_response(context: RequestContext) -> AbstractContextManager[None]:
+    """The block decodes a large response on a thread of the handler set: large requests and it take turns.
+
+    So network threads get the interpreter in between. Waits for its turn.
+    """
+    return SHARED_INTERPRETER.turn(context.listener.services.scheduler.schedule, may_wait=False)

@@ -223,7 +223,6 @@ class Broker(ApiSet):
         self.group_configs.load()
         self.assigning = Workers("klamm-group-assignor", 1)
         self.shares = open_shares(server, self.store, self.group_configs, self.topics, self.fetch_purgatory)
-        services = server.services
         self.groups = GroupCoordinator(
             server.clock,
             server.scheduler,
@@ -231,8 +230,9 @@ class Broker(ApiSet):
             self.settings,
             server.random_bytes,
             GroupWorld(self.topics, self.group_configs, self.assigning.submit, self.shares),
-            lambda: services.served_until_ns(),
+            lambda: server.services.served_until_ns(),
         )
+        self.shares.unwritten_group = self.groups.shares.unwritten
         self.groups.load()
         group_metrics.register(self.groups, server.services.metrics)
 

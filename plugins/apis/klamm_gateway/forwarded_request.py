@@ -7,7 +7,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm import RequestContext
-from klamm.forwarding import OpaqueResponse, ResponseStream, note_upstream_node
+from klamm.forwarding import (
+    OpaqueResponse,
+    ResponseStream,
+    free_in_pieces,
+    large_response,
+    note_upstream_node,
+)
+from klamm.runtime import Workers
 from klamm.wire.api_keys import ApiKey, load, spec_of
 from klamm.wire.primitives import WireError
 
@@ -15,6 +22,9 @@ if TYPE_CHECKING:
     from klamm_gateway.fetch_walk import FetchWalk
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+_DECODED_AT_ONCE_BYTES: Final = 16 * 1024
+"""On a network thread, where other clients wait; what is larger is decoded on a thread of the gateway. The bytes of
+records are not decoded, so they do not count."""
 
 Change: TypeAlias = "Callable[[Any], Any]"
 UNCHANGED: Final = object()
@@ -27,12 +37,16 @@ def _response_class(api_key: int) -> Any:
 
 
 class ForwardedRequest:
-    """`changes` get the response as a message, and return what the client gets, or UNCHANGED."""
+    """`changes` get the response as a message, and return what the client gets, or UNCHANGED.
 
-    __slots__ = ("_changes", "_context", "_message", "api_key", "api_version", "correlation_id", "streams")
+    They run on a thread of `workers` if the response is large.
+    """
 
-    def __init__(self, context: RequestContext, changes: tuple[Change, ...] = ()) -> None:
+    __slots__ = ("_changes", "_context", "_message", "_workers", "api_key", "api_version", "correlation_id", "streams")
+
+    def __init__(self, context: RequestContext, workers: Workers, changes: tuple[Change, ...] = ()) -> None:
         self._context = context
+        self._workers = workers
         self._changes = changes
         self.api_key = context.api_key
         self.api_version = context.api_version
@@ -54,11 +68,26 @@ class ForwardedRequest:
         if not self._changes and not context.response_wanted:
             context.respond(OpaqueResponse(body))
             return
+        if len(body) <= _DECODED_AT_ONCE_BYTES or self.api_key in _CARRY_RECORDS:
+            self._decode(body)
+        else:
+            self._workers.submit(lambda: self._decode_large(body), context.connection.connection_id)
+
+    def _decode_large(self, body: bytes) -> None:
+        with large_response(self._context):
+            # No variable holds the message, so that it can be freed.
+            decoded = [self._decode(body)]
+            if not self._context.response_wanted:
+                free_in_pieces(decoded)
+
+    def _decode(self, body: bytes) -> Any:
+        """The message that was decoded, None if the bytes are none."""
+        context = self._context
         try:
-            message = _response_class(self.api_key).decode(self.api_version, body, 0)
+            decoded = message = _response_class(self.api_key).decode(self.api_version, body, 0)
         except WireError as error:
             context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
-            return
+            return None
         as_it_came = not context.response_filtered
         try:
             for change in self._changes:
@@ -68,13 +97,14 @@ class ForwardedRequest:
         except Exception as error:
             # Of this request alone: answered and logged as what a handler raises.
             context.respond(error)
-            return
+            return decoded
         if as_it_came:
             context.respond(OpaqueResponse(body, None, message))
         elif context.response_wanted:
             context.respond(message)
         else:
             context.respond(OpaqueResponse(message.encode(self.api_version)))
+        return decoded
 
     def walk(self, size_bytes: int) -> FetchWalk | None:
         """What shows observers a response that is streamed."""

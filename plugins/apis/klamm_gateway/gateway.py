@@ -21,6 +21,7 @@ from klamm import (
 from klamm.acl import ClusterAcls
 from klamm.config import Finding
 from klamm.forwarding import OpaqueRequest, note_upstream_node
+from klamm.runtime import Workers
 from klamm.wire.api_keys import ApiKey, ApiSpec, load
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header
@@ -66,6 +67,7 @@ class Gateway(ApiSet):
         self._acls: ClusterAcls
         self._acl_learner: ClusterAclLearner | None = None
         self._addresses: dict[str, NodeAddresses] = {}
+        self._workers = Workers("klamm-gateway-responses", 1)
         self._random_bytes: Any = None
         self._failure_log: RateLimitedLog
 
@@ -164,6 +166,7 @@ class Gateway(ApiSet):
 
     def close(self) -> None:
         """End the threads."""
+        self._workers.close()
         self._learner.stop()
         if self._acl_learner is not None:
             self._acl_learner.stop()
@@ -234,12 +237,12 @@ class Gateway(ApiSet):
         if rewrite is not None and context.api_version >= first_version:
             # First: what it learns is not what the client may see.
             changes.insert(0, partial(_rewritten, rewrite, self._addresses[context.listener.name]))
-        self._send(context, frame, ForwardedRequest(context, tuple(changes)))
+        self._send(context, frame, ForwardedRequest(context, self._workers, tuple(changes)))
         return context.later()
 
     def forward(self, message: Any, context: RequestContext, change: Change) -> Any:
         """Forward a request whose response `change` gets, whatever the rules for its API."""
-        self._send(context, _frame_of(message, context), ForwardedRequest(context, (change,)))
+        self._send(context, _frame_of(message, context), ForwardedRequest(context, self._workers, (change,)))
         return context.later()
 
     def _send_unanswered(self, context: RequestContext, frame: list[Buffer]) -> Any:

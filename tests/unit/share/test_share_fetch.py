@@ -45,6 +45,7 @@ class Shares:
     """A broker with one topic and a share group that reads it from the start."""
 
     def __init__(self, path: Path) -> None:
+        self.group = "g"
         self.harness = BrokerHarness(path)
         self.harness.open()
         self.topic_id = self.harness.create_topic("t", 2)
@@ -75,7 +76,7 @@ class Shares:
         batches = [AcknowledgementBatch(*each) for each in acknowledged]
         topics = [FetchTopic(self.topic_id, [FetchPartition(0, acknowledgement_batches=batches)])]
         fields = {"max_records": 500, "topics": topics} | fields
-        return self.harness.send(ShareFetchRequest("g", member, epoch, wait_ms, 1, **fields), 2)
+        return self.harness.send(ShareFetchRequest(self.group, member, epoch, wait_ms, 1, **fields), 2)
 
     def fetch(self, member: str, epoch: int, *acknowledged: tuple[int, int, list[int]], **fields: Any) -> Any:
         reply = self.send_fetch(member, epoch, *acknowledged, **fields)
@@ -88,7 +89,7 @@ class Shares:
     def acknowledge(self, member: str, epoch: int, *batches: tuple[int, int, list[int]], renew: bool = False) -> Any:
         partitions = [AcknowledgePartition(0, [Acknowledged(*each) for each in batches])]
         topics = [AcknowledgeTopic(self.topic_id, partitions)]
-        return self.ask(ShareAcknowledgeRequest("g", member, epoch, is_renew_ack=renew, topics=topics), 2)
+        return self.ask(ShareAcknowledgeRequest(self.group, member, epoch, is_renew_ack=renew, topics=topics), 2)
 
     def offsets(self, group: str = "g") -> dict[int, tuple[int, int]]:
         """Start offset and lag by partition."""
@@ -243,6 +244,30 @@ def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:
     assert shares.offsets()[0] == (1, 2)
     assert shares.join("a", 2).error_code == 0
     assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
+
+
+def test_what_was_acknowledged_survives_although_the_group_could_not_be_written(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start forgets what groups have read that do not exist."""
+
+    def fail(statements: Any, *, sync: bool) -> None:
+        raise StoreError("disk full")
+
+    shares.group = "late"
+    assert alter(shares.harness, GROUP, "late", ("share.auto.offset.reset", 0, "earliest")) == 0
+    shares.produce(b"0", b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(shares.harness.broker.store, "_transact", fail)
+        reply = shares.harness.send(ShareGroupHeartbeatRequest("late", "a", 0, None, ["t"]), 1)
+        with pytest.raises(StoreError):
+            shares.settle()
+        assert reply.response.error_code == ErrorCode.NOT_COORDINATOR
+    assert shares.acquired("a", 0) == [(0, 1, 1)]
+    shares.acknowledge("a", 1, (0, 0, [ACCEPT]))
+    shares.harness.reopen()
+    assert shares.join("a", group="late").error_code == 0
+    assert shares.acquired("a", 0) == [(1, 1, 1)]
 
 
 def test_records_at_offsets_that_a_crash_has_freed_are_delivered(shares: Shares) -> None:

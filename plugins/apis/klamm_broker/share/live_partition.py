@@ -18,7 +18,7 @@ from klamm_broker.share.record_state import AcknowledgeType
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler, Timer
     from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
-    from klamm_broker.storage.store import Store, StoreError
+    from klamm_broker.storage.store import Statement, Store, StoreError
     from klamm_broker.topics.topic import Partition
 
 log = logging.getLogger("klamm.broker.share")
@@ -49,7 +49,10 @@ class ShareConfigs(Protocol):
 
 
 class ShareParts(NamedTuple):
-    """What all share partitions of a broker use. `wake(key)` completes fetches that wait for that key."""
+    """What all share partitions of a broker use.
+
+    `wake(key)` completes fetches that wait for that key; `group_rows(group_id)` are to be written with a group's state.
+    """
 
     clock: Clock
     scheduler: Scheduler
@@ -57,6 +60,7 @@ class ShareParts(NamedTuple):
     configs: ShareConfigs
     wake: Callable[[LiveSharePartition], object]
     meters: ShareMeters
+    group_rows: Callable[[str], Sequence[Statement]]
 
 
 class Delivery(NamedTuple):
@@ -310,8 +314,9 @@ class LiveSharePartition:
             return
         number, start_offset, batches = state.snapshot()
         self._is_writing = True
+        put = persistence.put(self.key, start_offset, batches)
         self._parts.store.submit(
-            [persistence.put(self.key, start_offset, batches)], lambda error: self._written(state, number, error)
+            [*self._parts.group_rows(self.key.group_id), put], lambda error: self._written(state, number, error)
         )
 
     def _written(self, state: SharePartition, number: int, error: StoreError | None) -> None:

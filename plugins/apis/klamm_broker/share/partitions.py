@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.share import persistence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Purgatory, Scheduler
     from klamm_broker.share.partition import Acknowledgement
     from klamm_broker.share.persistence import SavedPartition
-    from klamm_broker.storage.store import Store
+    from klamm_broker.storage.store import Statement, Store
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition, Topic
 
@@ -44,7 +44,17 @@ class SharePartitions:
         self._store = store
         self._topics = topics
         self.meters = ShareMeters()
-        self._parts = ShareParts(clock, scheduler, store, configs, purgatory.check_and_complete, self.meters)
+        self.unwritten_group: Callable[[str], Sequence[Statement]] = lambda group_id: ()
+        """The rows of a group that the store may not have. Set before requests come."""
+        self._parts = ShareParts(
+            clock,
+            scheduler,
+            store,
+            configs,
+            purgatory.check_and_complete,
+            self.meters,
+            lambda group_id: self.unwritten_group(group_id),
+        )
         self.purgatory = purgatory
         self.sessions = ShareSessionCache(max_sessions, self._session_ended)
         # Protects the map of partitions.

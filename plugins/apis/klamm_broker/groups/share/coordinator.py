@@ -248,6 +248,8 @@ class ShareCoordinator:
                     log.error("group %s: a change could not be written: %s", group.log_name, error)
                     group.changed |= changed
                     group.group_changed = True
+                else:
+                    group.is_stored = True
                 if then is not None:
                     group.answer(then, error is None)
 
@@ -289,6 +291,14 @@ class ShareCoordinator:
             group.is_deleting = False
             put = persistence.put(group, ())
         self._store.write_and_wait([*put, *statements])
+        group.is_stored = True
+
+    def unwritten(self, group_id: str) -> Sequence[Statement]:
+        """The row of a group that the store may not have: a start forgets what groups have read that have none."""
+        group = self._registry.get(group_id)
+        if not isinstance(group, ShareGroup) or group.is_stored or group.is_deleting or group.is_dead:
+            return ()
+        return persistence.put(group, ())
 
 
 def _validate(request: ShareHeartbeat) -> None:

@@ -76,6 +76,7 @@ class ShareGroup(Group):
                         generation of all topics at which it was computed, -1 for never.
     `timers`            end sessions, by member id; `deadlines` likewise, monotonic nanoseconds.
     `changed`           member ids whose row has to be written, and `group_changed` whether the group's has.
+    `is_stored`         whether the store is known to have the group's row.
     `is_deleting`       a deletion has been submitted, and no write of the group since.
     """
 
@@ -93,6 +94,7 @@ class ShareGroup(Group):
         self.deadlines: dict[str, int] = {}
         self.changed: set[str] = set()
         self.group_changed = False
+        self.is_stored = False
         self.is_deleting = False
         self._is_deleted = False
 

@@ -55,6 +55,7 @@ def load(store: Store) -> Iterable[ShareGroup]:
             groups[group_id].put(_member(member_id, json.loads(text)))
     for group in groups.values():
         group.changed.clear()
+        group.is_stored = True
         group.refresh_state()
     return groups.values()
 
