@@ -23,6 +23,11 @@ from klamm.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from klamm.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.primitives import WireError
 from klamm.wire.records import Record, encode_batch
@@ -243,3 +248,15 @@ def test_groups_and_the_cluster(client):
     assert topic.error_code == DENIED
     cluster = client.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
     assert cluster.cluster_authorized_operations == 0, "of the client, not of the gateway's account"
+
+
+@pytest.mark.parametrize(("rule", "codes"), [("CLUSTER_ACTION CLUSTER", [0, 0]), ("DESCRIBE TOPIC:open", [0, DENIED])])
+def test_leader_epochs_are_for_followers_and_those_who_may_describe(rule, codes):
+    settings = ["listeners.default.authorizer=static", f'listeners.default.static.rules=["allow User:* {rule}"]']
+    wanted = [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(0, -1, 0)]) for name in ("open", "other")]
+    with EmbeddedServer() as broker:
+        for name in ("open", "other"):
+            broker.create_topic(name)
+        with gateway(broker.bootstrap, settings) as front, RawClient(front.address()) as client:
+            topics = client.call(OffsetForLeaderEpochRequest(-1, wanted), 3).topics
+    assert [topic.partitions[0].error_code for topic in sorted(topics, key=lambda one: one.topic)] == codes
