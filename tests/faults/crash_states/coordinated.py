@@ -131,13 +131,18 @@ def set_transaction_version(work: Workload, level: int) -> None:
         work.check(work.harness.ask(request, 2))
 
 
+UNKNOWN_EPOCH = "unknown"
+"""Of a member whose heartbeat was answered with an error: what it changed may be written all the same, later."""
+
+
 def heartbeat(work: Workload, member_id: str, epoch: int) -> None:
     """Join the consumer group (0), stay, or leave (-1)."""
-    with work.event("member", member_id, None) as event:
+    with work.event("member", member_id, UNKNOWN_EPOCH if epoch >= 0 else None) as event:
         joins = {"subscribed_topic_names": ["ledger"], "rebalance_timeout_ms": 1000, "topic_partitions": []}
         request = ConsumerGroupHeartbeatRequest(CONSUMER_GROUP, member_id, epoch, **(joins if epoch == 0 else {}))
         answer = work.check(work.harness.ask(request, 1))
-        event.value = answer.member_epoch if epoch >= 0 else None
+        if epoch >= 0:
+            event.value = answer.member_epoch
 
 
 def run_coordinated(work: Workload) -> None:

@@ -11,7 +11,7 @@ from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.records import decode_records, iterate_batches
 from klamm_broker.features import SUPPORTED
 from klamm_broker.log import PartitionLog
-from tests.faults.crash_states.coordinated import TIMEOUT_MS, TRANSACTIONAL_GROUP
+from tests.faults.crash_states.coordinated import TIMEOUT_MS, TRANSACTIONAL_GROUP, UNKNOWN_EPOCH
 from tests.faults.crash_states.view import View
 from tests.faults.crash_states.workload import CONSUMER_GROUP, Incarnation, QuietHarness, Sent, Transaction
 
@@ -199,7 +199,8 @@ class CoordinatedPromises:
             possible = self._view.possible("member", member_id)
             found = members[member_id].epoch if member_id in members else None
             if not self._view.power_cut or self._view.work.settings.get("offsets_commit_fsync"):
-                assert found in possible, f"member {member_id} has the epoch {found}, not one of {possible}"
+                is_any = found is not None and UNKNOWN_EPOCH in possible
+                assert is_any or found in possible, f"member {member_id} has the epoch {found}, not one of {possible}"
             self._view.held[MEMBERS] += found is not None
 
     def _check_features(self) -> None:
