@@ -174,10 +174,11 @@ class Storm:
                 self.served += 1
             except ConnectionRefusedError as error:
                 self.failures.append(error)
-            except (OSError, EOFError) as error:
+            except (ConnectionError, EOFError):
                 # A draining worker may close a connection before its first request has come.
-                if not isinstance(error, (ConnectionResetError, BrokenPipeError, EOFError)):
-                    self.failures.append(error)
+                pass
+            except OSError as error:
+                self.failures.append(error)
 
     def __enter__(self):
         for thread in self._threads:

@@ -20,7 +20,7 @@ BUSY_MACHINE_FLOOR_MS = 5.0
 """For the runs that share a machine with other tests: where a server stalls, the p99 is 30 to 400 ms."""
 
 
-@pytest.fixture(scope="module", params=["broker", "gateway"])
+@pytest.fixture(scope="module", params=["broker", pytest.param("gateway", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KlammServer]:
     """A broker, or a gateway before it that looks at every request."""
     with KlammServer(tmp_path_factory.mktemp("server"), {"listeners.default.gates": "[]"}) as running:

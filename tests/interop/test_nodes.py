@@ -166,14 +166,16 @@ class KafkaPython(Application):
 
     def consume(self) -> None:
         consumer = kafka.KafkaConsumer(
-            self.topic,
             bootstrap_servers=self.bootstrap.split(","),
             group_id=self.group,
             auto_offset_reset="earliest",
             auto_commit_interval_ms=200,
-            # A leader of the group that does not know the topic yet assigns nothing until its next metadata.
             metadata_max_age_ms=1_000,
         )
+        # A leader of the group that does not know the topic yet assigns nothing, and may not notice when it does.
+        while not consumer.partitions_for_topic(self.topic):
+            time.sleep(0.1)
+        consumer.subscribe([self.topic])
         while not self.has_consumed_all:
             try:
                 polled = consumer.poll(100)
