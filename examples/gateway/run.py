@@ -13,6 +13,7 @@ import contextlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,12 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parents[1]))
 
+from tests.peers import kafka_jars  # noqa: E402
 from tests.peers.kafka_server import KafkaServer  # noqa: E402
 from tests.peers.server import lasting_port  # noqa: E402
 
@@ -37,12 +39,10 @@ BULK_REQUESTS = 30
 KLAMM = [sys.executable, "-m", "klamm"]
 
 
-def prepare(folder: Path, bootstrap: str, *, free_ports: bool) -> Path:
+def prepare(folder: Path, bootstrap: str, ports: tuple[int, int]) -> Path:
     """The configuration with certificates and users, before the Kafka at `bootstrap`."""
     text = (HERE / "klamm.toml").read_text().replace("127.0.0.1:19092", bootstrap)
-    if free_ports:
-        text = re.sub("9092", str(lasting_port()), text)
-        text = text.replace('"9093"', f'"{lasting_port()}"')
+    text = text.replace(":9092", f":{ports[0]}").replace('"9093"', f'"{ports[1]}"')
     file = folder / "klamm.toml"
     file.write_text(text)
     subprocess.run([*KLAMM, "certs", str(folder / "tls")], check=True, stdout=subprocess.DEVNULL)
@@ -52,6 +52,27 @@ def prepare(folder: Path, bootstrap: str, *, free_ports: bool) -> Path:
         subprocess.run([*KLAMM, "users", "add", "--password-file", password, folder / "users", user], check=True)
         password.unlink()
     return file
+
+
+def require_programs() -> None:
+    """Ends with a hint if Kafka cannot be had."""
+    if shutil.which("java") is None:
+        sys.exit("Kafka needs Java 17 or later")
+    try:
+        kafka_jars.folder()
+    except FileNotFoundError as error:
+        sys.exit(f"Kafka's jars are fetched by Maven, once: {error}")
+
+
+def require_free(ports: tuple[int, int]) -> None:
+    """Ends with a hint if another process has one of klamm's ports, before anything has been started."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                sys.exit(f"port {port}: {error.strerror}; --free-ports takes others than 9092 and 9093")
 
 
 @contextlib.contextmanager
@@ -124,8 +145,7 @@ class Tour:
 
     def alice_writes_and_reads(self) -> None:
         """TLS, SCRAM, and what an ACL allows."""
-        admin = AdminClient(self._settings("alice"))
-        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])[TOPIC].result(30)
+        self._create_topic()
         producer = Producer(self._settings("alice"))
         for number in range(3):
             producer.produce(TOPIC, f"order {number}".encode())
@@ -140,6 +160,15 @@ class Tour:
                 read.append((message.value() or b"").decode())
         consumer.close()
         self._say("alice writes and reads orders over TLS", ", ".join(read), right=not left and len(read) == 3)
+
+    def _create_topic(self) -> None:
+        admin = AdminClient(self._settings("alice"))
+        try:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])[TOPIC].result(30)
+        except KafkaException as error:
+            # It is there when the folder has been used before.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def bob_may_not_write(self) -> None:
         """What no ACL allows."""
@@ -188,10 +217,11 @@ def main() -> int:
     options = parser.parse_args()
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="klamm-gateway-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    if shutil.which("java") is None:
-        sys.exit("Kafka needs Java 17 or later")
+    ports = (lasting_port(), lasting_port()) if options.free_ports else (9092, 9093)
+    require_free(ports)
+    require_programs()
     with KafkaServer(folder / "kafka") as kafka:
-        file = prepare(folder, kafka.bootstrap, free_ports=options.free_ports)
+        file = prepare(folder, kafka.bootstrap, ports)
         subprocess.run([*KLAMM, "doctor", str(file)], check=True)
         with serving(file) as bootstrap:
             print(f"\nKafka at {kafka.bootstrap}, klamm before it at {bootstrap}\n", flush=True)
@@ -210,4 +240,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,7 +1,9 @@
 """The demo of the gateway that README and docs name, as its users start it."""
 
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,16 +12,22 @@ from tests.peers.klamm_server import ROOT, KlammServer
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 
-def test_every_client_gets_what_it_should(tmp_path):
-    command = [sys.executable, str(ROOT / "examples" / "gateway" / "run.py"), "--once", "--free-ports"]
-    done = subprocess.run(
-        [*command, "--folder", str(tmp_path)],
+RUN = [sys.executable, str(ROOT / "examples" / "gateway" / "run.py"), "--once"]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, "--folder", str(folder), *arguments],
         capture_output=True,
         text=True,
         timeout=200,
-        env=KlammServer(tmp_path).environment(),
+        env=KlammServer(folder).environment(),
         check=False,
     )
+
+
+def test_every_client_gets_what_it_should(tmp_path):
+    done = run(tmp_path, "--free-ports")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert sum(line.startswith("ok     node 1 (127.0.0.1:") for line in lines) == 1, "of klamm doctor"
@@ -27,3 +35,19 @@ def test_every_client_gets_what_it_should(tmp_path):
     assert {"ok     bob writes to orders", "ok     mallory logs in"} <= set(steps)
     trail = [line for line in lines if " gateway " in line]
     assert any(" Produce " in line and " node=1 remote_ms=" in line for line in trail), done.stdout
+    again = run(tmp_path, "--free-ports")
+    assert again.returncode == 0, "a folder that has been used: " + again.stdout + again.stderr
+
+
+def test_a_port_that_is_taken_ends_it_at_once(tmp_path):
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 9093))
+            taken.listen()
+        except OSError:
+            pass  # it is taken already
+        done = run(tmp_path)
+    assert done.returncode == 1
+    assert "--free-ports" in done.stderr
+    assert not (tmp_path / "kafka").exists()

@@ -357,8 +357,8 @@ def test_clients_ride_out_200_changes_of_the_cluster(server: EmbeddedServer, kin
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [Confluent, Java], ids=lambda kind: kind.__name__)
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("kind", APPLICATIONS, ids=lambda kind: kind.__name__)
 def test_errors_are_no_more_than_those_of_three_kafka_brokers(
     server: EmbeddedServer, kind: type[Application], tmp_path: Path
 ) -> None:
