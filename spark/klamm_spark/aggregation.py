@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from klamm import RequestOutcome
 from klamm_spark.api_classes import CHANGING, is_change
 from klamm_spark.encoder import connection_fields, listener_fields
+from klamm_spark.long_events import LongEvent, long_event
 from klamm_spark.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
 from klamm_spark.state_changes import summarize_change
@@ -85,6 +86,7 @@ class ListenerAudit:
     """
 
     __slots__ = (
+        "_queues",
         "abandon",
         "aggregate_above",
         "fields",
@@ -109,6 +111,11 @@ class ListenerAudit:
         self.put_administration = sink.administration.queue.put
         self.abandon = sink.journal.abandon
         self.new_counting = sink.new_counting
+        self._queues = (sink.requests.queue, sink.security.queue, sink.administration.queue)
+
+    def has_room(self, size: int) -> bool:
+        """Whether no queue would be more than half full with so many further events."""
+        return all(2 * (queue.size + size) <= queue.capacity for queue in self._queues)
 
 
 class Window:
@@ -263,8 +270,9 @@ class Client:
         for window in ended:
             self.listener.put((WINDOW, self, window), request=True)
         if individual:
-            kept = [without_messages(event, self.listener) for event in individual]
-            self.listener.put((REQUESTS, self, kept), len(kept), request=True)
+            kept = [_kept(event, self.listener) for event in individual]
+            size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
+            self.listener.put((REQUESTS, self, kept), size, request=True)
         for event in apart:
             self._put_apart(event)
 
@@ -275,10 +283,8 @@ class Client:
         """
         intent_id = self.intents.pop(id(event.context), None)
         changes = is_change(event.context.api_key, event.request)
-        kept = without_messages(event, self.listener, change=changes)
-        size = 1
-        if type(kept.request) is Summary:
-            size += len(kept.request.resources) // _RESOURCES_OF_ONE_EVENT
+        kept = _kept(event, self.listener, change=changes)
+        size = _size_of(kept)
         not_run = intent_id is None and event.outcome in _NOT_RUN
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
             if intent_id is not None:
@@ -344,6 +350,24 @@ def _is_denied_whole(event: RequestEvent) -> bool:
     if not event.error_code or not _is_denial(event):
         return False
     return not any(granted for *_, granted in event.context.decisions or ())
+
+
+def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent | LongEvent:
+    """What waits for the writer: the event without its messages, or, if that takes long, as it is."""
+    if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES:
+        long = long_event(event)
+        if long is not None and listener.has_room(long.size):
+            return long
+    return without_messages(event, listener, change=change)
+
+
+def _size_of(kept: RequestEvent | LongEvent) -> int:
+    """How many events it counts as in a queue."""
+    if isinstance(kept, LongEvent):
+        return kept.size
+    if type(kept.request) is Summary:
+        return 1 + len(kept.request.resources) // _RESOURCES_OF_ONE_EVENT
+    return 1
 
 
 def without_messages(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent:

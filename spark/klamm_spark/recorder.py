@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import RequestOutcome
+from klamm.forwarding import free_in_pieces
 from klamm_spark.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.encoder import (
     LineEncoder,
@@ -21,6 +22,7 @@ from klamm_spark.encoder import (
     stage_times,
 )
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST
+from klamm_spark.long_events import LongEvent
 from klamm_spark.policy import EVERYTHING, NOTHING
 from klamm_spark.resources import Summary, learn_topic_ids, summarize, summarize_errors
 from klamm_spark.state_changes import summarize_change
@@ -87,10 +89,11 @@ class Recorder:
 
     # ---- requests
 
-    def requests(self, client: Client, events: Sequence[RequestEvent]) -> None:
+    def requests(self, client: Client, events: Sequence[RequestEvent | LongEvent]) -> None:
         """Requests of one connection that are recorded one by one."""
         client.refresh()
-        for event in events:
+        for each in events:
+            event = self._summarized(client, each, change=False)
             summary = self._summary(client, event)
             if self._is_recorded(client, event) or summary.denied or event.outcome is RequestOutcome.REFUSED:
                 fields = (
@@ -98,11 +101,14 @@ class Recorder:
                     f"{stage_times(event)}"
                 )
                 self._request_line(client, event, summary, fields, event.times.end_ns)
+            if isinstance(each, LongEvent):
+                free_in_pieces(summary.resources)
 
-    def change(self, client: Client, event: RequestEvent, intent_id: str | None) -> None:
+    def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None) -> None:
         """A state change: always, with all of its resources, whatever the levels and exclusions."""
         client.refresh()
         topics = client.listener.topics
+        event = self._summarized(client, kept, change=True)
         learn_topic_ids(event, topics)
         summary = event.request if type(event.request) is Summary else summarize_change(event, topics)
         fields = (
@@ -111,6 +117,20 @@ class Recorder:
         self._request_line(client, event, summary, fields, event.times.end_ns, whole=True, intent_id=intent_id)
         if intent_id is not None:
             self._finished.append(intent_id)
+        if isinstance(kept, LongEvent):
+            free_in_pieces(summary.resources)
+
+    def _summarized(self, client: Client, kept: RequestEvent | LongEvent, *, change: bool) -> RequestEvent:
+        """An event; a long one with its summary in place of its messages, which other threads need not wait for."""
+        if not isinstance(kept, LongEvent):
+            return kept
+        event = kept.take()
+        learn_topic_ids(event, client.listener.topics)
+        summary = summarize_change(event, client.listener.topics) if change else self._summary(client, event)
+        messages = [event.request, event.response]
+        event = event._replace(request=summary, response=None)
+        free_in_pieces(messages)
+        return event
 
     def interrupted(self, intent: dict[str, Any]) -> None:
         """A state change that an earlier life of the server began and whose outcome is unknown."""

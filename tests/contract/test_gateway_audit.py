@@ -60,7 +60,8 @@ def test_an_event_names_the_node_and_both_sides_times(audited):
     for name in ("Heartbeat", "CreateTopics"):
         event = events[name]
         assert (event["upstream_node_id"], event["outcome"]) == (NODE_ID, "ok")
-        assert 50 <= event["remote_time_ms"] <= event["total_time_ms"]
+        # The node's 50 ms may begin before the gateway has noted that it has sent.
+        assert 40 <= event["remote_time_ms"] <= event["total_time_ms"]
         assert event["local_time_ms"] < 50
         assert f" node={NODE_ID} remote_ms={event['remote_time_ms']:.3f}" in text(event)
 

@@ -8,11 +8,11 @@ from typing import TypeAlias
 import pytest
 
 from klamm.wire.api_keys import ApiKey, spec_of
+from tests.faults.guarded_gateway import guarded_gateway
 from tests.faults.hostile_load import HostileClients
 from tests.faults.latency_meter import FLOOR_MS, LatencyMeter, served_by
 from tests.faults.worst_frames import worst_frame
 from tests.peers.klamm_server import KlammServer
-from tests.peers.server import lasting_port
 
 Row: TypeAlias = "tuple[ApiKey, int, str, int]"
 """An API, its version, the size of its frames and the number of hostile connections."""
@@ -27,24 +27,13 @@ BUSY_MACHINE_FLOOR_MS = 5.0
 @pytest.fixture(scope="module", params=["broker", pytest.param("gateway", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KlammServer]:
     """A broker, or a gateway before it that looks at every request."""
-    with KlammServer(tmp_path_factory.mktemp("server"), {"listeners.default.gates": "[]"}) as running:
-        if request.param == "broker":
-            yield running
-            return
-        settings = {
-            "listeners.default.gates": "[]",
-            "listeners.default.api_set": "gateway",
-            "listeners.default.authorizer": "static",
-            "listeners.default.static.rules": str(
-                [f"allow User:* ALL {kind}:*" for kind in ("topic", "group", "cluster")]
-            ),
-            "listeners.default.observers": '["audit"]',
-            "listeners.default.audit.spool": str(tmp_path_factory.mktemp("spool")),
-            "gateway.bootstrap": f'["{running.bootstrap}"]',
-            "gateway.node_ports": str(lasting_port()),
-        }
-        with KlammServer(tmp_path_factory.mktemp("gateway"), settings) as gateway:
+    directory = tmp_path_factory.mktemp("server")
+    if request.param == "gateway":
+        with guarded_gateway(directory) as gateway:
             yield gateway
+    else:
+        with KlammServer(directory, {"listeners.default.gates": "[]"}) as broker:
+            yield broker
 
 
 @pytest.fixture(scope="module")

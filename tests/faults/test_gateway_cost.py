@@ -1,0 +1,112 @@
+"""No frame within the limits holds a gateway's network thread for long: the processor time that Linux counts for it.
+
+With an authorizer and the audit, so that every request and every response is decoded. What a request and its response
+take together counts, which is more than the thread is held at once; of a Fetch response, which passes in pieces between
+which others are served, what a piece takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages import api_versions
+from tests.faults.cost_meter import NETWORK_BUDGET_MS, frames_of, machine_factor
+from tests.faults.costly_frames import CostlyFrame
+from tests.faults.guarded_gateway import guarded_gateway
+from tests.faults.latency_meter import served_by
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1200)]
+
+INLINE = {"max_bytes": 64 * 1024, "max_elements": 95}
+ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
+PIECE_BYTES = 16 * 1024
+WAITS_S = 2.0
+"""For an answer; requests that wait for others get none."""
+
+
+class NetworkThread:
+    """The thread that serves connections, by what it takes of the processor."""
+
+    def __init__(self, server: Server) -> None:
+        self._tasks = Path(f"/proc/{server.pid}/task")
+        self._client = WireClient(HOST, server.port)
+        self.factor = machine_factor()
+        before = {task.name: self._task_ms(task.name) for task in self._tasks.iterdir()}
+        for _ in range(300):
+            self.turn()
+        self._task = max(before, key=lambda task: self._task_ms(task) - before[task])
+
+    def _task_ms(self, task: str) -> float:
+        return int((self._tasks / task / "schedstat").read_text().split()[0]) / 1e6
+
+    def turn(self) -> None:
+        """Wait for a turn of the thread: what had come before has been served."""
+        self._client.call(api_versions.ApiVersionsRequest("test", "1"), 3)
+
+    def cost_ms(self, server: Server, frame: bytes) -> float:
+        """Of one frame and its answer, for the machine that budgets are stated for."""
+        self.turn()
+        before = self._task_ms(self._task)
+        left = answer_bytes = 0
+        with socket.create_connection((HOST, server.port), WAITS_S) as sock, contextlib.suppress(OSError):
+            sock.sendall(struct.pack(">i", len(frame)) + frame)
+            head = sock.recv(4, socket.MSG_WAITALL)
+            left = answer_bytes = struct.unpack(">i", head)[0] if len(head) == 4 else 0
+            while left and (received := len(sock.recv(min(left, 1 << 20)))):
+                left -= received
+        self.turn()
+        pieces = max(1, answer_bytes // PIECE_BYTES) if _is_fetch(frame) else 1
+        return (self._task_ms(self._task) - before) / self.factor / pieces
+
+
+def _is_fetch(frame: bytes) -> bool:
+    return frame[:2] == struct.pack(">h", ApiKey.FETCH)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with guarded_gateway(tmp_path_factory.mktemp("servers")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def thread(gateway: Server) -> NetworkThread:
+    return NetworkThread(gateway)
+
+
+def too_slow(gateway: Server, thread: NetworkThread, frames: Iterator[CostlyFrame]) -> list[str]:
+    found = []
+    count = 0
+    for made in frames:
+        count += 1
+        # Again: a first request connects, imports its modules, and the collector may have run in it.
+        cost_ms = min(thread.cost_ms(gateway, made.frame) for _ in range(2))
+        if cost_ms > NETWORK_BUDGET_MS:
+            found.append(f"{made.api} v{made.version}, {made.kind}: {cost_ms:.0f} ms")
+            print(found[-1])
+    assert count > 50
+    return found
+
+
+def frames_by_last_version(server: Server, limits: dict[str, int], values: Sequence[str]) -> Iterator[CostlyFrame]:
+    served = [(key, versions[-1:]) for key, versions in served_by(server)]
+    return frames_of(served, **limits, every_version=True, values=values)
+
+
+def test_no_small_frame_holds_the_network_thread(gateway: Server, thread: NetworkThread) -> None:
+    assert too_slow(gateway, thread, frames_by_last_version(gateway, INLINE, ("existing",))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", ["alike", "different", "existing"])
+def test_no_large_frame_holds_the_network_thread(gateway: Server, thread: NetworkThread, values: str) -> None:
+    assert too_slow(gateway, thread, frames_by_last_version(gateway, ALLOWED, (values,))) == []

@@ -1,0 +1,81 @@
+"""Events of requests that name many things: the writer's thread summarizes them, with the same result."""
+
+import sys
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages import list_offsets, offset_commit
+from klamm_spark.long_events import LongEvent
+from tests.unit.audit.observing import Observing
+
+MANY = 600
+
+
+def listed(audit, connection, names, error=0, **options):
+    topics = [list_offsets.ListOffsetsTopic(name, [list_offsets.ListOffsetsPartition(0)]) for name in names]
+    answers = [
+        list_offsets.ListOffsetsTopicResponse(name, [list_offsets.ListOffsetsPartitionResponse(0, error)])
+        for name in names
+    ]
+    request, response = list_offsets.ListOffsetsRequest(-1, 0, topics), list_offsets.ListOffsetsResponse(topics=answers)
+    return audit.request(connection, request, response, version=5, size=20_000, **options)
+
+
+def committed(audit, connection, names):
+    topics = [
+        offset_commit.OffsetCommitRequestTopic(name, partitions=[offset_commit.OffsetCommitRequestPartition(0, number)])
+        for number, name in enumerate(names)
+    ]
+    request = offset_commit.OffsetCommitRequest("billing", topics=topics)
+    return audit.request(connection, request, offset_commit.OffsetCommitResponse(), version=8, size=20_000)
+
+
+def denied(audit, connection, names):
+    decisions = [("DESCRIBE", "TOPIC", name, number % 2 == 0) for number, name in enumerate(names)]
+    error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return listed(audit, connection, names, error, decisions=decisions)
+
+
+KINDS = {
+    "read": listed,
+    "failed": lambda *arguments: listed(*arguments, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+    "denied": denied,
+    "change": committed,
+}
+
+
+def recorded(folder, kind, **settings):
+    audit = Observing(folder, **settings)
+    names = [f"topic-{number}" for number in range(MANY)]
+    audit.complete(KINDS[kind](audit, audit.connection(), names))
+    queues = [stream.queue for stream in (audit.sink.requests, audit.sink.security, audit.sink.administration)]
+    waiting = max(queue.size for queue in queues)
+    return waiting, [{**event, "boot_id": ""} for event in audit.requests()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_recorded_as_if_it_were_summarized_at_once(tmp_path, kind):
+    waiting, events = recorded(tmp_path / "long", kind)
+    assert waiting > 1, "it takes the room of several events"
+    # A queue of few events has no room for it.
+    _, at_once = recorded(tmp_path / "short", kind, queue_capacity=4)
+    assert [{**event, "event_id": ""} for event in events] == [{**event, "event_id": ""} for event in at_once]
+    assert events
+
+
+def test_the_serving_thread_leaves_it_as_it_is(audit):
+    connection = audit.connection()
+    audit.complete(listed(audit, connection, [f"topic-{number}" for number in range(MANY)]))
+    audit.complete(listed(audit, connection, ["orders"]))
+    entries, _dropped = audit.sink.requests.queue.take()
+    assert [type(kept) is LongEvent for _kind, _client, events in entries for kept in events] == [True, False]
+
+
+def test_its_messages_are_freed_when_it_is_written(audit):
+    event = listed(audit, audit.connection(), [f"topic-{number}" for number in range(MANY)])
+    topic = event.request.topics[5]
+    audit.complete(event)
+    del event
+    audit.flush()
+    assert sys.getrefcount(topic) == 2
