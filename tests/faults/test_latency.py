@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -12,6 +13,9 @@ from tests.faults.latency_meter import FLOOR_MS, LatencyMeter, served_by
 from tests.faults.worst_frames import worst_frame
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import lasting_port
+
+Row: TypeAlias = "tuple[ApiKey, int, str, int]"
+"""An API, its version, the size of its frames and the number of hostile connections."""
 
 MAX_RATIO = 3.0
 WINDOWS = 3
@@ -79,10 +83,26 @@ def test_a_client_does_not_wait_for_hostile_ones(
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_client_does_not_wait_for_the_costliest_frame_of_any_api(server: KlammServer, meter: LatencyMeter) -> None:
-    slow = []
-    for api_key, versions in served_by(server):
-        for size, connections in (("small", 8), ("medium", 8), ("large", 1), ("large", 8)):
-            ratio = best_ratio(meter, worst_frame(api_key, versions[-1], size), connections, 0.4)
-            if ratio > MAX_RATIO:
-                slow.append(f"{spec_of(api_key).name}, {size}, {connections} connections: {ratio:.1f}")
-    assert slow == []
+    rows = [
+        (api_key, versions[-1], size, connections)
+        for api_key, versions in served_by(server)
+        for size, connections in (("small", 8), ("medium", 8), ("large", 1), ("large", 8))
+    ]
+    # A row above the ratio is tried again at the end: what else disturbed the machine has passed by then.
+    slow = slow_rows(meter, [row for row, _ in slow_rows(meter, rows)])
+    print(f"{len(rows)} rows")
+    assert not slow, "\n".join(
+        f"{spec_of(api_key).name}, {size}, {connections} connections: {ratio:.1f}"
+        for (api_key, _version, size, connections), ratio in slow
+    )
+
+
+def slow_rows(meter: LatencyMeter, rows: list[Row]) -> list[tuple[Row, float]]:
+    found = []
+    for row in rows:
+        api_key, version, size, connections = row
+        ratio = best_ratio(meter, worst_frame(api_key, version, size), connections, 0.4)
+        if ratio > MAX_RATIO:
+            print(f"{spec_of(api_key).name}, {size}, {connections} connections: {ratio:.1f}")
+            found.append((row, ratio))
+    return found

@@ -27,7 +27,14 @@ from klamm.wire.messages import (
     offset_fetch,
     produce,
 )
+from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from klamm.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
 from klamm.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
@@ -36,18 +43,40 @@ from klamm.wire.messages.delete_groups import DeleteGroupsRequest
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
 from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from klamm.wire.messages.describe_producers import DescribeProducersRequest
+from klamm.wire.messages.describe_producers import TopicRequest as ProducersTopic
+from klamm.wire.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from klamm.wire.messages.end_txn import EndTxnRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.incremental_alter_configs import AlterableConfig as Change
+from klamm.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
+from klamm.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from klamm.wire.messages.list_transactions import ListTransactionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from klamm.wire.messages.sync_group import SyncGroupRequest
+from klamm.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from klamm.wire.records import Record, encode_batch
 from klamm.wire.struct_base import WireStruct
@@ -119,37 +148,82 @@ def requests() -> Iterator[tuple[str, Any, int]]:
     for topic in TOPICS:
         yield from ((f"{name} of {topic}", request, version) for name, request, version in of_topic(topic))
     for group in GROUPS:
-        yield f"FindCoordinator of {group}", find_coordinator.FindCoordinatorRequest(group, 0), 2
-        yield f"DescribeGroups of {group}", DescribeGroupsRequest([group]), 4
-        yield f"ConsumerGroupDescribe of {group}", ConsumerGroupDescribeRequest([group]), 0
-        yield f"Heartbeat of {group}", HeartbeatRequest(group, 1, "m"), 3
-        yield f"DeleteGroups of {group}", DeleteGroupsRequest([f"{group}-none"]), 1
-        for topic in TOPICS:
-            of_one = offset_commit.OffsetCommitRequestTopic(
-                topic, partitions=[offset_commit.OffsetCommitRequestPartition(0, 0)]
-            )
-            yield f"OffsetCommit of {group}, {topic}", offset_commit.OffsetCommitRequest(group, topics=[of_one]), 6
-            wanted = [offset_fetch.OffsetFetchRequestTopic(topic, [0])]
-            yield f"OffsetFetch of {group}, {topic}", offset_fetch.OffsetFetchRequest(group, wanted), 5
-        yield f"OffsetFetch of {group}", offset_fetch.OffsetFetchRequest(group, None), 5
+        yield from ((f"{name} of {group}", request, version) for name, request, version in of_group(group))
     for transaction in TRANSACTIONS:
-        yield f"FindCoordinator of {transaction}", find_coordinator.FindCoordinatorRequest(transaction, 1), 2
-        yield f"DescribeTransactions of {transaction}", DescribeTransactionsRequest([transaction]), 0
-        yield f"EndTxn of {transaction}", EndTxnRequest(transaction, 1, 1, True), 3
-        topics = [AddPartitionsToTxnTopic(name, [0]) for name in TOPICS]
-        request = AddPartitionsToTxnRequest([], transaction, 1, 1, topics)
-        yield f"AddPartitionsToTxn of {transaction}", request, 3
+        yield from ((f"{name} of {transaction}", request, version) for name, request, version in of_txn(transaction))
+    yield from of_cluster()
+    yield from of_several_topics()
+
+
+def of_group(group: str) -> Iterator[tuple[str, Any, int]]:
+    yield "FindCoordinator", find_coordinator.FindCoordinatorRequest(group, 0), 2
+    yield "DescribeGroups", DescribeGroupsRequest([group]), 4
+    yield "ConsumerGroupDescribe", ConsumerGroupDescribeRequest([group]), 0
+    yield "Heartbeat", HeartbeatRequest(group, 1, "m"), 3
+    yield "SyncGroup", SyncGroupRequest(group, 1, "m"), 3
+    yield "LeaveGroup", LeaveGroupRequest(group, members=[MemberIdentity("m")]), 3
+    yield "DeleteGroups", DeleteGroupsRequest([f"{group}-none"]), 1
+    for topic in TOPICS:
+        of_one = offset_commit.OffsetCommitRequestTopic(
+            topic, partitions=[offset_commit.OffsetCommitRequestPartition(0, 0)]
+        )
+        yield f"OffsetCommit of {topic}", offset_commit.OffsetCommitRequest(group, topics=[of_one]), 6
+        wanted = [offset_fetch.OffsetFetchRequestTopic(topic, [0])]
+        yield f"OffsetFetch of {topic}", offset_fetch.OffsetFetchRequest(group, wanted), 5
+    yield "OffsetFetch", offset_fetch.OffsetFetchRequest(group, None), 5
+    deleted = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(0)]) for topic in TOPICS]
+    yield "OffsetDelete", OffsetDeleteRequest(group, deleted), 0
+
+
+def of_txn(transaction: str) -> Iterator[tuple[str, Any, int]]:
+    yield "FindCoordinator", find_coordinator.FindCoordinatorRequest(transaction, 1), 2
+    yield "DescribeTransactions", DescribeTransactionsRequest([transaction]), 0
+    yield "EndTxn", EndTxnRequest(transaction, 1, 1, True), 3
+    topics = [AddPartitionsToTxnTopic(name, [0]) for name in TOPICS]
+    yield "AddPartitionsToTxn", AddPartitionsToTxnRequest([], transaction, 1, 1, topics), 3
+    for group in GROUPS:
+        yield f"AddOffsetsToTxn of {group}", AddOffsetsToTxnRequest(transaction, 1, 1, group), 3
+        offsets = [TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, 1)]) for name in TOPICS]
+        yield f"TxnOffsetCommit of {group}", TxnOffsetCommitRequest(transaction, group, 1, 1, topics=offsets), 2
+
+
+def of_cluster() -> Iterator[tuple[str, Any, int]]:
     yield "InitProducerId", InitProducerIdRequest(None, 1000), 3
     yield "Metadata of all", MetadataRequest(None, allow_auto_topic_creation=False), 9
     yield "ListGroups", ListGroupsRequest(), 3
     yield "ListTransactions", ListTransactionsRequest(), 0
+    yield "ListConfigResources", ListConfigResourcesRequest(), 0
+    yield "ListPartitionReassignments", ListPartitionReassignmentsRequest(), 0
     yield "DescribeAcls", DescribeAclsRequest(1, None, 1, None, None, 1, 1), 2
     yield "DescribeClientQuotas", DescribeClientQuotasRequest(), 1
+    quota = RequestEntryData([RequestEntityData("client-id", "c")], [OpData("request_percentage", 50.0)])
+    yield "AlterClientQuotas", AlterClientQuotasRequest([quota], True), 1
     yield "DescribeUserScramCredentials", DescribeUserScramCredentialsRequest([UserName(ALICE)]), 0
+    yield "DescribeLogDirs", DescribeLogDirsRequest([]), 4
+    quorum = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
+    yield "DescribeQuorum", DescribeQuorumRequest([quorum]), 1
     resource = describe_configs.DescribeConfigsResource(4, "1", ["num.io.threads"])
     yield "DescribeConfigs of a broker", describe_configs.DescribeConfigsRequest([resource]), 3
     created = [create_topics.CreatableTopic(name, 1, 1) for name in ("tn", "xn")]
     yield "CreateTopics", create_topics.CreateTopicsRequest(created, 1000, True), 5
+
+
+def of_several_topics() -> Iterator[tuple[str, Any, int]]:
+    """Of which some may be denied."""
+    configs = [describe_configs.DescribeConfigsResource(2, topic, ["retention.ms"]) for topic in TOPICS]
+    configs.append(describe_configs.DescribeConfigsResource(4, "1", ["num.io.threads"]))
+    yield "DescribeConfigs of all", describe_configs.DescribeConfigsRequest(configs), 3
+    altered = [AlterConfigsResource(2, topic, [AlterableConfig("retention.ms", "1000")]) for topic in TOPICS]
+    yield "AlterConfigs of all", AlterConfigsRequest(altered, True), 1
+    changed = [ChangedResource(2, topic, [Change("retention.ms", 0, "1000")]) for topic in TOPICS]
+    yield "IncrementalAlterConfigs of all", IncrementalAlterConfigsRequest(changed, True), 1
+    producers = [ProducersTopic(topic, [0]) for topic in TOPICS]
+    yield "DescribeProducers of all", DescribeProducersRequest(producers), 0
+    yield (
+        "DescribeTopicPartitions of all",
+        DescribeTopicPartitionsRequest([TopicRequest(topic) for topic in TOPICS]),
+        0,
+    )
 
 
 def of_topic(topic: str) -> Iterator[tuple[str, Any, int]]:

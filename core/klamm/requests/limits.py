@@ -70,13 +70,17 @@ _MAX_ELEMENTS: Final = {
             ApiKey.DESCRIBE_CONFIGS,
             ApiKey.ALTER_CLIENT_QUOTAS,
             ApiKey.LIST_TRANSACTIONS,
-            ApiKey.SHARE_GROUP_HEARTBEAT,
+            # Sorted at once.
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
             # What their handlers keep of each element is freed at once, and other clients wait for that.
             ApiKey.DELETE_GROUPS,
+            ApiKey.LEAVE_GROUP,
             ApiKey.OFFSET_DELETE,
+            ApiKey.OFFSET_FETCH,
         ),
         20_000,
     ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: 10_000,
 }
 
 

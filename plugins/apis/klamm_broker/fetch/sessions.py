@@ -249,7 +249,8 @@ class FullContext:
         with session.lock:
             for topic, request in self._wanted:
                 cached = CachedPartition(topic, request, self._topics_generation)
-                cached.note(*by_key[topic, request.partition])
+                # One by one: all of a large request freed at once would stop other threads.
+                cached.note(*by_key.pop((topic, request.partition)))
                 session.partitions[topic, request.partition] = cached
         return session.id, answered
 
@@ -312,7 +313,7 @@ def context_of(
     if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:
         if request.session_id != NO_SESSION_ID:
             cache.remove(request.session_id)
-        wanted = _each_once(list(wanted_partitions(request, version)))
+        wanted = _each_once(request, version)
         if request.session_epoch == FINAL_EPOCH:
             return SessionlessContext(wanted, topics_generation)
         return FullContext(cache, wanted, uses_topic_ids, topics_generation)
@@ -337,10 +338,17 @@ def context_of(
     return context
 
 
-def _each_once(wanted: list[Wanted]) -> list[Wanted]:
+def _each_once(request: FetchRequest, version: int) -> list[Wanted]:
     """Of a partition that is named twice the last counts."""
-    by_key = {(topic, asked.partition): (topic, asked) for topic, asked in wanted}
-    return wanted if len(by_key) == len(wanted) else list(by_key.values())
+    wanted = list(wanted_partitions(request, version))
+    topics = {topic.topic_id if version >= 13 else topic.topic for topic in request.topics}
+    if len(topics) == len(request.topics) and all(_are_different(topic.partitions) for topic in request.topics):
+        return wanted
+    return list({(topic, asked.partition): (topic, asked) for topic, asked in wanted}.values())
+
+
+def _are_different(partitions: Sequence[FetchPartition]) -> bool:
+    return len(partitions) < 2 or len({asked.partition for asked in partitions}) == len(partitions)
 
 
 def wanted_partitions(request: FetchRequest, version: int) -> Iterable[Wanted]:

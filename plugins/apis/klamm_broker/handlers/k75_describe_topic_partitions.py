@@ -12,7 +12,8 @@ Authorization: DESCRIBE on each topic; of all topics, others are left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from heapq import merge
+from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation, ResourceType
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from klamm_broker.cluster import ClusterView
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition
+
+_SORTED_AT_ONCE: Final = 2_000
 
 
 @handles(describe_topic_partitions, versions=range(0, 1), blocking=False)
@@ -60,7 +63,7 @@ def topic_partitions(
         found = [topic for name in names if (topic := broker.topics.get(name)) is not None]
         context.expect_answer(sum(len(topic.partitions) for topic in found))
         denied = denied_topics(context, AclOperation.DESCRIBE, names)
-    names = sorted(name for name in names if name not in denied)
+    names = _in_order([name for name in names if name not in denied])
     first = 0
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -89,6 +92,12 @@ def topic_partitions(
         for name in sorted(denied)
     ]
     return response
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """Sorted in pieces: no other thread runs during one call that sorts 20,000 names."""
+    pieces = [sorted(names[first : first + _SORTED_AT_ONCE]) for first in range(0, len(names), _SORTED_AT_ONCE)]
+    return list(merge(*pieces)) if len(pieces) > 1 else sum(pieces, [])
 
 
 def _describe(

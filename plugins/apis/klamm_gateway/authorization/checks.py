@@ -112,7 +112,8 @@ def named(element: Any, _cluster: Cluster) -> str | None:
 class EachOf:
     """A rule for the elements of a list: denied ones are answered here, the others by the node, as one response.
 
-    `shape_version` gives the version whose error responses name the elements, where that is not the request's.
+    `kind_of` gives an element's kind where not all are of one. `shape_version` gives the version whose error responses
+    name the elements, where that is not the request's.
     """
 
     request_field: str
@@ -121,18 +122,20 @@ class EachOf:
     resource_type: ResourceType = ResourceType.TOPIC
     name_of: Callable[[Any, Cluster], str | None] = topic_of
     shape_version: int | None = None
+    kind_of: Callable[[Any], ResourceType] | None = None
 
     def __call__(self, message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
         allowed: list[Any] = []
         denied: dict[ErrorCode, list[Any]] = {}
         for element in getattr(message, self.request_field) or ():
             name = self.name_of(element, cluster)
+            kind = self.resource_type if self.kind_of is None else self.kind_of(element)
             if name is None:
                 denied.setdefault(ErrorCode.UNKNOWN_TOPIC_ID, []).append(element)
-            elif context.authorize(self.operation, self.resource_type, name):
+            elif context.authorize(self.operation, kind, name):
                 allowed.append(element)
             else:
-                denied.setdefault(_CODES[self.resource_type], []).append(element)
+                denied.setdefault(_CODES[kind], []).append(element)
         if not denied:
             return Forwarded(message)
         refused = self._refused(message, context.api_version, denied)

@@ -14,6 +14,10 @@ from klamm.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from klamm.wire.messages.offset_delete import (
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 from klamm_gateway.authorization.checks import (
     NOT_REQUESTED,
     EachOf,
@@ -45,11 +49,12 @@ _FETCH_WITH_NAMES: Final = 12
 
 def authorize(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     """Apply the rule of the request's API. Raises KafkaError for one that is denied as a whole."""
-    return RULES.get(context.api_key, _alter_cluster)(message, context, cluster)
+    rule = RULES.get(context.api_key)
+    return _of_cluster(_OP.ALTER, message, context, cluster) if rule is None else rule(message, context, cluster)
 
 
-def _alter_cluster(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
-    require_cluster(context, _OP.ALTER)
+def _of_cluster(operation: AclOperation, message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    require_cluster(context, operation)
     return Forwarded(message)
 
 
@@ -192,11 +197,39 @@ def _add_offsets_to_txn(message: Any, context: RequestContext, _cluster: Cluster
     return Forwarded(message)
 
 
-def _configs(operation: AclOperation, message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
-    for resource in message.resources:
-        kind = {_TOPIC_RESOURCE: _TOPIC, _GROUP_RESOURCE: _GROUP}.get(resource.resource_type, _CLUSTER)
-        require(context, operation, kind, CLUSTER_NAME if kind is _CLUSTER else resource.resource_name)
-    return Forwarded(message)
+def _config_kind(resource: Any) -> ResourceType:
+    return {_TOPIC_RESOURCE: _TOPIC, _GROUP_RESOURCE: _GROUP}.get(resource.resource_type, _CLUSTER)
+
+
+def _config_name(resource: Any, _cluster: Cluster) -> str | None:
+    name: str = CLUSTER_NAME if _config_kind(resource) is _CLUSTER else resource.resource_name
+    return name
+
+
+def _configs(operation: AclOperation, response_field: str) -> Rule:
+    return EachOf("resources", response_field, operation, name_of=_config_name, kind_of=_config_kind)
+
+
+def _offset_delete(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
+    require(context, _OP.DELETE, _GROUP, message.group_id)
+    allowed, denied = [], []
+    for topic in message.topics:
+        if context.authorize(_OP.READ, _TOPIC, topic.name):
+            allowed.append(topic)
+            continue
+        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partitions = [OffsetDeleteResponsePartition(each.partition_index, code) for each in topic.partitions]
+        denied.append(OffsetDeleteResponseTopic(topic.name, partitions))
+    if not denied:
+        return Forwarded(message)
+
+    # As in Kafka, the group has the first word, also if all topics are denied.
+    def add(response: Any) -> Any:
+        if not response.error_code:
+            response.topics.extend(denied)
+        return response
+
+    return Forwarded(with_field(message, "topics", allowed), add)
 
 
 def _describe_cluster(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
@@ -260,9 +293,9 @@ RULES: Final[dict[int, Rule]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: _each("transactional_ids", "transaction_states", _OP.DESCRIBE, _TXN, named),
     ApiKey.LIST_TRANSACTIONS: _filtered(None, "transaction_states", "transactional_id", _TXN),
     ApiKey.DESCRIBE_PRODUCERS: _each("topics", "topics", _OP.READ),
-    ApiKey.DESCRIBE_CONFIGS: partial(_configs, _OP.DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CONFIGS: partial(_configs, _OP.ALTER_CONFIGS),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(_configs, _OP.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_CONFIGS: _configs(_OP.DESCRIBE_CONFIGS, "results"),
+    ApiKey.ALTER_CONFIGS: _configs(_OP.ALTER_CONFIGS, "responses"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(_OP.ALTER_CONFIGS, "responses"),
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _group_heartbeat,
@@ -271,7 +304,20 @@ RULES: Final[dict[int, Rule]] = {
     ApiKey.SHARE_ACKNOWLEDGE: partial(_group_and_topics, _OP.READ),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: partial(_group_and_topics, _OP.READ),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: partial(_group_and_topics, _OP.DELETE),
-    ApiKey.OFFSET_DELETE: partial(_group_and_topics, _OP.DELETE),
+    ApiKey.OFFSET_DELETE: _offset_delete,
+    **{
+        key: partial(_of_cluster, _OP.DESCRIBE)
+        for key in (
+            ApiKey.DESCRIBE_ACLS,
+            ApiKey.DESCRIBE_LOG_DIRS,
+            ApiKey.DESCRIBE_QUORUM,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        )
+    },
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: partial(_of_cluster, _OP.DESCRIBE_CONFIGS),
+    ApiKey.LIST_CONFIG_RESOURCES: partial(_of_cluster, _OP.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: partial(_of_cluster, _OP.ALTER_CONFIGS),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _free,
     ApiKey.PUSH_TELEMETRY: _free,
 }
