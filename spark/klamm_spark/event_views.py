@@ -112,11 +112,6 @@ class DuckDbViews:
         if spool is not None:
             self.add(_files(spool, period.before_us))
 
-    def load(self, files: Sequence[str]) -> None:
-        """Replace all events by those of these segments."""
-        self._database.execute("DELETE FROM kept")
-        self.add(files)
-
     def forget(self, before_us: int) -> None:
         """Remove the events before a time."""
         self._database.execute("DELETE FROM kept WHERE time_us < ?", [before_us])
