@@ -217,7 +217,9 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
-    if options.command == "detect" and (options.follow or _spool_to_report(options, pipeline) is not None):
+    if options.command == "detect" and (
+        _follows_spool(options, pipeline) or _spool_to_report(options, pipeline) is not None
+    ):
         return detect.run_on_spool(options, pipeline, say)
     spool = _spool_to_report(options, pipeline) if options.command == "report" else None
     if spool is not None:
@@ -256,6 +258,11 @@ def _spool_to_report(options: argparse.Namespace, pipeline: Pipeline) -> Path | 
     if options.spool is None and (lake / "events").is_dir():
         return None
     return pipeline.spool if isinstance(pipeline.spool, Path) else None
+
+
+def _follows_spool(options: argparse.Namespace, pipeline: Pipeline) -> bool:
+    """Findings come sooner from the spool, even if a lake is configured too."""
+    return options.follow and options.lake is None and isinstance(pipeline.spool, Path)
 
 
 def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:

@@ -201,7 +201,6 @@ LISTS: Final[dict[str, tuple[Field, ...]]] = {"resources": RESOURCE_FIELDS, "att
 """The fields of the items of each type that is a list."""
 
 FIELD_NAMES: Final = tuple(field.name for field in FIELDS)
-TIME_FIELDS: Final = tuple(field.name for field in FIELDS if field.name.endswith("_time_ms"))
 
 _JSON_TYPES: Final[dict[str, dict[str, Any]]] = {
     "string": {"type": "string"},

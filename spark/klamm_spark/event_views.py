@@ -58,6 +58,15 @@ class Period:
         """The period from a moment until now, and as long a one before it."""
         return Period(start_us, NO_LIMIT_US, max(0, 2 * start_us - now_us))
 
+    @staticmethod
+    def around(first_us: int, last_us: int, window_us: int, since_us: int) -> Period:
+        """What is up to `window_us` away from events of that time, not before `since_us`, with no period before it.
+
+        Events may come late: what happened after them may be there already.
+        """
+        start_us = max(first_us - window_us, since_us)
+        return Period(start_us, last_us + window_us + 1, start_us)
+
 
 class EventViews(Protocol):
     """An engine that has the views."""
@@ -102,11 +111,6 @@ class DuckDbViews:
         self.bad_lines = 0
         if spool is not None:
             self.add(_files(spool, period.before_us))
-
-    def load(self, files: Sequence[str]) -> None:
-        """Replace all events by those of these segments."""
-        self._database.execute("DELETE FROM kept")
-        self.add(files)
 
     def forget(self, before_us: int) -> None:
         """Remove the events before a time."""

@@ -13,15 +13,19 @@ from klamm_spark.resources import Resource
 
 
 def _offset_commit(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield resource_of(
+    yield _member(request, request.generation_id_or_member_epoch)
+    for topic in request.topics:
+        yield _offsets(topic_name(topic, topics), topic)
+
+
+def _member(request: Any, generation: int) -> Resource:
+    return resource_of(
         "GROUP",
         request.group_id,
         ("member_id", request.member_id),
         ("instance_id", request.group_instance_id),
-        ("generation", request.generation_id_or_member_epoch),
+        ("generation", generation),
     )
-    for topic in request.topics:
-        yield _offsets(topic_name(topic, topics), topic)
 
 
 def _offsets(name: str, topic: Any) -> Resource:
@@ -165,13 +169,7 @@ def _end_txn(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
 
 def _txn_offset_commit(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _transaction(request.transactional_id, request)
-    yield resource_of(
-        "GROUP",
-        request.group_id,
-        ("member_id", request.member_id),
-        ("instance_id", request.group_instance_id),
-        ("generation", request.generation_id),
-    )
+    yield _member(request, request.generation_id)
     for topic in request.topics:
         yield _offsets(topic.name, topic)
 

@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm_spark.api_classes import ADMINISTRATIVE
-from klamm_spark.client_versions import BASELINE
 from klamm_spark.report_model import OUTCOMES
 
 _HEAD: Final = re.compile(r"-- ([a-z]+): (.*)")
 _NOT_A_NUMBER: Final = 999
+_BASELINE: Final = {
+    "apache-kafka-java": (2, 1),
+    "librdkafka": (1, 8, 2),
+    "kafkajs": (1, 15, 0),
+    "sarama": (1, 30, 1),
+    "kafka-python": (2, 0, 2),
+}
+"""The oldest versions of clients that Kafka 4.0 supports, by KIP-896."""
 
 
 class SqlFile(NamedTuple):
@@ -74,7 +81,7 @@ def _older(baseline: tuple[int, ...]) -> str:
 
 
 _DEPRECATED: Final = " OR ".join(
-    f"(lower(client_software_name) = '{name}' AND ({_older(baseline)}))" for name, baseline in BASELINE.items()
+    f"(lower(client_software_name) = '{name}' AND ({_older(baseline)}))" for name, baseline in _BASELINE.items()
 )
 _PLACEHOLDERS: Final = {
     "administrative": ", ".join(map(str, sorted(ADMINISTRATIVE))),

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from klamm_spark.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.ocsf import detection_finding
 from klamm_spark.findings.settings import DetectSettings
-from klamm_spark.findings.watch import SpoolWatch, all_findings, follow
+from klamm_spark.findings.watch import SpoolWatch, Watch, all_findings, follow
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_reader import spool_of
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, _SubParsersAction
 
     from pyspark.sql import SparkSession
+
+    from klamm_spark.findings.outputs import Deliveries
 
 Say = Callable[[str], None]
 _GIVEN: Final = ("findings", "webhook", "topic")
@@ -41,7 +44,7 @@ def add_command(
     detect = commands.add_parser("detect", parents=places, help="run the detections; print, keep and send what is new")
     detect.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     detect.add_argument(
-        "-f", "--follow", action="store_true", help="go on with new events of the spool; needs --findings"
+        "-f", "--follow", action="store_true", help="go on with new events until interrupted; needs --findings"
     )
     detect.add_argument("--findings", metavar="FILE", type=Path, help="append new findings to this file, each once")
     detect.add_argument("--webhook", metavar="URL", help="post new findings to this URL too")
@@ -66,14 +69,14 @@ def read_settings(options: argparse.Namespace) -> DetectSettings:
 
 
 def run_on_lake(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
-    """Detect once over a lake; the exit code. Raises LakeError."""
+    """Detect over a lake, once or until a signal; the exit code. Raises LakeError."""
     from klamm_spark.event_views import SparkViews
 
-    if options.follow:
-        raise LakeError("--follow reads a spool, not a lake")
     settings = read_settings(options)
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
+    if options.follow:
+        return _follow(str(lake.root), partial(_watch_lake, spark, lake, settings, options), settings, say)
     views = SparkViews(spark, lake.read(spark), Period(_microseconds(options.since)))
     return _detect_once(views, settings, options.format, say)
 
@@ -87,7 +90,7 @@ def run_on_spool(options: argparse.Namespace, pipeline: Pipeline, say: Say) -> i
         raise LakeError(f"there is no spool at {spool}")
     settings = read_settings(options)
     if options.follow:
-        return _follow(spool, settings, options, say)
+        return _follow(str(spool), partial(_watch_spool, spool, settings, options), settings, say)
     views = DuckDbViews(spool, Period(_microseconds(options.since)))
     try:
         return _detect_once(views, settings, options.format, say)
@@ -122,7 +125,44 @@ def _detect_once(views: EventViews, settings: DetectSettings, format_name: str, 
         log.close()
 
 
-def _follow(spool: Path, settings: DetectSettings, options: argparse.Namespace, say: Say) -> int:
+def _watch_spool(
+    spool: Path, settings: DetectSettings, options: argparse.Namespace, log: FindingLog, deliveries: Deliveries
+) -> Watch:
+    window_us = settings.window_s * 1_000_000
+    since_us = max(_microseconds(options.since), log.seen_us - window_us)
+    return SpoolWatch(spool, log, deliveries, _FORMATS[options.format], window_us=window_us, since_us=since_us)
+
+
+def _watch_lake(
+    spark: SparkSession,
+    lake: Lake,
+    settings: DetectSettings,
+    options: argparse.Namespace,
+    log: FindingLog,
+    deliveries: Deliveries,
+) -> Watch:
+    from klamm_spark.findings.lake_watch import LakeWatch
+
+    assert settings.findings is not None
+    watch = LakeWatch(
+        spark,
+        lake,
+        log,
+        deliveries,
+        _FORMATS[options.format],
+        window_us=settings.window_s * 1_000_000,
+        since_us=_microseconds(options.since),
+    )
+    watch.start(settings.findings, settings.poll_interval_ms)
+    return watch
+
+
+def _follow(
+    place: str,
+    start: Callable[[FindingLog, Deliveries], Watch],
+    settings: DetectSettings,
+    say: Say,
+) -> int:
     from klamm_spark.findings.outputs import Deliveries, outputs_of
 
     assert settings.findings is not None
@@ -132,11 +172,8 @@ def _follow(spool: Path, settings: DetectSettings, options: argparse.Namespace, 
     outputs = outputs_of(settings)
     log = _open(settings.findings, settings)
     try:
-        window_us = settings.window_s * 1_000_000
-        since_us = max(_microseconds(options.since), log.seen_us - window_us)
-        deliveries, print_finding = Deliveries(log, outputs, say), _FORMATS[options.format]
-        watch = SpoolWatch(spool, log, deliveries, print_finding, window_us=window_us, since_us=since_us)
-        say(f"findings of {spool} go to {settings.findings}")
+        watch = start(log, Deliveries(log, outputs, say))
+        say(f"findings of {place} go to {settings.findings}")
         try:
             follow(watch, settings.poll_interval_ms / 1000, ended.wait)
         finally:

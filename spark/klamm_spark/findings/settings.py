@@ -41,4 +41,6 @@ class DetectSettings:
         doc="With `--follow`, detections see the events of so long. A finding that had no event for so long is a new "
         "one when it comes again.",
     )
-    poll_interval_ms: int = setting(1000, minimum=10, doc="With `--follow`, time between two looks at the spool.")
+    poll_interval_ms: int = setting(
+        1000, minimum=10, doc="With `--follow`, time between two looks at the spool or the lake."
+    )

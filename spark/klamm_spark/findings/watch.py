@@ -1,4 +1,4 @@
-"""`klamm audit detect`: runs the detections over a spool, once or again and again, and records what is new."""
+"""`klamm audit detect`: runs the detections, and follows a spool to record what is new."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm_spark.detections import Detection, Finding, own_detections
 from klamm_spark.event_views import DuckDbViews, EventViews, Period
@@ -27,6 +27,21 @@ def all_findings(
     for detection in own_detections() if detections is None else detections:
         for finding in detection.run(views):
             yield detection, finding
+
+
+class Watch(Protocol):
+    """Follows events, and records findings that are new."""
+
+    problems: list[str]
+    """What could not be read, in words."""
+
+    def step(self) -> object:
+        """Do what is to be done. Raises OSError, LakeError."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
 
 
 class SpoolWatch:
@@ -90,7 +105,7 @@ def _add(views: DuckDbViews, lines: Iterable[bytes]) -> None:
 
 
 def follow(
-    watch: SpoolWatch,
+    watch: Watch,
     poll_s: float,
     stopped: Callable[[float], bool],
     monotonic_s: Callable[[], float] = time.monotonic,

@@ -11,7 +11,6 @@ import pytest
 from klamm import ConfigError
 from klamm_spark import cli, session
 from klamm_spark.cli import main, parse_since, parser, shipping_arguments
-from klamm_spark.client_versions import is_deprecated
 from klamm_spark.filesystems import HadoopPath, check_location, is_uri, parse_location, path_from_uri
 from klamm_spark.hadoop_errors import FileSystemError, translate
 from klamm_spark.session import SparkUnavailableError
@@ -324,20 +323,3 @@ def test_one_of_several_masters_is_enough(free_port):
 @pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://example.org"])
 def test_other_masters_are_left_to_spark(url):
     session.require_reachable(url)
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "deprecated"),
-    [
-        ("apache-kafka-java", "2.0.1", True),
-        ("apache-kafka-java", "2.1.0", False),
-        ("librdkafka", "1.8.0", True),
-        ("librdkafka", "v2.8.0", False),
-        ("sarama", "1.9.3", True),
-        ("somebodys", "0.1", False),
-        ("librdkafka", "unknown", False),
-        (None, None, False),
-    ],
-)
-def test_deprecated_versions(name, version, deprecated):
-    assert is_deprecated(name, version) is deprecated

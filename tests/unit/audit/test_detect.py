@@ -10,6 +10,7 @@ import time
 import pytest
 
 from klamm_spark.cli import main
+from klamm_spark.event_views import Period
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch, follow
@@ -144,6 +145,31 @@ def test_what_is_wrong_is_said(capsys, spool, tmp_path):
     (tmp_path / "f").write_text("damaged\n")
     code, _, err = detect(capsys, spool.path, *findings)
     assert (code, "cannot be read" in err) == (2, True)
+
+
+def test_detections_see_what_is_around_a_batch():
+    assert Period.around(100, 120, 30, 0) == Period(70, 151, 70)
+    assert Period.around(10, 20, 30, 0) == Period(0, 51, 0)
+    assert Period.around(100, 120, 30, 90) == Period(90, 151, 90)
+
+
+def test_a_spool_is_followed_unless_a_lake_is_given(spool, tmp_path, monkeypatch):
+    followed = []
+    monkeypatch.setattr("klamm_spark.findings.command.run_on_spool", lambda *_: followed.append("spool") or 0)
+    monkeypatch.setattr("klamm_spark.cli.require_pyspark", lambda: pytest.fail("Spark"))
+    (tmp_path / "lake" / "events").mkdir(parents=True)
+    file = tmp_path / "klamm.toml"
+    file.write_text('[audit]\nspool = "spool"\n[audit.spark]\nlake = "lake"\n')
+    assert main(["detect", str(file), "--follow"]) == 0
+    assert followed == ["spool"]
+    with pytest.raises(pytest.fail.Exception, match="Spark"):
+        main(["detect", str(file), "--follow", "--lake", str(tmp_path / "lake")])
+    with pytest.raises(pytest.fail.Exception, match="Spark"):
+        main(["detect", str(tmp_path / "lake"), "--follow"])
+    file.write_text('[audit.spark]\nlake = "lake"\n')
+    with pytest.raises(pytest.fail.Exception, match="Spark"):
+        main(["detect", str(file), "--follow"])
+    assert followed == ["spool"]
 
 
 def test_until_it_is_stopped(spool, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from klamm_spark.detections import SEVERITIES, own_detections, read_detection
-from klamm_spark.event_views import DuckDbViews, Period
+from klamm_spark.event_views import NO_LIMIT_US, DuckDbViews, Period
 from klamm_spark.spool_layout import OPEN_SUFFIX, SegmentName
 
 BOOT = "019b8ff8d000c0ffee00"
@@ -159,16 +159,25 @@ CASES = {
     ),
     "deprecated_client": (
         [
-            [request(0, "Produce", 0, client_software_name="librdkafka", client_software_version=version)]
-            for version in ("1.8.1", "0.11", "v1.6.1-5", "1")
+            [request(0, "Produce", 0, client_software_name=name, client_software_version=version)]
+            for name, version in (
+                ("librdkafka", "1.8.1"),
+                ("librdkafka", "0.11"),
+                ("librdkafka", "v1.6.1-5"),
+                ("librdkafka", "1"),
+                ("sarama", "1.9.3"),
+                ("apache-kafka-java", "2.0.1"),
+            )
         ],
         [
             [request(0, "Produce", 0, client_software_name=name, client_software_version=version)]
             for name, version in (
                 ("librdkafka", "1.8.2"),
                 ("librdkafka", "2.0"),
+                ("librdkafka", "v2.8.0"),
                 ("librdkafka", "unknown"),
                 ("apache-kafka-java", "2.1"),
+                ("apache-kafka-java", "2.1.0"),
                 ("other", "0.1"),
             )
         ],
@@ -204,7 +213,8 @@ def findings(views, tmp_path):
         lines = [{**one, "seq": seq, "event_id": f"n/{BOOT}/{seq}"} for seq, one in enumerate(events)]
         path = tmp_path / (SegmentName(BOOT, 0).stem + OPEN_SUFFIX)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
-        views.load([str(path)])
+        views.forget(NO_LIMIT_US)
+        views.add([str(path)])
         return DETECTIONS[name].run(views)
 
     return find

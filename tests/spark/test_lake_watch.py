@@ -1,0 +1,144 @@
+"""`klamm audit detect --follow` over a lake finds what it finds over the spool, each finding once."""
+
+import json
+from itertools import count
+
+import pytest
+
+from klamm_spark.files import SpoolFiles
+from klamm_spark.findings.log import FindingLog
+from klamm_spark.findings.outputs import Deliveries
+from klamm_spark.findings.watch import SpoolWatch
+from klamm_spark.lake import Lake, LakeError, last_batch
+from tests.audit_samples import write_sample_spool
+from tests.spark.conftest import settings_of
+from tests.unit.audit.test_detections import BOOT, CASES, DAY, failures, login
+
+WINDOW_US = 2 * 3600 * 1_000_000
+ATTACKS = {name: fires[0] for name, (fires, _) in CASES.items() if name != "unusual_hours"}
+"""The account that comes at unusual hours comes at all hours in the other cases."""
+LATER = [*failures(6, address="10.9.9.9", names="uvwxyz", start_s=90 * DAY), login(90 * DAY + 61, "10.9.9.9", "User:z")]
+
+
+class Server:
+    """Writes events to a spool, in order of their times, no two at once: engines may choose either one."""
+
+    def __init__(self, spool):
+        self._spool = spool
+        self._seqs = count()
+
+    def write(self, events):
+        numbered = []
+        for event in sorted(events, key=lambda one: one["time_us"]):
+            seq = next(self._seqs)
+            ids = {"seq": seq, "event_id": f"n/{BOOT}/{seq}", "time_us": event["time_us"] + seq}
+            numbered.append({**event, **ids})
+        write_sample_spool(self._spool, numbered)
+
+
+@pytest.fixture(params=["parquet", "delta"])
+def lake(request, tmp_path):
+    return Lake(tmp_path / "lake", request.param)
+
+
+@pytest.fixture
+def follow(spark, lake, tmp_path):
+    """`follow(files)`: a watch of the lake, as a process that starts has it; the one before it has ended."""
+    from klamm_spark.findings.lake_watch import LakeWatch
+
+    running = []
+
+    def end():
+        while running:
+            running.pop().close()
+
+    def start(files=None):
+        end()
+        path = tmp_path / "of-lake"
+        log = FindingLog(path, WINDOW_US, files)
+        watch = LakeWatch(spark, lake, log, Deliveries(log, [], print), list, window_us=WINDOW_US)
+        running.append(log)
+        watch.start(path, 10)
+        running.append(watch)
+        return watch
+
+    start.end = end
+    yield start
+    end()
+
+
+def findings(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def uids(path):
+    return sorted(one["metadata"]["uid"] for one in findings(path))
+
+
+def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
+    spool, settings = tmp_path / "spool", settings_of(lake.root, sink=lake.sink, aggregates=False)
+    server = Server(spool)
+    server.write([event for events in ATTACKS.values() for event in events])
+    log = FindingLog(tmp_path / "of-spool", WINDOW_US)
+    on_spool = SpoolWatch(spool, log, Deliveries(log, [], print), list, window_us=WINDOW_US, wall_us=lambda: 0)
+    on_spool.step()
+    ship(spool, settings)
+    on_lake = follow()
+    on_lake.query.processAllAvailable()
+    on_lake.step()
+    assert uids(tmp_path / "of-lake") == uids(tmp_path / "of-spool")
+    assert {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")} == set(ATTACKS)
+
+    known = len(uids(tmp_path / "of-lake"))
+    server.write(LATER)
+    on_spool.step()
+    ship(spool, settings)
+    on_lake.query.processAllAvailable()
+    assert uids(tmp_path / "of-lake") == uids(tmp_path / "of-spool")
+    new = {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")[known:]}
+    assert new == {"brute_force", "password_spraying", "success_after_failures"}
+    on_spool.close()
+    log.close()
+
+
+class FullDisk(SpoolFiles):
+    """Has no space for the first write."""
+
+    is_full = True
+
+    def write(self, descriptor, data):
+        if self.is_full:
+            self.is_full = False
+            raise OSError(28, "No space left on device")
+        return super().write(descriptor, data)
+
+
+def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path):
+    Server(tmp_path / "spool").write(LATER)
+    ship(tmp_path / "spool", settings_of(lake.root, sink=lake.sink, aggregates=False))
+    watch = follow(FullDisk())
+    with pytest.raises(Exception, match="No space left"):
+        watch.query.processAllAvailable()
+    with pytest.raises(LakeError, match=r"the query detect failed: .*No space left"):
+        watch.step()
+    assert uids(tmp_path / "of-lake") == []
+
+    follow().query.processAllAvailable()
+    follow.end()
+    found = (tmp_path / "of-lake").read_bytes()
+    assert len(found.splitlines()) == 3
+    # A process that was killed after it wrote the findings has not committed the batch.
+    commits = tmp_path / "of-lake.checkpoint" / lake.sink / "commits"
+    done = last_batch(commits)
+    for file in commits.glob(f"*{done}*"):
+        file.unlink()
+    for file in commits.glob(f".{done}.*"):
+        file.unlink()
+    follow().query.processAllAvailable()
+    assert last_batch(commits) == done
+    assert (tmp_path / "of-lake").read_bytes() == found
+
+
+def test_there_is_a_lake(spark, lake, follow):
+    with pytest.raises(LakeError, match="nothing was shipped"):
+        follow()
