@@ -68,7 +68,9 @@ class ForwardedRequest:
         if not self._changes and not context.response_wanted:
             context.respond(OpaqueResponse(body))
             return
-        if len(body) <= _DECODED_AT_ONCE_BYTES or self.api_key in _CARRY_RECORDS:
+        # Of a response with records, what is decoded grows with the partitions that were asked for.
+        decoded_bytes = context.size_bytes if self.api_key in _CARRY_RECORDS else len(body)
+        if decoded_bytes <= _DECODED_AT_ONCE_BYTES:
             self._decode(body)
         else:
             self._workers.submit(lambda: self._decode_large(body), context.connection.connection_id)
