@@ -23,6 +23,7 @@ def expected(events: Iterable[Event], settings: Any) -> dict[str, Counted]:
         "hot_clients": _hot_clients(requests, settings.hot_client_requests_per_minute),
         "denials": Counter(event["event_id"] for event in requests if event["outcome"] == "denied"),
         "refused_per_minute": _refused(events),
+        "failures_per_minute": _failures(events),
         "brute_force": _brute_force(events, settings.failures_threshold),
         "success_after_failures": _success_after_failures(events, settings.failures_threshold),
         "first_seen": _first_seen(events),
@@ -35,7 +36,7 @@ def found(name: str, rows: Iterable[Any]) -> Counted:
     keyed = [_ROWS[name](row) for row in rows]
     if name == "denials":
         return Counter(key for key, _ in keyed)
-    if name in ("traffic_per_minute", "refused_per_minute"):
+    if name in ("traffic_per_minute", "refused_per_minute", "failures_per_minute"):
         return _added_up(keyed)
     counts = Counter(key for key, _ in keyed)
     assert not [key for key, count in counts.items() if count > 1], name
@@ -91,6 +92,10 @@ _ROWS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
         (_micros(row.minute), row.listener, row.client_address, row.reason),
         row.connections,
     ),
+    "failures_per_minute": lambda row: (
+        (_micros(row.minute), row.client_address, row.listener, row.sasl_mechanism),
+        row.failures,
+    ),
     "brute_force": lambda row: ((_micros(row.window_start), row.client_address), row.failures),
     "success_after_failures": lambda row: (row.event_id, row.failures),
     "first_seen": lambda row: ((row.what, row.value), None),
@@ -132,6 +137,13 @@ def _refused(events: list[Event]) -> Counted:
 
 def _logins(events: list[Event], action: str) -> Iterable[Event]:
     return (event for event in events if event["kind"] == "authentication" and event["action"] == action)
+
+
+def _failures(events: list[Event]) -> Counted:
+    return Counter(
+        (_minute(event), event["client_address"], event["listener"], event.get("sasl_mechanism"))
+        for event in _logins(events, "failure")
+    )
 
 
 def _brute_force(events: list[Event], threshold: int) -> Counted:
