@@ -32,29 +32,34 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
     lake = Lake.of(pipeline.settings, spark)
     with only_writer(lake):
         bad_lines = lake.read_quarantine(spark).count()
-        lines = readable_lines(spark, lake).cache()
+        folder = path_of(spool_of(pipeline), spark) / FOLDER
+        lines = readable_lines(spark, lake, folder).cache()
         try:
             count = lines.count()
             if count:
-                path = _write(lines, path_of(spool_of(pipeline), spark))
+                path = _write(lines, folder)
         finally:
             lines.unpersist()
     if count:
         say(f"{count:,} lines of the quarantine are events: klamm audit ship takes them from {path}")
-    say(f"{bad_lines - count:,} lines of the quarantine are no events, or are in the lake already")
+    say(f"{bad_lines - count:,} lines of the quarantine are no events, or are in the lake or on their way already")
     return 0
 
 
-def readable_lines(spark: SparkSession, lake: Lake) -> DataFrame:
-    """The lines of the quarantine that are events of this klamm and that the lake does not have: the column `value`."""
+def readable_lines(spark: SparkSession, lake: Lake, folder: AnyPath) -> DataFrame:
+    """The lines of the quarantine that are events of this klamm: the column `value`.
+
+    Without those that the lake has, or that have been written to `folder` and wait for `ship`.
+    """
     lines = lake.read_quarantine(spark).select(F.col("bad_line").alias("value"), F.col("bad_line").alias("line"))
     events = parse_lines(lines).where("event_id is not null").select("event_id", F.col("line").alias("value"))
     known = lake.read_events(spark).select("event_id")
+    for path in folder.glob("replayed-*.jsonl"):
+        known = known.union(parse_lines(spark.read.text(str(path))).select("event_id"))
     return events.dropDuplicates(["event_id"]).join(known, "event_id", "left_anti").select("value")
 
 
-def _write(lines: DataFrame, spool: AnyPath) -> AnyPath:
-    folder = spool / FOLDER
+def _write(lines: DataFrame, folder: AnyPath) -> AnyPath:
     folder.mkdir(parents=True, exist_ok=True)
     # Its files have no name of a segment: `ship` does not see them before they are whole.
     staging = folder / ".staging"

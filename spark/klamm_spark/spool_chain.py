@@ -106,7 +106,7 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
     """Read and check every segment of one node. From files, it takes about a second per gigabyte.
 
     With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
-    all must be.
+    all must be, unless `keys` are none, too.
     """
     node, _, stream = folder.name.partition(NODE_END)
     found, content = NodeFolder(node, STREAMS.get(stream or REQUESTS, "")), content or FileContent()
@@ -147,7 +147,7 @@ class SealChain:
     """Checks the seals of a stream, oldest first, and adds to its NodeFolder what they say. `end` it.
 
     With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
-    all must be.
+    all must be, unless `keys` are none, too.
     """
 
     def __init__(self, found: NodeFolder, keys: PublicKeys | None) -> None:
@@ -162,7 +162,8 @@ class SealChain:
         found.node = seal.node
         found.ends[seal.boot] = seal
         found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
-        flaw = self._keys.problem(seal) if self._keys else None
+        # Who removes the keys must not get signatures that count as checked.
+        flaw = self._keys.problem(seal) if self._keys is not None and (self._keys or seal.signature) else None
         if seal.signature:
             # Those before it are older than the key, and this one's signature covers their chain.
             self._unsigned.clear()

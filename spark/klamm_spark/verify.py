@@ -157,7 +157,8 @@ def _verify_both(
         raise LakeError(f"there is no spool at {place}")
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
     content = SparkContent(spark) if isinstance(place, HadoopPath) else FileContent()
-    folders = [read_folder(folder, content, keys_of(lake, folder.name)) for folder in node_folders(place)]
+    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
+    folders = [read_folder(folder, content, keys_of(lake, folder.name) or None) for folder in node_folders(place)]
     lines = _spool_lines(spark, place)
     in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
     shipped = lake.read_events(spark)

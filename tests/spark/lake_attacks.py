@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from klamm_spark.lake import Lake, committed_files
 from klamm_spark.lake_seals import SealRow, read_seal_files, write_rows
-from klamm_spark.spool_layout import lines_sha256
+from klamm_spark.spool_layout import chain_of, lines_sha256
 
 Rows = list[dict[str, Any]]
 
@@ -163,11 +163,15 @@ class LakeAttack:
         write_rows(self.lake, rows)
 
     def make_seals_fit(self, digests: dict[str, list[str]]) -> None:
-        """Write the digests of the rows as they are now into the seals, which no one can sign."""
+        """Write the digests of the rows as they are now into the seals, and their chain. No one can sign them."""
         fitting = []
-        for row in self.seals():
+        chains: dict[str, str] = {}
+        for row in sorted(self.seals(), key=lambda row: int(json.loads(row.seal)["index"])):
             there = digests.get(row.segment, [])
             seal = json.loads(row.seal) | {"lines_sha256": lines_sha256(there), "events": len(there)}
+            seal["previous_chain"] = chains.get(seal["node"], seal["previous_chain"])
+            seal["chain"] = chain_of(seal["previous_chain"], seal["sha256"], seal["lines_sha256"])
+            chains[seal["node"]] = seal["chain"]
             fitting.append(row._replace(seal=json.dumps(seal), lines="".join(there)))
         self.write_seals(fitting)
 

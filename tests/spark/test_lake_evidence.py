@@ -39,7 +39,7 @@ def sign_all(paths, signer):
     for path in paths:
         seal = path.with_suffix(SEAL_SUFFIX)
         seal.write_bytes(signer.signed(Seal.read(seal)).to_json())
-    (paths[0].parent / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
+    (paths[0].parents[1] / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,17 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, seed, tr
         else:
             assert any(name in line for line in breaks for name in attack.touched), (way, breaks)
     sealed.restore()
+
+
+def test_who_removes_the_keys_from_the_lake_is_found(spark, sealed):
+    keys = sealed.lake.root / "keys"
+    kept = keys.rename(keys.with_name("keys-away"))
+    try:
+        breaks = broken(spark, sealed.lake)
+    finally:
+        kept.rename(keys)
+    assert len([line for line in breaks if "which is not in the lake" in line]) == 6
+    assert broken(spark, sealed.lake) == []
 
 
 def test_a_segment_that_changed_before_it_was_shipped_is_named(spark, ship, tmp_path):

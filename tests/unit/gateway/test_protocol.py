@@ -11,6 +11,7 @@ from klamm.sasl import ScramCredential, ScramMechanism
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from klamm.wire.primitives import WireError
 from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.protocol import UpstreamProtocol
 from klamm_gateway.upstream.states import TRANSITIONS, IllegalTransitionError, UpstreamError, UpstreamState
@@ -135,7 +136,10 @@ def test_one_that_has_to_be_decoded_is_answered_whole():
         (response(2, b""), "correlation id 2 instead of 1"),
         ((3).to_bytes(4, "big") + bytes(8), "declared size 3"),
         ((-1).to_bytes(4, "big", signed=True) + bytes(8), "declared size -1"),
+        ((-1).to_bytes(4, "big", signed=True), "declared size -1"),
         ((200_000_000).to_bytes(4, "big") + (1).to_bytes(4, "big"), "too large"),
+        # A size that is too small leaves bytes that belong to no request.
+        (response(1, b"") + b"extra", "5 bytes without a request"),
     ],
 )
 def test_what_no_node_sends_ends_the_connection(data, text):
@@ -149,6 +153,34 @@ def test_a_response_without_a_request_ends_the_connection():
     protocol, _ = ready()
     with pytest.raises(UpstreamError, match="without a request"):
         feed(protocol, response(1, b""), 100)
+
+
+def test_a_stream_ends_only_after_its_last_byte_was_looked_at():
+    """A length that swallows all that follows it must not end the request as answered."""
+
+    class Walk:
+        unread_bytes = 300_000
+
+        def feed(self, data):
+            raise WireError("something is missing")
+
+        def passed(self, count):
+            self.unread_bytes -= count
+
+    protocol, _ = ready()
+    exchange = Expected(1)
+    exchange.walk = lambda size_bytes: walk
+    walk = Walk()
+    walk.feed = lambda data: None
+    protocol.send([b"x"], exchange)
+    data = response(1, b"z" * 300_000)
+    feed(protocol, data[:200_000], 200_000)
+    walk.unread_bytes = protocol.stream.remaining
+    assert protocol.unread_bytes == protocol.stream.remaining - 1
+    del walk.feed
+    with pytest.raises(UpstreamError, match="malformed response: something is missing"):
+        feed(protocol, data[200_000:], 200_000)
+    assert sum(map(len, exchange.events)) < 300_000
 
 
 def test_requests_before_the_login_leave_after_it_in_order():

@@ -158,14 +158,24 @@ class UpstreamProtocol:
                 break
             position = end
         if position < size_bytes and self.state is not UpstreamState.CLOSED:
-            self._rest = bytearray(data[position:])
+            self._keep(data[position:])
+
+    def _keep(self, beginning: memoryview) -> None:
+        if len(beginning) >= _SIZE.size and self._needed_bytes == _HEAD.size:
+            _check_size(_SIZE.unpack_from(beginning)[0])
+        if self.state is UpstreamState.READY and not self.exchanges:
+            raise UpstreamError("invalid_response", f"{len(beginning)} bytes without a request")
+        self._rest = bytearray(beginning)
 
     @property
     def unread_bytes(self) -> int:
         """So many bytes of the stream need not be seen."""
         if self.stream is None:
             return 0
-        return self.stream.remaining if self._walk is None else self._walk.unread_bytes
+        if self._walk is None:
+            return self.stream.remaining
+        # The last byte is seen before it passes: with it the request ends, and by then it is known whether all fits.
+        return min(self._walk.unread_bytes, self.stream.remaining - 1)
 
     def passed(self, count: int) -> None:
         """So many bytes of the stream have passed by another way. Raises UpstreamError."""
@@ -182,8 +192,7 @@ class UpstreamProtocol:
         """The position behind what was taken; the same if more has to come."""
         frame_bytes: int
         frame_bytes, correlation_id = _HEAD.unpack_from(data, position)
-        if frame_bytes < 4:
-            raise UpstreamError("invalid_response", f"declared size {frame_bytes}")
+        _check_size(frame_bytes)
         begin, end = position + 4, position + 4 + frame_bytes
         exchange = self._expected(correlation_id)
         if end <= len(data):
@@ -266,6 +275,11 @@ class UpstreamProtocol:
         self.outgoing.extend(self._waiting)
         self._waiting = []
         self._ready()
+
+
+def _check_size(frame_bytes: int) -> None:
+    if frame_bytes < 4:
+        raise UpstreamError("invalid_response", f"declared size {frame_bytes}")
 
 
 def _look(walk: Walk, data: Buffer) -> None:
