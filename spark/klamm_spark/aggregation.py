@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from klamm import RequestOutcome
 from klamm_spark.api_classes import CHANGING, is_change
 from klamm_spark.encoder import connection_fields, listener_fields
-from klamm_spark.long_events import LongEvent, long_event
+from klamm_spark.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
 from klamm_spark.state_changes import summarize_change
@@ -50,8 +50,6 @@ MAX_WINDOWS: Final = 64
 """Windows of one connection. Requests for which there is no window are recorded one by one."""
 _NO_CLIENT_ID_YET: Final = object()
 _NOT_RUN: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE})
-_RESOURCES_OF_ONE_EVENT: Final = 64
-"""About so many fit into one event: larger state changes take more room in a queue."""
 
 
 class HasQueue(Protocol):
@@ -366,7 +364,7 @@ def _size_of(kept: RequestEvent | LongEvent) -> int:
     if isinstance(kept, LongEvent):
         return kept.size
     if type(kept.request) is Summary:
-        return 1 + len(kept.request.resources) // _RESOURCES_OF_ONE_EVENT
+        return 1 + len(kept.request.resources) // RESOURCES_OF_ONE_EVENT
     return 1
 
 

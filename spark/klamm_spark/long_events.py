@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from klamm import RequestEvent
 
+RESOURCES_OF_ONE_EVENT: Final = 64
+"""About so many fit into one event: larger ones take more room in a queue."""
 _LONG: Final = 500
-_ELEMENTS_OF_ONE: Final = 64
 _BYTES_OF_ONE: Final = 4096
 
 
@@ -23,7 +24,7 @@ class LongEvent:
     def __init__(self, event: RequestEvent, elements: int) -> None:
         self._event: RequestEvent | None = event
         frames = event.context.size_bytes + event.response_bytes
-        self.size = max(1, elements // _ELEMENTS_OF_ONE, frames // _BYTES_OF_ONE)
+        self.size = max(1, elements // RESOURCES_OF_ONE_EVENT, frames // _BYTES_OF_ONE)
 
     def take(self) -> RequestEvent:
         """The event, once: the caller frees its messages."""

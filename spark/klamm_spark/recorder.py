@@ -107,10 +107,8 @@ class Recorder:
     def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None) -> None:
         """A state change: always, with all of its resources, whatever the levels and exclusions."""
         client.refresh()
-        topics = client.listener.topics
         event = self._summarized(client, kept, change=True)
-        learn_topic_ids(event, topics)
-        summary = event.request if type(event.request) is Summary else summarize_change(event, topics)
+        summary = self._summary(client, event, change=True)
         fields = (
             f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}{stage_times(event)}'
         )
@@ -125,8 +123,7 @@ class Recorder:
         if not isinstance(kept, LongEvent):
             return kept
         event = kept.take()
-        learn_topic_ids(event, client.listener.topics)
-        summary = summarize_change(event, client.listener.topics) if change else self._summary(client, event)
+        summary = self._summary(client, event, change=change)
         messages = [event.request, event.response]
         event = event._replace(request=summary, response=None)
         free_in_pieces(messages)
@@ -174,11 +171,13 @@ class Recorder:
         excluded_ids = client.listener.policy.excluded_client_ids
         return client.level(event.context.api_key) != NOTHING and event.context.client_id not in excluded_ids
 
-    def _summary(self, client: Client, event: RequestEvent) -> Summary:
+    def _summary(self, client: Client, event: RequestEvent, *, change: bool = False) -> Summary:
         if type(event.request) is Summary:
             return event.request
         topics, most = client.listener.topics, client.listener.max_resources
         learn_topic_ids(event, topics)
+        if change:
+            return summarize_change(event, topics)
         if client.level(event.context.api_key) == EVERYTHING:
             return summarize(event, topics, most)
         return summarize_errors(event)

@@ -74,9 +74,9 @@ class PublicKeys:
         return bool(self._keys)
 
     def problem(self, seal: Seal) -> str | None:
-        """What is wrong with a seal's signature; None if nothing is."""
+        """What is wrong with a seal's signature; None if nothing is. Without any key, no seal needs one."""
         if not seal.signature:
-            return "its seal is not signed"
+            return "its seal is not signed" if self._keys else None
         if seal.key_id not in self._keys:
             return f"its seal is signed with the key {seal.key_id}, which is not in the lake"
         if not self.has_signed(seal.key_id, seal.signature, replace(seal, signature="").to_json()):

@@ -162,8 +162,7 @@ class SealChain:
         found.node = seal.node
         found.ends[seal.boot] = seal
         found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
-        # Who removes the keys must not get signatures that count as checked.
-        flaw = self._keys.problem(seal) if self._keys is not None and (self._keys or seal.signature) else None
+        flaw = self._keys.problem(seal) if self._keys is not None else None
         if seal.signature:
             # Those before it are older than the key, and this one's signature covers their chain.
             self._unsigned.clear()

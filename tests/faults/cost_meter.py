@@ -32,6 +32,9 @@ NETWORK_BUDGET_MS = 50.0
 MEMORY_BUDGET_BYTES = 192 * 1024 * 1024
 """What one frame may take beside its own bytes, as Python counts it."""
 DEFAULT_LIMITS = request_limits()
+INLINE = {"max_bytes": 64 * 1024, "max_elements": 95}
+"""The most that a network thread takes up itself."""
+ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
 LOOP_MS = 12.0
 """Processor time of `calibration_loop` on the machine that the budgets are stated for."""
 

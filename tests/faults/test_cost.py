@@ -13,7 +13,9 @@ from klamm import AuthenticationStep
 from klamm.testing import EmbeddedServer
 from klamm.wire.api_keys import ApiKey, spec_of
 from tests.faults.cost_meter import (
+    ALLOWED,
     DEFAULT_LIMITS,
+    INLINE,
     MEMORY_BUDGET_BYTES,
     NETWORK_BUDGET_MS,
     CostMeter,
@@ -24,9 +26,6 @@ from tests.faults.cost_meter import (
 from tests.faults.costly_frames import VALUES, costly_frames
 from tests.unit.sasl.playbook import Playbook
 
-INLINE = {"max_bytes": 64 * 1024, "max_elements": 95}
-"""The most that a network thread takes up itself."""
-ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
 SAMPLED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 4_000}
 OPEN: tuple[str, ...] = ("listeners.default.gates=[]",)
 GUARDED = (*OPEN, 'listeners.default.authorizer="acl"')

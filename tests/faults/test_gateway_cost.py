@@ -17,7 +17,7 @@ import pytest
 
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import api_versions
-from tests.faults.cost_meter import NETWORK_BUDGET_MS, frames_of, machine_factor
+from tests.faults.cost_meter import ALLOWED, INLINE, NETWORK_BUDGET_MS, frames_of, machine_factor
 from tests.faults.costly_frames import CostlyFrame
 from tests.faults.guarded_gateway import guarded_gateway
 from tests.faults.latency_meter import served_by
@@ -26,8 +26,6 @@ from tests.peers.wire_client import WireClient
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1200)]
 
-INLINE = {"max_bytes": 64 * 1024, "max_elements": 95}
-ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
 PIECE_BYTES = 16 * 1024
 WAITS_S = 2.0
 """For an answer; requests that wait for others get none."""

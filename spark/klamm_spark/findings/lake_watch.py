@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from klamm_spark.event_views import Period, SparkViews
 from klamm_spark.findings.log import FindingLog
-from klamm_spark.findings.watch import all_findings
+from klamm_spark.findings.watch import Watch, all_findings
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.session import jvm_may_have_ended
 from klamm_spark.ship import explain
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 CHECKPOINT_SUFFIX: Final = ".checkpoint"
 
 
-class LakeWatch:
+class LakeWatch(Watch):
     """Follows a lake: runs the detections around each batch of events, and records findings that are new.
 
     A batch that a killed process has not committed comes again, and its findings are known then. Findings are recorded
-    on a thread of Spark's and delivered by `step`.
+    on a thread of Spark's and delivered by `step`. It has no `problems`: a query that cannot go on ends the command.
     """
 
     def __init__(
@@ -46,20 +46,13 @@ class LakeWatch:
         since_us: int = 0,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        """`report` gets each new finding."""
+        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us)
         self._spark = spark
         self._lake = lake
-        self._log = log
-        self._deliveries = deliveries
-        self._report = report
-        self._window_us = window_us
         self._since_us = since_us
-        self._wall_us = wall_us
         # The log, which a thread of Spark's and the caller's use.
         self._lock = threading.Lock()
         self._is_closed = False
-        self.problems: list[str] = []
-        """None: a query that cannot go on ends the command."""
         self.query: StreamingQuery
 
     def start(self, findings: Path, interval_ms: int) -> None:
@@ -97,8 +90,7 @@ class LakeWatch:
         with self._lock:
             if self._is_closed:
                 raise LakeError("the findings are closed; the batch comes again")
-            for finding in self._log.record(found, self._wall_us()):
-                self._report(finding)
+            self._record(found, self._wall_us())
 
     def step(self) -> None:
         """Deliver what was found. Raises OSError, and LakeError if the query has failed."""

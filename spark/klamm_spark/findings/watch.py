@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.detections import Detection, Finding, own_detections
 from klamm_spark.event_views import DuckDbViews, EventViews, Period
@@ -29,22 +30,41 @@ def all_findings(
             yield detection, finding
 
 
-class Watch(Protocol):
-    """Follows events, and records findings that are new."""
+class Watch(ABC):
+    """Follows events, and records findings that are new: `report` gets each."""
 
-    problems: list[str]
+    problems: Sequence[str] = ()
     """What could not be read, in words."""
 
+    def __init__(
+        self,
+        log: FindingLog,
+        deliveries: Deliveries,
+        report: Callable[[dict[str, Any]], None],
+        *,
+        window_us: int,
+        wall_us: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._deliveries = deliveries
+        self._report = report
+        self._window_us = window_us
+        self._wall_us = wall_us
+
+    def _record(self, found: Iterable[tuple[Detection, Finding]], now_us: int) -> None:
+        for finding in self._log.record(found, now_us):
+            self._report(finding)
+
+    @abstractmethod
     def step(self) -> object:
         """Do what is to be done. Raises OSError, LakeError."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """End."""
-        ...
 
 
-class SpoolWatch:
+class SpoolWatch(Watch):
     """Follows a spool: reads what is new, keeps the events of a window, and records findings that are new.
 
     Every event is seen at least once with all others of its window: events leave it after the detections ran. Memory
@@ -62,12 +82,8 @@ class SpoolWatch:
         since_us: int = 0,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        """`report` gets each new finding. Raises LakeError."""
-        self._log = log
-        self._deliveries = deliveries
-        self._report = report
-        self._window_us = window_us
-        self._wall_us = wall_us
+        """Raises LakeError."""
+        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us)
         self._reader = SpoolLines(spool, since_us=since_us)
         self._views = DuckDbViews(None, Period(before_us=since_us))
         self.problems = self._reader.problems
@@ -78,8 +94,7 @@ class SpoolWatch:
         is_new = self._load(self._reader.new_lines())
         if is_new:
             now_us = self._wall_us()
-            for finding in self._log.record(all_findings(self._views), now_us):
-                self._report(finding)
+            self._record(all_findings(self._views), now_us)
             self._views.forget(now_us - self._window_us)
         self._deliveries.run()
         return is_new

@@ -97,7 +97,7 @@ def topic_partitions(
 def _in_order(names: list[str]) -> list[str]:
     """Sorted in pieces: no other thread runs during one call that sorts 20,000 names."""
     pieces = [sorted(names[first : first + _SORTED_AT_ONCE]) for first in range(0, len(names), _SORTED_AT_ONCE)]
-    return list(merge(*pieces)) if len(pieces) > 1 else sum(pieces, [])
+    return list(merge(*pieces))
 
 
 def _describe(

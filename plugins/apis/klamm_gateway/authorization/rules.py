@@ -49,13 +49,15 @@ _FETCH_WITH_NAMES: Final = 12
 
 def authorize(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     """Apply the rule of the request's API. Raises KafkaError for one that is denied as a whole."""
-    rule = RULES.get(context.api_key)
-    return _of_cluster(_OP.ALTER, message, context, cluster) if rule is None else rule(message, context, cluster)
+    return RULES.get(context.api_key, _alter_cluster)(message, context, cluster)
 
 
 def _of_cluster(operation: AclOperation, message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
     require_cluster(context, operation)
     return Forwarded(message)
+
+
+_alter_cluster: Final[Rule] = partial(_of_cluster, _OP.ALTER)
 
 
 def _free(message: Any, _context: RequestContext, _cluster: Cluster) -> Verdict:
