@@ -40,9 +40,10 @@ class Inbox:
         self._sleeping = False
 
     def accept(self, connection: NewConnection) -> bool:
-        """Take a connection over, if there is room in the queue of new ones. False if not."""
+        """Take a connection over, if there is room in the queue of new ones. False if not, and while all that it has
+        are to be closed: one that comes afterwards is not among them."""
         with self._lock:
-            if not self._accepting or len(self.connections) >= self._max_incoming:
+            if not self._accepting or self.is_closing_connections or len(self.connections) >= self._max_incoming:
                 return False
             self.connections.append(connection)
         self.wakeup()

@@ -170,11 +170,14 @@ class Reactor:
         self._poll()
         self._process_completed()
         acceptor = self._acceptor
-        if acceptor is not None:
-            if self.selector.has_connections or acceptor.paused_until_ns or self.selector.listening < 0:
-                self._accept(acceptor)
-        elif not self._stopped_listening.is_set():
-            self._forget_listening()
+        if acceptor is None:
+            if not self._stopped_listening.is_set():
+                self._forget_listening()
+        # A listener may be online again already; what it accepts is not among what is to be closed.
+        elif not inbox.is_closing_connections and (
+            self.selector.has_connections or acceptor.paused_until_ns or self.selector.listening < 0
+        ):
+            self._accept(acceptor)
         if inbox.connections or self.selector.setup:
             self._set_up_one()
         if inbox.evictions or self._delayed_closes or self.selector.now_ns >= self._next_look_ns:

@@ -73,3 +73,39 @@ def test_it_does_not_sleep_over_room_that_was_made_just_before(subject, poller, 
     assert poller.timeouts == [0.0]
     subject.run_once()
     assert channel.size() == 1
+
+
+class Accepting:
+    """An acceptor that notes whether connections are still to be closed when it is called."""
+
+    descriptor = 7
+    paused_until_ns = 0
+
+    def __init__(self, inbox):
+        self.inbox = inbox
+        self.closing = []
+
+    def run_in(self, wake, place):
+        pass
+
+    def accept_some(self, limit):
+        self.closing.append(self.inbox.is_closing_connections)
+
+
+def test_a_listener_that_is_online_again_accepts_once_the_earlier_connections_are_closed(subject):
+    acceptor = Accepting(subject.inbox)
+    going_to_sleep = subject.inbox.going_to_sleep
+
+    def the_listener_goes_offline_and_online_first():
+        subject.inbox.close_connections()
+        subject.listen(acceptor)
+        subject.inbox.going_to_sleep = going_to_sleep
+        going_to_sleep()
+
+    subject.inbox.going_to_sleep = the_listener_goes_offline_and_online_first
+    subject.run_once()
+    assert acceptor.closing == []
+    assert not subject.inbox.accept(None)
+    subject.run_once()
+    assert acceptor.closing == [False]
+    assert subject.inbox.accept(None)
