@@ -31,6 +31,7 @@ _REASON_CHARACTERS: Final = 1024
 _NOT_READY_IN_TIME: Final = "not ready within connection_setup_timeout_ms"
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
+_SERVED: Final = frozenset({_READY, ChannelState.FINISHING})
 
 
 class ChannelOwner(Protocol):
@@ -142,7 +143,7 @@ class ChannelAuthentication:
             channel.on_mute_event(MuteEvent.MUTE)
             self._selector.update_interest(channel)
             step.pending(self._owner.resume_authentication_soon(channel))
-        elif step.complete and channel.state is _READY:
+        elif step.complete and channel.state in _SERVED:
             self._take_over_session(channel)
             self._counts.reauthenticated.add()
             if self._observers is not None:
@@ -228,7 +229,7 @@ class ChannelAuthentication:
     def _record_failure(self, channel: KafkaChannel, reason: str) -> str:
         reason = clipped(escape_control_characters(reason), _REASON_CHARACTERS)
         self._log(channel, logging.WARNING, "%s: authentication failed: %s", describe(channel), reason)
-        again = channel.state in (_READY, _CLOSING)
+        again = channel.state in _SERVED or channel.state is _CLOSING
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
         if self._observers is not None:
             self._observers.authentication_failed(channel.connection, reason, again=again)

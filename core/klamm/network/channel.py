@@ -30,11 +30,14 @@ class ChannelState(enum.Enum):
     """Where a connection is in its life; Kafka's `ChannelState` as a server sees it.
 
     ```
-    HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
+                                     ┌──► FINISHING ──┐ (bytes that are no request: earlier answers left)
+                                     │        ▼       │
+    HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ─┴► CLOSED
         │              │             │     (disconnected, received frames left)
         ▼              ▼             ▼ (re-authentication)
        AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
+    Nothing is read in FINISHING and CLOSING. Only FINISHING sends answers.
     """
 
     # Members are looked up for every request; `Enum.__hash__` is Python code.
@@ -44,6 +47,7 @@ class ChannelState(enum.Enum):
     AUTHENTICATE = enum.auto()
     READY = enum.auto()
     AUTHENTICATION_FAILED = enum.auto()
+    FINISHING = enum.auto()
     CLOSING = enum.auto()
     CLOSED = enum.auto()
 
@@ -52,8 +56,9 @@ _S = ChannelState
 CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
     _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
-    _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
+    _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.FINISHING, _S.CLOSING, _S.CLOSED}),
     _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),
+    _S.FINISHING: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
     _S.CLOSING: frozenset({_S.CLOSED}),
     _S.CLOSED: frozenset(),
 }
@@ -117,9 +122,9 @@ class KafkaChannel:
     being answered elsewhere, `answering` says that `send` ends with its answer, `sending` are the requests whose
     answers `send` holds. `accepted_from` is the peer as the gates saw it; until `admitted`, only the header of a proxy
     is read. Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating`
-    says that it goes to another processor at its next quiet point. `requests` counts those taken up. `busy_ns` and
-    `network_ns` are the time it has cost its processor, and the part of that spent on reading and writing since the
-    last request; both are counted only where they are needed.
+    says that it goes to another processor at its next quiet point. `last_bytes` are sent at the end of FINISHING.
+    `requests` counts those taken up. `busy_ns` and `network_ns` are the time it has cost its processor, and the part of
+    that spent on reading and writing since the last request; both are counted only where they are needed.
     """
 
     __slots__ = (
@@ -136,6 +141,7 @@ class KafkaChannel:
         "in_flight",
         "interest",
         "last_active_ns",
+        "last_bytes",
         "may_buffer",
         "migrating",
         "mute_state",
@@ -181,6 +187,7 @@ class KafkaChannel:
         self.answering = False
         self.answers: AnswerQueue | None = None
         self.close_reason = ""
+        self.last_bytes = b""
         self.waiting_for_turn = False
         self.migrating = False
         self.busy_ns = 0
@@ -193,7 +200,26 @@ class KafkaChannel:
     @property
     def may_read(self) -> bool:
         """Whether more bytes may be taken from the transport."""
-        return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
+        return (
+            self.can_process
+            and not self.waiting_for_turn
+            and not self.receive.waiting_for_memory
+            and self.state is not ChannelState.FINISHING
+        )
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests are to be taken up, or are being answered."""
+        return bool(self.receive.frames) or self.in_flight is not None or self.waiting_for_turn
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers are to be sent, or a step of a re-authentication is to be answered."""
+        return (
+            self.send is not None
+            or self.mute_state is MuteState.MUTED
+            or (self.answers is not None and bool(self.answers.pending))
+        )
 
     def admit(self, transport: TransportLayer) -> None:
         """The gates have admitted the client: its bytes go through this transport from here on."""

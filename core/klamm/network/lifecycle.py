@@ -6,7 +6,6 @@ connections and bytes; requests are the pipeline's.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -33,10 +32,11 @@ _JOIN_UP_TO_BYTES: Final = 256 * 1024
 _FRAMES_A_TURN: Final = 4096
 # Looked up for every request; a global is faster than a member of an enum.
 _READY: Final = ChannelState.READY
+_FINISHING: Final = ChannelState.FINISHING
 _CLOSING: Final = ChannelState.CLOSING
 _CLOSED: Final = ChannelState.CLOSED
 _NOT_MUTED: Final = MuteState.NOT_MUTED
-_SERVED: Final = frozenset({_READY, _CLOSING})
+_SERVED: Final = frozenset({_READY, _FINISHING, _CLOSING})
 _ANSWERED: Final = RequestOutcome.ANSWERED
 
 
@@ -51,7 +51,6 @@ class ChannelLifecycle:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._counts = runtime.counts
-        self._failure_log = runtime.failure_log
         self._observers = runtime.observers
         self._selector = selector
         self._pipeline = pipeline
@@ -73,9 +72,11 @@ class ChannelLifecycle:
                 self._serve(channel)
             elif channel.state is ChannelState.AUTHENTICATE:
                 self._authentication.advance(channel)
-            elif channel.state is _CLOSING:
+            elif channel.state is _CLOSING or channel.state is _FINISHING:
                 self._serve(channel)
                 self._maybe_finish(channel)
+        except InvalidRequestError as error:
+            self._refuse(channel, error)
         except Exception as error:
             self.fail(channel, error)
 
@@ -89,19 +90,25 @@ class ChannelLifecycle:
             log.exception("%s: channel failed", describe(channel))
             self.close(channel, f"channel failed: {error!r}")
 
+    def _refuse(self, channel: KafkaChannel, error: InvalidRequestError) -> None:
+        """A frame is no request: no later one is looked at, and the channel closes after the answers before it."""
+        channel.receive.discard()
+        if channel.state is _FINISHING:
+            self._maybe_finish(channel)
+        elif not self._selector.finish(channel, str(error), error.last_bytes):
+            self._close_for(channel, str(error), error.last_bytes)
+
     def _close_for(self, channel: KafkaChannel, reason: str, last_bytes: bytes) -> None:
-        host = channel.connection.client_address.host
-        self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
-        if last_bytes and channel.send is None:
-            with contextlib.suppress(OSError):
-                channel.transport.write((last_bytes,))
+        self._selector.report(channel, reason)
+        channel.last_bytes = last_bytes
+        self._selector.send_last(channel)
         self.close(channel, reason)
 
     def proceed(self, channel: KafkaChannel) -> None:
         """A channel may go on: first with what it has received, then with reading. One that migrates waits."""
         if channel.migrating and channel.state is _READY:
             return
-        if channel.receive.frames or channel.state is _CLOSING:
+        if channel.receive.frames or channel.state is _CLOSING or channel.state is _FINISHING:
             self.advance(channel)
         if channel.state is not _CLOSED and channel.can_process:
             self._selector.resume(channel)
@@ -322,5 +329,7 @@ class ChannelLifecycle:
         self._connection_closed(channel.connection)
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:
-            self.close(channel, channel.close_reason)
+        if channel.has_requests or (channel.state is _FINISHING and channel.has_answers):
+            return
+        self._selector.send_last(channel)
+        self.close(channel, channel.close_reason)

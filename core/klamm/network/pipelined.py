@@ -199,11 +199,10 @@ class PipelinedLifecycle(ChannelLifecycle):
     def _maybe_finish(self, channel: KafkaChannel) -> None:
         # What was forwarded needs this connection no more; no client is there to take the answers.
         answers = channel.answers
-        if answers is not None and answers.muted_for is None and not channel.receive.frames:
-            if not channel.waiting_for_turn:
-                self.close(channel, channel.close_reason)
-            return
-        super()._maybe_finish(channel)
+        if channel.state is not ChannelState.CLOSING or answers is None or answers.muted_for is not None:
+            super()._maybe_finish(channel)
+        elif not channel.receive.frames and not channel.waiting_for_turn:
+            self.close(channel, channel.close_reason)
 
 
 class _Link(ConnectionLink):

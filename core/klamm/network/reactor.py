@@ -73,8 +73,7 @@ class Reactor:
         self._stopped_listening.set()
         self.balanced = False
         self._draining = False
-        self._drain_deadline_ns = 0
-        self._grace_end_ns = 0
+        self._drain_deadline_ns = self._grace_end_ns = 0
         self.idle_ns = 0
         self.poll_start_ns = 0
         self.served_until_ns = self._polled_ns = runtime.clock.monotonic_ns()
@@ -169,15 +168,13 @@ class Reactor:
             self.waiting.retry()
         self._poll()
         self._process_completed()
-        acceptor = self._acceptor
-        if acceptor is None:
-            if not self._stopped_listening.is_set():
-                self._forget_listening()
-        # A listener may be online again already; what it accepts is not among what is to be closed.
-        elif not inbox.is_closing_connections and (
-            self.selector.has_connections or acceptor.paused_until_ns or self.selector.listening < 0
-        ):
-            self._accept(acceptor)
+        # A listener may be online again already: what it accepts is not among what is to be closed.
+        acceptor = None if inbox.is_closing_connections else self._acceptor
+        if acceptor is not None:
+            if self.selector.has_connections or acceptor.paused_until_ns or self.selector.listening < 0:
+                self._accept(acceptor)
+        elif not self._stopped_listening.is_set():
+            self._forget_listening()
         if inbox.connections or self.selector.setup:
             self._set_up_one()
         if inbox.evictions or self._delayed_closes or self.selector.now_ns >= self._next_look_ns:

@@ -18,10 +18,11 @@ from klamm.network.handshake_offload import HandshakeOffload
 from klamm.network.memory_waiters import EVICTED, MemoryWaiters
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
+from klamm.network.refused_channels import RefusedChannels
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.send import NetworkSend
 from klamm.network.setup_queue import SetupQueue
-from klamm.network.watched_channels import WatchedChannels, nothing
+from klamm.network.watched_channels import nothing
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")
@@ -31,10 +32,11 @@ _DIRECT_FROM_BYTES: Final = 64 * 1024
 # Looked up for every request; a global is faster than a member of an enum.
 _HANDSHAKE: Final = ChannelState.HANDSHAKE
 _READY: Final = ChannelState.READY
+_FINISHING: Final = ChannelState.FINISHING
 _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
-class Selector(WatchedChannels):
+class Selector(RefusedChannels):
     """See the module. `channels` are by descriptor; those in `closing` are disconnected and still have requests
     (Kafka's `closingChannels`); `setup` are those that are not READY yet. While `timed`, each channel
     is charged with the time that it takes (`network_ns`, `busy_ns`)."""
@@ -47,13 +49,11 @@ class Selector(WatchedChannels):
         shuffle: Callable[[list[Any]], None] = random.shuffle,
         awake: Callable[[], None] = nothing,
     ) -> None:
-        super().__init__(poller, waker, awake)
+        super().__init__(poller, waker, runtime, awake)
         self._poll = poller.poll
         self._clock = runtime.clock
         self._pool = runtime.pool
         self._use_send_file = runtime.limits.use_send_file and hasattr(os, "sendfile")
-        self._failures = runtime.failures
-        self._failure_log = runtime.failure_log
         self._shuffle = shuffle
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self.closing: set[KafkaChannel] = set()
@@ -266,8 +266,6 @@ class Selector(WatchedChannels):
         if isinstance(error, OSError):
             self._lost(channel, str(error))
         elif isinstance(error, InvalidReceiveError):
-            # Frames received before it are still answered.
-            self.completed_receives.append(channel)
             self.reject_receive(channel, error)
         else:
             log.exception("%s: channel failed", describe(channel))
@@ -282,8 +280,7 @@ class Selector(WatchedChannels):
             self._failures.count("closed_by_peer")
         ended = channel.transport.session_end
         channel.close_reason = channel.close_reason or (f"session ended: {ended}" if ended else reason)
-        busy = channel.receive.frames or channel.in_flight is not None or channel.waiting_for_turn
-        if channel.state is _READY and busy:
+        if (channel.state is _READY or channel.state is _FINISHING) and channel.has_requests:
             channel.transition_to(ChannelState.CLOSING)
             self.forget(channel)
             self.closing.add(channel)
@@ -294,18 +291,6 @@ class Selector(WatchedChannels):
                 self.completed_receives.append(channel)
         else:
             self.disconnected.append(channel)
-
-    def reject(self, channel: KafkaChannel, reason: str) -> None:
-        """Give up a channel because of what its peer did, and log the reason."""
-        host = channel.connection.client_address.host
-        self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
-        channel.close_reason = reason
-        self.disconnected.append(channel)
-
-    def reject_receive(self, channel: KafkaChannel, error: InvalidReceiveError) -> None:
-        """A channel declared a size that no request may have."""
-        self._failures.count(error.reason)
-        self.reject(channel, f"invalid receive: {error}")
 
     def close(self, channel: KafkaChannel) -> None:
         """Close and forget a channel, once."""

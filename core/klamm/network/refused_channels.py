@@ -1,0 +1,69 @@
+"""`RefusedChannels`: how channels end whose peers send what is no request."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm.network.channel import ChannelState, KafkaChannel, describe
+from klamm.network.poller import Poller, Waker
+from klamm.network.receive import InvalidReceiveError
+from klamm.network.runtime import ListenerRuntime
+from klamm.network.watched_channels import WatchedChannels
+
+if TYPE_CHECKING:
+    from klamm.network.memory_waiters import MemoryWaiters
+
+
+class RefusedChannels(WatchedChannels):
+    """One that is READY ends once the requests before are answered; any other at once, by way of `disconnected`."""
+
+    _memory: MemoryWaiters
+
+    def __init__(self, poller: Poller, waker: Waker, runtime: ListenerRuntime, awake: Callable[[], None]) -> None:
+        super().__init__(poller, waker, awake)
+        self._failures = runtime.failures
+        self._failure_log = runtime.failure_log
+
+    def report(self, channel: KafkaChannel, reason: str) -> None:
+        """Log why a connection is closed, or is going to be."""
+        host = channel.connection.client_address.host
+        self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
+
+    def reject(self, channel: KafkaChannel, reason: str) -> None:
+        """Give up a channel because of what its peer did, and log the reason."""
+        self.report(channel, reason)
+        channel.close_reason = reason
+        self.disconnected.append(channel)
+
+    def reject_receive(self, channel: KafkaChannel, error: InvalidReceiveError) -> None:
+        """A channel declared a size that no request may have; frames received before it are still answered."""
+        self._failures.count(error.reason)
+        self.completed_receives.append(channel)
+        if not self.finish(channel, f"invalid receive: {error}"):
+            self.reject(channel, f"invalid receive: {error}")
+
+    def finish(self, channel: KafkaChannel, reason: str, last_bytes: bytes = b"") -> bool:
+        """Log the reason and read no more from a READY channel, which is closed when its requests are answered.
+
+        `last_bytes` go out behind the answers. False if it has no requests, or is not READY.
+        """
+        if channel.state is not ChannelState.READY or not (channel.has_requests or channel.has_answers):
+            return False
+        self.report(channel, reason)
+        channel.close_reason = reason
+        channel.last_bytes = last_bytes
+        channel.transition_to(ChannelState.FINISHING)
+        channel.receive.waiting_for_memory = False
+        self._memory.forget(channel)
+        self.buffered.discard(channel)
+        self.update_interest(channel)
+        return True
+
+    def send_last(self, channel: KafkaChannel) -> None:
+        """Send a channel's last bytes, as far as the socket takes them at once."""
+        if channel.last_bytes and channel.send is None:
+            with contextlib.suppress(OSError):
+                channel.transport.write((channel.last_bytes,))
