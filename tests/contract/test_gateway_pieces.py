@@ -113,11 +113,16 @@ class Answering:
     """A node that answers the requests of each example in order, a random number of them at a time."""
 
     def __init__(self):
-        self.examples = {}
+        self.expected = {}
+        self.count = 0
 
     def __call__(self, node, sock, frame):
+        self.count += 1
         number = decode_request_header(frame)[2] // IDS
-        example, rng = self.examples[number]
+        if number not in self.expected:
+            # What follows a client's lie may come late.
+            return
+        example, rng = self.expected[number]
         example.seen.append(frame)
         count, most = len(example.seen), len(example.answers)
         # Behind a client's lie fewer requests may follow than it has sent.
@@ -130,14 +135,17 @@ class Answering:
             sock.shutdown(socket.SHUT_RDWR)
 
     def expect(self, number):
-        """Requests of this example come."""
+        """Requests of this example come, and no others."""
         example = Example.numbered(number)
-        self.examples[number] = example, random.Random(number)
+        self.expected = {number: (example, random.Random(number))}
         return example
 
 
 def exchange(front, example, rng):
-    """All bytes that the client of an example gets."""
+    """All bytes that the client of an example gets, and whether its connection was reset.
+
+    A system resets one that is closed with bytes that nobody has read, and may lose answers by that: with Kafka, too.
+    """
     wanted = sum(map(len, example.answers[: example.intact]))
     got = bytearray()
     with RawClient(front.address(), timeout_s=WITHIN_S) as client, contextlib.suppress(ConnectionError):
@@ -149,19 +157,25 @@ def exchange(front, example, rng):
             if not data:
                 break
             got += data
-    return bytes(got)
+        return bytes(got), False
+    return bytes(got), True
 
 
 def check(front, serve, numbers):
+    """How many requests had no liar."""
+    honest = 0
     for number in numbers:
         example = serve.expect(number)
-        got = exchange(front, example, random.Random(number))
+        got, is_reset = exchange(front, example, random.Random(number))
         wanted = b"".join(example.answers[: example.intact])
         which = number, example.liar, example.index, example.delta
-        assert got[: len(wanted)] == wanted, which
+        assert not (is_reset and example.liar is None), which
+        assert got[: len(wanted)] == (wanted[: len(got)] if is_reset else wanted), which
         assert example.seen[: example.intact] == example.frames[: example.intact], which
         ids = [int.from_bytes(frame[:4], "big") for frame in whole_frames(got)]
         assert ids == [number * IDS + at for at in range(len(ids))], which
+        honest += len(example.frames) if example.liar is None else 0
+    return honest
 
 
 def whole_frames(data):
@@ -181,12 +195,9 @@ def test_what_precedes_a_lie_arrives(audited, numbers, looked_at):
     serve = Answering()
     with FakeNode(serve) as node:
         front = (audited(node) if looked_at else gateway(node.bootstrap)).start()
-        check(front, serve, numbers)
+        honest = check(front, serve, numbers)
         front.stop()
     if looked_at:
-        examples = [example for example, _ in serve.examples.values()]
-        at_node = sum(len(example.seen) for example in examples)
         events = [one for api in ("Heartbeat", "Fetch", "Produce") for one in requests_in(audited.spool, api)]
-        assert len(events) >= at_node, "every request that the node has got"
-        honest = sum(len(example.frames) for example in examples if example.liar is None)
+        assert len(events) >= serve.count, "every request that the node has got"
         assert sum(one["outcome"] == "ok" for one in events) >= honest
