@@ -118,11 +118,10 @@ class Answering:
 
     def __call__(self, node, sock, frame):
         self.count += 1
-        number = decode_request_header(frame)[2] // IDS
-        if number not in self.expected:
+        example, rng = self.expected.get(decode_request_header(frame)[2] // IDS, (None, None))
+        if example is None:
             # What follows a client's lie may come late.
             return
-        example, rng = self.expected[number]
         example.seen.append(frame)
         count, most = len(example.seen), len(example.answers)
         # Behind a client's lie fewer requests may follow than it has sent.
@@ -144,7 +143,7 @@ class Answering:
 def exchange(front, example, rng):
     """All bytes that the client of an example gets, and whether its connection was reset.
 
-    A system resets one that is closed with bytes that nobody has read, and may lose answers by that: with Kafka, too.
+    A system resets one that is closed with unread bytes, and may lose answers by that: with Kafka, too.
     """
     wanted = sum(map(len, example.answers[: example.intact]))
     got = bytearray()
