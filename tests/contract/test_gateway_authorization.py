@@ -1,14 +1,20 @@
 """The gateway asks the listener's authorizer: what is denied does not reach a node, whatever API it comes through."""
 
 import inspect
+from uuid import uuid4
 
 import pytest
 
 from klamm import KafkaError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey, load
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as OffsetsOfGroup
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as OffsetsOfTopic
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -29,6 +35,11 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.messages.share_fetch import FetchPartition as SharedPartition
+from klamm.wire.messages.share_fetch import FetchTopic as SharedTopic
+from klamm.wire.messages.share_fetch import ShareFetchRequest
+from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from klamm.wire.primitives import WireError
 from klamm.wire.records import Record, encode_batch
 from klamm_gateway.authorization.checks import LocalAnswer
@@ -43,7 +54,7 @@ DENIED = 29
 OPEN = [
     "listeners.default.authorizer=static",
     'listeners.default.static.rules=["allow User:ANONYMOUS READ,WRITE,DESCRIBE TOPIC:open*",'
-    '"allow User:ANONYMOUS READ,DESCRIBE GROUP:g"]',
+    '"allow User:ANONYMOUS READ,DESCRIBE GROUP:g", "allow User:ANONYMOUS READ,DESCRIBE GROUP:of-*"]',
 ]
 BATCH = bytes(encode_batch([Record(0, 1000, None, b"value", ())]))
 
@@ -155,6 +166,7 @@ def front():
             broker.create_topic(name)
             broker.produce(name, b"from before")
         with gateway(broker.bootstrap, OPEN) as server:
+            server.behind = broker
             yield server
 
 
@@ -238,6 +250,74 @@ def test_offsets_of_the_allowed_topics(client):
     found = {one.group_id: one for one in client.call(OffsetFetchRequest(groups=groups), 8).groups}
     assert errors(found["g"].topics) == {"open": [0], "closed": [DENIED]}
     assert (found["h"].error_code, found["h"].topics) == (30, [])
+
+
+@pytest.fixture
+def shared(front):
+    """A member of the share group `of-share` that reads `closed`, at the broker itself: its id, the topic's."""
+    broker = front.behind
+    with RawClient(broker.address()) as direct:
+        member = str(uuid4())
+        joined = direct.call(ShareGroupHeartbeatRequest("of-share", member, 0, None, ["closed"]), 1)
+        assert joined.error_code == 0
+        (topic,) = direct.call(MetadataRequest([MetadataRequestTopic(name="closed")]), 12).topics
+        assigned = joined.assignment
+        while assigned is None or not assigned.topic_partitions:
+            assigned = direct.call(ShareGroupHeartbeatRequest("of-share", member, joined.member_epoch), 1).assignment
+        yield direct, member, topic.topic_id
+        direct.call(ShareGroupHeartbeatRequest("of-share", member, -1), 1)
+
+
+def share_fetch(member, epoch, *topics):
+    return ShareFetchRequest("of-share", member, epoch, 2000, 1, max_records=10, topics=list(topics))
+
+
+def test_the_share_session_of_another_gives_no_records(front, client, shared):
+    """Who may read the group, and knows a member's id, continues its session, which has a topic it may not read."""
+    direct, member, topic_id = shared
+    closed = SharedTopic(topic_id, [SharedPartition(0)])
+    assert direct.call(share_fetch(member, 0, closed), 1).error_code == 0
+    front.behind.produce("closed", b"a secret")
+    assert client.call(share_fetch(member, 1, closed), 1).error_code == DENIED
+    stolen = client.call(share_fetch(member, 1), 1)
+    assert (stolen.error_code, stolen.responses) == (DENIED, [])
+
+
+@pytest.fixture
+def modern(front):
+    """A group of the consumer protocol whose member reads `closed`, connected to the broker itself."""
+    with RawClient(front.behind.address()) as direct:
+        first = ConsumerGroupHeartbeatRequest("of-modern", "m", 0, None, None, 5000, ["closed"], topic_partitions=[])
+        assert direct.call(first, 0).error_code == 0
+        yield direct
+        direct.call(ConsumerGroupHeartbeatRequest("of-modern", "m", -1), 0)
+
+
+def test_a_group_with_a_topic_that_may_not_be_described_is_not_described(client, shared, modern):
+    for direct, request in (
+        (shared[0], ShareGroupDescribeRequest(["of-share"])),
+        (modern, ConsumerGroupDescribeRequest(["of-modern"])),
+    ):
+        assert "closed" in repr(direct.call(request, 1).groups[0].members)
+        (group,) = client.call(request, 1).groups
+        assert (group.error_code, group.group_id, group.members) == (DENIED, request.group_ids[0], [])
+        assert "closed" not in repr(group)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_offsets_of_a_share_group_are_of_topics_that_may_be_described(client, shared, named):
+    direct, member, topic_id = shared
+    assert direct.call(share_fetch(member, 0, SharedTopic(topic_id, [SharedPartition(0)])), 1).error_code == 0
+    topics = [OffsetsOfTopic(name, [0]) for name in ("closed", "open")] if named else None
+    request = DescribeShareGroupOffsetsRequest([OffsetsOfGroup("of-share", topics), OffsetsOfGroup("other", topics)])
+    assert "closed" in {topic.topic_name for topic in direct.call(request, 0).groups[0].topics}
+    groups = {group.group_id: group for group in client.call(request, 0).groups}
+    found = {
+        topic.topic_name: [(each.error_code, each.start_offset) for each in topic.partitions]
+        for topic in groups["of-share"].topics
+    }
+    assert found == ({"closed": [(DENIED, 0)], "open": [(0, -1)]} if named else {})
+    assert (groups["other"].error_code, groups["other"].topics) == (30, [])
 
 
 def test_groups_and_the_cluster(client):

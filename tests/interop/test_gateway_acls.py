@@ -47,6 +47,9 @@ from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest
 from klamm.wire.messages.describe_producers import TopicRequest as ProducersTopic
 from klamm.wire.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as OffsetsOfGroup
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as OffsetsOfTopic
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -72,6 +75,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from klamm.wire.messages.sync_group import SyncGroupRequest
 from klamm.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -100,6 +104,7 @@ OPERATIONS = {
     CLUSTER: (2, 5, 7, 8, 9, 10, 11, 12),
     TRANSACTIONAL_ID: (2, 4, 8, 15),
 }
+NAMING = ("name", "topic", "topic_name", "group_id", "resource_name")
 BATCH = bytes(encode_batch([Record(0, 1000, None, b"value", ())]))
 
 
@@ -159,6 +164,11 @@ def of_group(group: str) -> Iterator[tuple[str, Any, int]]:
     yield "FindCoordinator", find_coordinator.FindCoordinatorRequest(group, 0), 2
     yield "DescribeGroups", DescribeGroupsRequest([group]), 4
     yield "ConsumerGroupDescribe", ConsumerGroupDescribeRequest([group]), 0
+    yield "ShareGroupDescribe", ShareGroupDescribeRequest([group, "x"]), 1
+    wanted_offsets = [OffsetsOfTopic(topic, [0]) for topic in TOPICS]
+    for named, topics in (("some", wanted_offsets), ("all", None)):
+        request = DescribeShareGroupOffsetsRequest([OffsetsOfGroup(group, topics)])
+        yield f"DescribeShareGroupOffsets of {named} topics", request, 0
     yield "Heartbeat", HeartbeatRequest(group, 1, "m"), 3
     yield "SyncGroup", SyncGroupRequest(group, 1, "m"), 3
     yield "LeaveGroup", LeaveGroupRequest(group, members=[MemberIdentity("m")]), 3
@@ -257,9 +267,7 @@ def outcome(client: RawClient, request: Any, version: int) -> Any:
 def codes(value: Any, name: str = "") -> Iterator[Any]:
     """The names and error codes in an answer."""
     if isinstance(value, WireStruct):
-        shown = [
-            getattr(value, each) for each in ("name", "topic", "group_id", "resource_name") if hasattr(value, each)
-        ]
+        shown = [getattr(value, each) for each in NAMING if hasattr(value, each)]
         for field in value.__slots__:
             held = getattr(value, field)
             if field == "error_code":

@@ -34,6 +34,11 @@ from klamm_gateway.authorization.checks import (
     require_topics,
     with_field,
 )
+from klamm_gateway.authorization.group_topics import (
+    authorize_share_fetch,
+    authorize_share_offsets,
+    described_groups,
+)
 from klamm_gateway.authorization.metadata import authorize_metadata
 from klamm_gateway.authorization.offset_fetch import authorize_offset_fetch
 from klamm_gateway.layout import Cluster
@@ -110,21 +115,6 @@ def _find_coordinator(message: Any, context: RequestContext, cluster: Cluster) -
         require(context, _OP.DESCRIBE, kind, message.key)
         return Forwarded(message)
     return EachOf("coordinator_keys", "coordinators", _OP.DESCRIBE, kind, named)(message, context, cluster)
-
-
-def _described_groups(field: str, message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    verdict = EachOf(field, "groups", _OP.DESCRIBE, _GROUP, named)(message, context, cluster)
-    if isinstance(verdict, LocalAnswer) or not message.include_authorized_operations:
-        return verdict
-    before = verdict.change
-
-    def change(response: Any) -> Any:
-        for group in response.groups:
-            if group.authorized_operations != NOT_REQUESTED:
-                group.authorized_operations = operations(context, _GROUP, group.group_id)
-        return response if before is None else before(response)
-
-    return Forwarded(verdict.message, change)
 
 
 def _filtered(
@@ -277,9 +267,9 @@ RULES: Final[dict[int, Rule]] = {
         key: partial(_group, _OP.READ)
         for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
     },
-    ApiKey.DESCRIBE_GROUPS: partial(_described_groups, "groups"),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: partial(_described_groups, "group_ids"),
-    ApiKey.SHARE_GROUP_DESCRIBE: partial(_described_groups, "group_ids"),
+    ApiKey.DESCRIBE_GROUPS: described_groups("groups", name_topics=False),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: described_groups("group_ids", name_topics=True),
+    ApiKey.SHARE_GROUP_DESCRIBE: described_groups("group_ids", name_topics=True),
     ApiKey.LIST_GROUPS: _filtered(_OP.DESCRIBE, "groups", "group_id", _GROUP),
     ApiKey.DELETE_GROUPS: _each("groups_names", "results", _OP.DELETE, _GROUP, named),
     ApiKey.CREATE_TOPICS: _unless_whole(_OP.CREATE, _each("topics", "topics", _OP.CREATE)),
@@ -302,7 +292,8 @@ RULES: Final[dict[int, Rule]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _group_heartbeat,
     ApiKey.SHARE_GROUP_HEARTBEAT: _group_heartbeat,
-    ApiKey.SHARE_FETCH: partial(_group_and_topics, _OP.READ),
+    ApiKey.SHARE_FETCH: authorize_share_fetch,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: authorize_share_offsets,
     ApiKey.SHARE_ACKNOWLEDGE: partial(_group_and_topics, _OP.READ),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: partial(_group_and_topics, _OP.READ),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: partial(_group_and_topics, _OP.DELETE),
