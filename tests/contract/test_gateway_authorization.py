@@ -8,6 +8,7 @@ import pytest
 from klamm import KafkaError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey, load
+from klamm.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -15,8 +16,11 @@ from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as OffsetsOfGroup
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as OffsetsOfTopic
+from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm.wire.messages.end_txn import EndTxnRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.offset_commit import (
@@ -54,7 +58,7 @@ DENIED = 29
 OPEN = [
     "listeners.default.authorizer=static",
     'listeners.default.static.rules=["allow User:ANONYMOUS READ,WRITE,DESCRIBE TOPIC:open*",'
-    '"allow User:ANONYMOUS READ,DESCRIBE GROUP:g", "allow User:ANONYMOUS READ,DESCRIBE GROUP:of-*"]',
+    '"allow User:ANONYMOUS DESCRIBE TRANSACTIONAL_ID:t", "allow User:ANONYMOUS READ,DESCRIBE GROUP:g", "allow User:ANONYMOUS READ,DESCRIBE GROUP:of-*"]',
 ]
 BATCH = bytes(encode_batch([Record(0, 1000, None, b"value", ())]))
 
@@ -318,6 +322,20 @@ def test_offsets_of_a_share_group_are_of_topics_that_may_be_described(client, sh
     }
     assert found == ({"closed": [(DENIED, 0)], "open": [(0, -1)]} if named else {})
     assert (groups["other"].error_code, groups["other"].topics) == (30, [])
+
+
+def test_a_transaction_shows_the_topics_that_may_be_described(front, client):
+    with RawClient(front.behind.address()) as direct:
+        producer = direct.call(InitProducerIdRequest("t", 10_000), 3)
+        ids = producer.producer_id, producer.producer_epoch
+        topics = [AddPartitionsToTxnTopic(name, [0]) for name in ("closed", "open")]
+        direct.call(AddPartitionsToTxnRequest([], "t", *ids, topics), 3)
+        request = DescribeTransactionsRequest(["t", "other"])
+        assert [each.topic for each in direct.call(request, 0).transaction_states[0].topics] == ["closed", "open"]
+        states = {each.transactional_id: each for each in client.call(request, 0).transaction_states}
+        assert [each.topic for each in states["t"].topics] == ["open"]
+        assert states["other"].error_code == 53
+        assert direct.call(EndTxnRequest("t", *ids, False), 3).error_code == 0
 
 
 def test_groups_and_the_cluster(client):

@@ -171,3 +171,11 @@ def with_field(message: Any, field: str, value: Any) -> Any:
     changed = copy(message)
     setattr(changed, field, value)
     return changed
+
+
+def then(verdict: Verdict, change: Change) -> Verdict:
+    """The verdict with a change of what the node answers, before the denied elements are added."""
+    if isinstance(verdict, LocalAnswer):
+        return verdict
+    before = verdict.change
+    return Forwarded(verdict.message, change if before is None else lambda response: before(change(response)))

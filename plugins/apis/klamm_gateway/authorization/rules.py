@@ -34,13 +34,14 @@ from klamm_gateway.authorization.checks import (
     require_topics,
     with_field,
 )
-from klamm_gateway.authorization.group_topics import (
+from klamm_gateway.authorization.metadata import authorize_metadata
+from klamm_gateway.authorization.offset_fetch import authorize_offset_fetch
+from klamm_gateway.authorization.unnamed_topics import (
+    authorize_described_transactions,
     authorize_share_fetch,
     authorize_share_offsets,
     described_groups,
 )
-from klamm_gateway.authorization.metadata import authorize_metadata
-from klamm_gateway.authorization.offset_fetch import authorize_offset_fetch
 from klamm_gateway.layout import Cluster
 
 _OP = AclOperation
@@ -282,7 +283,7 @@ RULES: Final[dict[int, Rule]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
     ApiKey.END_TXN: _transaction,
     ApiKey.TXN_OFFSET_COMMIT: _after(_may_commit_in_transaction, _each("topics", "topics", _OP.READ)),
-    ApiKey.DESCRIBE_TRANSACTIONS: _each("transactional_ids", "transaction_states", _OP.DESCRIBE, _TXN, named),
+    ApiKey.DESCRIBE_TRANSACTIONS: authorize_described_transactions,
     ApiKey.LIST_TRANSACTIONS: _filtered(None, "transaction_states", "transactional_id", _TXN),
     ApiKey.DESCRIBE_PRODUCERS: _each("topics", "topics", _OP.READ),
     ApiKey.DESCRIBE_CONFIGS: _configs(_OP.DESCRIBE_CONFIGS, "results"),
