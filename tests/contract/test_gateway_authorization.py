@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from klamm import KafkaError
+from klamm.acl import ResourceType
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -58,7 +59,8 @@ DENIED = 29
 OPEN = [
     "listeners.default.authorizer=static",
     'listeners.default.static.rules=["allow User:ANONYMOUS READ,WRITE,DESCRIBE TOPIC:open*",'
-    '"allow User:ANONYMOUS DESCRIBE TRANSACTIONAL_ID:t", "allow User:ANONYMOUS READ,DESCRIBE GROUP:g", "allow User:ANONYMOUS READ,DESCRIBE GROUP:of-*"]',
+    '"allow User:ANONYMOUS DESCRIBE TRANSACTIONAL_ID:t", "allow User:ANONYMOUS READ,DESCRIBE GROUP:g",'
+    '"allow User:ANONYMOUS READ,DESCRIBE GROUP:of-*"]',
 ]
 BATCH = bytes(encode_batch([Record(0, 1000, None, b"value", ())]))
 
@@ -153,6 +155,73 @@ def test_without_rules_no_api_lets_a_name_through(spec, version):
         return
     assert spec.api_key in PASSED_ON
     assert SECRET.encode() not in verdict.message.encode(version)
+
+
+# A response names the topics of the request, each of which has been decided on.
+NAMED_BY_THE_REQUEST = {
+    "AddPartitionsToTxn", "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterShareGroupOffsets",
+    "AssignReplicasToDirs", "CreatePartitions", "CreateTopics", "DeleteRecords", "DeleteShareGroupOffsets",
+    "DeleteTopics", "DescribeProducers", "Fetch", "ListOffsets", "OffsetCommit", "OffsetDelete",
+    "OffsetForLeaderEpoch", "Produce", "TxnOffsetCommit", "WriteTxnMarkers",
+}  # fmt: skip
+# Needs a right on the cluster, which shows all topics: as in Kafka, or because there is no rule for the API.
+OF_THE_CLUSTER = {
+    "DescribeLogDirs", "DescribeQuorum", "ElectLeaders", "ListPartitionReassignments", "StreamsGroupDescribe",
+    "StreamsGroupHeartbeat",
+}  # fmt: skip
+
+
+class WithoutTopics(Powerless):
+    """The context of a request whose client may do everything, but to topics nothing."""
+
+    def authorize(self, _operation, kind, _name, **_):
+        return kind is not ResourceType.TOPIC
+
+    authorize_by_resource_type = authorize
+
+
+def with_topics(kind):
+    """A response that has one element in each list, with a name in each field that a topic's name is in."""
+    module = inspect.getmodule(kind)
+    made = kind()
+    for name, parameter in inspect.signature(kind.__init__).parameters.items():
+        if name == "self" or parameter.annotation == "Any":
+            continue
+        inner = parameter.annotation.removesuffix(" | None").removeprefix("list[").removesuffix("]")
+        if name in ("topic", "topic_name") or (name == "name" and "Topic" in kind.__name__):
+            setattr(made, name, SECRET)
+        elif isinstance(getattr(module, inner, None), type):
+            element = with_topics(getattr(module, inner))
+            setattr(made, name, [element] if parameter.annotation.startswith("list[") else element)
+    return made
+
+
+@pytest.mark.parametrize(("spec", "version"), list(every_version()))
+def test_no_response_shows_a_topic_that_may_not_be_described(spec, version):
+    """Of those that name topics which the request does not."""
+    module = load(spec.api_key)
+    request = vars(module)[f"{spec.name}Request"]()
+    response = with_topics(vars(module)[f"{spec.name}Response"])
+    names_topics = SECRET.encode() in encoded(response, version)
+    if spec.name in NAMED_BY_THE_REQUEST | OF_THE_CLUSTER:
+        return
+    for field in ("group_ids", "transactional_ids"):
+        if hasattr(request, field):
+            setattr(request, field, ["g"])
+    of_all_topics = {"DescribeShareGroupOffsets": OffsetsOfGroup, "OffsetFetch": OffsetFetchRequestGroup}
+    if spec.name in of_all_topics:
+        request.groups = [of_all_topics[spec.name]("g", topics=None)]
+    try:
+        verdict = authorize(request, WithoutTopics(spec.api_key, version), Cluster())
+    except KafkaError:
+        return
+    if not isinstance(verdict, LocalAnswer) and names_topics:
+        assert verdict.change is not None
+        try:
+            shown = verdict.change(response)
+        except KafkaError:
+            return
+        assert SECRET.encode() not in shown.encode(version)
 
 
 def test_every_rule_is_of_an_api_that_is_forwarded():

@@ -32,6 +32,7 @@ from klamm_gateway.authorization.checks import (
     require,
     require_cluster,
     require_topics,
+    then,
     with_field,
 )
 from klamm_gateway.authorization.metadata import authorize_metadata
@@ -252,7 +253,15 @@ def _group_and_topics(operation: AclOperation, message: Any, context: RequestCon
 def _describe_topic_partitions(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     if message.topics:
         return EachOf("topics", "topics", _OP.DESCRIBE)(message, context, cluster)
-    return _filtered(None, "topics", "name", _TOPIC)(message, context, cluster)
+
+    def check_cursor(response: Any) -> Any:
+        # Where the next page begins names a topic, too, and the node needs its name.
+        cursor = response.next_cursor
+        if cursor is not None and not may(context, _OP.DESCRIBE, _TOPIC, cursor.topic_name):
+            raise denial(_TOPIC)
+        return response
+
+    return then(_filtered(None, "topics", "name", _TOPIC)(message, context, cluster), check_cursor)
 
 
 _each = EachOf
