@@ -148,6 +148,17 @@ def test_the_text(report):
         assert (table.title in text) == bool(table.rows)
 
 
+@pytest.mark.parametrize(("columns", "width"), [(None, 140), ("60", 60)])
+def test_the_text_in_a_pipe_is_wide_enough_for_its_tables(report, monkeypatch, capsys, columns, width):
+    from klamm_spark import report_text
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    report_text.show(report)
+    assert max(map(len, capsys.readouterr().out.splitlines())) == width
+
+
 @pytest.fixture(scope="module")
 def page(report, tmp_path_factory):
     from klamm_spark import report_html
