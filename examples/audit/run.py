@@ -159,11 +159,11 @@ def forget_password(bootstrap: str, number: int) -> int:
 
 def prepare(listeners: dict[str, str]) -> None:
     """Create the topics and the rules."""
-    anyone = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin"})
+    anyone = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin", **QUIET})
     topics = [NewTopic(name, num_partitions=4, replication_factor=1) for name in ("orders", "payroll")]
     for done in anyone.create_topics(topics).values():
         done.result(30)
-    settings = credentials("admin", USERS["admin"])
+    settings = credentials("admin", USERS["admin"]) | QUIET
     admin = AdminClient({"bootstrap.servers": listeners["secure"], "client.id": "admin", **settings})
     literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     rules = [AclBinding(kind, name, literal, who, "*", what, allow) for who, what, kind, name in RULES]

@@ -66,11 +66,13 @@ def run_on_spool(spool: Path, *, since: datetime | None, html: Path | None, prin
 
 
 def _give_out(report: Report, html: Path | None, print_line: Callable[[str], None]) -> int:
-    show(report)
     if html is not None:
         from klamm_spark import report_html
 
+        # First: who reads the text may stop reading, `| head`, and that ends the process.
         html.write_text(report_html.render(report), encoding="utf-8")
+    show(report)
+    if html is not None:
         print_line(f"written: {html} ({html.stat().st_size / 1024:,.0f} KiB)")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from itertools import compress
 from typing import Any, Final
@@ -14,11 +15,13 @@ from rich.text import Text
 from klamm_spark.report_model import Report, Table
 
 LINES: Final = 20
+FILE_WIDTH: Final = 140
+"""Columns in a file or a pipe, where nothing says how many there are: fewer break names and times."""
 
 
 def show(report: Report, console: Console | None = None) -> None:
     """Print it, to standard output unless another console is given."""
-    console = console or Console()
+    console = console or _standard_output()
     console.rule("[bold]klamm audit")
     console.print(f"{period(report)} · {report.lake}", justify="center", style="dim", highlight=False)
     console.print(_totals(report))
@@ -28,6 +31,13 @@ def show(report: Report, console: Console | None = None) -> None:
     empty = [table.title.lower() for table in report.tables.values() if not table.rows]
     if empty:
         console.print(f"\nnothing to report: {', '.join(empty)}", style="dim", highlight=False)
+
+
+def _standard_output() -> Console:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = FILE_WIDTH
+    return console
 
 
 def period(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Apache Kafka's published jars, fetched once by Maven into a cache: the yardstick of tests and benchmarks."""
+"""Published jars of Apache Kafka and others, fetched once by Maven into a cache: yardsticks of tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -90,6 +90,13 @@ def flink() -> str:
         ("org.slf4j", "slf4j-simple", "1.7.36"),
     ]
     _fetch(target, dependencies)
+    return str(target / "*")
+
+
+def hadoop_aws(version: str) -> str:
+    """Hadoop's file system for S3 with AWS's SDK, of the version of Spark's Hadoop: 690 MB."""
+    target = _cache() / f"klamm-test-jars-hadoop-aws-{version}"
+    _fetch(target, [("org.apache.hadoop", "hadoop-aws", version)])
     return str(target / "*")
 
 

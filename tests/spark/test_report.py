@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.browser import chromium, seen_by
 from tests.spark.conftest import BAD_LINES, EVENTS
 
@@ -146,6 +147,30 @@ def test_the_text(report):
     assert f"{report.totals['requests']:,}" in text
     for table in report.tables.values():
         assert (table.title in text) == bool(table.rows)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 140), ("60", 60)])
+def test_the_text_in_a_pipe_is_wide_enough_for_its_tables(report, monkeypatch, capsys, columns, width):
+    from klamm_spark import report_text
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    report_text.show(report)
+    assert max(map(len, capsys.readouterr().out.splitlines())) == width
+
+
+def test_who_stops_reading_the_text_has_the_page(tmp_path, monkeypatch):
+    from klamm_spark import report
+
+    def stopped(_report):
+        raise BrokenPipeError
+
+    write_sample_spool(tmp_path / "spool", sample_events(100))
+    monkeypatch.setattr(report, "show", stopped)
+    with pytest.raises(BrokenPipeError):
+        report.run_on_spool(tmp_path / "spool", since=None, html=tmp_path / "report.html", print_line=print)
+    assert "<html" in (tmp_path / "report.html").read_text()
 
 
 @pytest.fixture(scope="module")

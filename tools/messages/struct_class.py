@@ -91,7 +91,7 @@ class StructWriter:
         """What the class says of error codes in it; None if there are none."""
         fields = self.struct.fields
         names = {item.name for item in fields}
-        codes = tuple(item.name for item in fields if item.name.endswith("error_code"))
+        codes = tuple(item.name for item in fields if is_error(item))
         lists = [item for item in fields if item.is_array and item.struct is not None and has_errors(item.struct)]
         if not codes and not lists:
             return None
@@ -119,6 +119,11 @@ class StructWriter:
 def has_errors(struct: Struct) -> bool:
     """Whether it has error codes, its own or in lists below."""
     return any(
-        item.name.endswith("error_code") or (item.is_array and item.struct is not None and has_errors(item.struct))
+        is_error(item) or (item.is_array and item.struct is not None and has_errors(item.struct))
         for item in struct.fields
     )
+
+
+def is_error(item: Field) -> bool:
+    """Whether it says that something failed. A topic whose configs are not shown has been created all the same."""
+    return item.name.endswith("error_code") and item.name != "topic_config_error_code"

@@ -17,10 +17,11 @@ def test_the_committed_modules_are_what_the_generator_makes():
 
 
 def error_paths(struct: Struct, path: str = "") -> set[str]:
-    """Every field that the description gives an error code, by its path through lists."""
+    """Every field that the description gives an error code, by its path through lists; a topic whose configs are not
+    shown has been created."""
     found = set()
     for field in struct.fields:
-        if field.name.endswith("error_code"):
+        if field.name.endswith("error_code") and field.name != "topic_config_error_code":
             found.add(path + field.name)
         elif field.is_array and field.struct is not None:
             found |= error_paths(field.struct, f"{path}{field.name}.")

@@ -8,6 +8,7 @@ from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.messages import (
     add_partitions_to_txn,
     api_versions,
+    create_topics,
     fetch,
     metadata,
     offset_fetch,
@@ -33,6 +34,14 @@ def test_the_responses_own_error_comes_first():
     [
         (api_versions.ApiVersionsResponse(error_code=35), 35, {}),
         (metadata.MetadataResponse(), 0, {}),
+        # Created; its configs are not shown.
+        (
+            create_topics.CreateTopicsResponse(
+                topics=[create_topics.CreatableTopicResult("a", topic_config_error_code=29)]
+            ),
+            0,
+            {},
+        ),
         (
             metadata.MetadataResponse(
                 topics=[metadata.MetadataResponseTopic(0, "a"), metadata.MetadataResponseTopic(5, "b")]

@@ -187,15 +187,7 @@ class CreatableTopicResult(WireStruct):
         "replication_factor",
         "configs",
     )
-    ERRORS: ClassVar[ErrorFields] = ErrorFields(
-        (
-            "error_code",
-            "topic_config_error_code",
-        ),
-        (),
-        "name",
-        True,
-    )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "name", True)
 
     def __init__(
         self,

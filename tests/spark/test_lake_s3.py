@@ -1,0 +1,174 @@
+"""Spool and lake in S3: the commands as processes, Hadoop's own client, and moto for a server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.peers import kafka_jars
+from tests.peers.s3_server import S3, s3_server
+from tests.spark.test_cluster import environment
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+BUCKET = "company-audit"
+EVENTS = 600
+SEGMENT = 150
+DEADLINE_S = 240
+KEYS = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "not a secret"}
+WHOLE = "every event that was sealed is in the lake exactly once, as it was written"
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with s3_server(tmp_path_factory.mktemp("s3"), BUCKET) as server:
+        yield server
+
+
+def hadoop_version() -> str:
+    """That of PySpark's Hadoop: the jar for S3 must be of the same."""
+    import pyspark
+
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
+
+
+class Trail:
+    """A spool that is copied to S3, the lake beside it, and `klamm audit` with both."""
+
+    def __init__(self, s3: S3, name: str, folder: Path, sink: str) -> None:
+        self.s3, self.name, self.spool = s3, name, folder / "spool"
+        self.file = folder / "klamm.toml"
+        conf = {
+            "spark.driver.extraClassPath": kafka_jars.hadoop_aws(hadoop_version()),
+            "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            # A server of this machine that does not answer will not.
+            "spark.hadoop.fs.s3a.attempts.maximum": "1",
+        }
+        uri = f"s3a://{s3.bucket}/{name}"
+        lines = ["[audit.spark]", f'spool = "{uri}/spool"', f'lake = "{uri}/lake"', f'sink = "{sink}"']
+        lines += ['driver_memory = "1g"', "shuffle_partitions = 1", "max_files_per_trigger = 1"]
+        lines += ["[audit.spark.conf]", *(f'"{key}" = "{value}"' for key, value in conf.items())]
+        self.file.write_text("\n".join(lines))
+
+    def write(self, count: int, first_seq: int = 0) -> None:
+        """Events in the spool, and the copy in S3 as `aws s3 sync` makes it: seals first."""
+        write_sample_spool(self.spool, sample_events(count, first_seq=first_seq), events_per_segment=SEGMENT)
+        files = [path for path in self.spool.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: (path.suffix != ".seal", path)):
+            self.s3.put(f"{self.name}/spool/{path.relative_to(self.spool).as_posix()}", path.read_bytes())
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A process group of its own: Python and the JVM."""
+        command = [sys.executable, "-m", "klamm", "audit", *arguments]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=environment() | KEYS,
+        )
+
+    def audit(self, *arguments: str, code: int = 0) -> tuple[list[str], str]:
+        """What a command that ends with this code has printed: its results, and what it says on the way."""
+        process = self.start(arguments[0], str(self.file), *arguments[1:])
+        try:
+            printed, said = process.communicate(timeout=DEADLINE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == code, printed + said
+        return printed.splitlines(), said
+
+    def ship(self) -> str:
+        return self.audit("ship", "--once", "--no-aggregates")[1]
+
+    def of_lake(self, path: str, beginning: str) -> list[str]:
+        """Keys of the lake below a folder, of files whose names begin so."""
+        keys = self.s3.keys(f"{self.name}/lake/{path}/")
+        return [key for key in keys if key.rpartition("/")[2].startswith(beginning)]
+
+
+def seqs(trail: Trail) -> list[int]:
+    """The numbers in all data files, read without Spark and Hadoop."""
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    files = trail.of_lake("events", "part-")
+    tables = [parquet.read_table(arrow.BufferReader(trail.s3.get(key)), columns=["seq"]) for key in files]
+    return sorted(seq for table in tables for seq in table["seq"].to_pylist())
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_a_lake_in_s3_has_each_event_once(s3: S3, tmp_path: Path, sink: str) -> None:
+    trail = Trail(s3, f"trail-{sink}", tmp_path, sink)
+    trail.write(EVENTS - SEGMENT)
+    assert "shipped 450 events in 3 batches" in trail.ship()
+    assert "shipped 0 events" in trail.ship(), "nothing is repeated"
+    trail.write(SEGMENT, first_seq=EVENTS - SEGMENT)
+    assert "shipped 150 events in 1 batches" in trail.ship()
+    assert seqs(trail) == list(range(EVENTS))
+    said, _ = trail.audit("verify")
+    assert any("spool 600 events (0-599), lake 600 events (0-599)" in line for line in said)
+    assert said[-1] == WHOLE
+
+    found, _ = trail.audit("detect")
+    assert any("The trail has gaps" in line for line in found)
+    # The spool on the disk, which DuckDB reads, has the same.
+    local = subprocess.run(
+        [sys.executable, "-m", "klamm", "audit", "detect", "--spool", str(trail.spool)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env=environment(),
+        check=True,
+    )
+    assert sorted(found) == sorted(local.stdout.splitlines())
+
+
+def test_the_tables_are_kept_and_what_was_changed_is_named(s3: S3, tmp_path: Path) -> None:
+    trail = Trail(s3, "trail-changed", tmp_path, "parquet")
+    trail.write(EVENTS)
+    # With tables there is state, which Spark uploads while it reads and writes more.
+    assert "table denials is up to date" in trail.audit("ship", "--once")[1]
+    assert trail.of_lake("tables/denials", "part-")
+    report, _ = trail.audit("report")
+    assert any(re.match(rf"events +{EVENTS} ", line) for line in report)
+    (key, *_) = [key for key in s3.keys(f"{trail.name}/spool/") if key.endswith(".jsonl")]
+    s3.put(key, s3.get(key).replace(b"orders-1", b"orders-2"))
+    changed = f"broken chain: s3a://{BUCKET}/{key} was changed: its SHA-256 differs from its seal"
+    assert changed in trail.audit("verify", code=1)[0]
+
+
+def test_a_driver_that_is_killed_loses_and_repeats_nothing(s3: S3, tmp_path: Path) -> None:
+    trail = Trail(s3, "trail-killed", tmp_path, "parquet")
+    trail.write(EVENTS)
+    driver = trail.start("ship", str(trail.file), "--once", "--no-aggregates")
+    try:
+        # The first batch is committed, and a file of the second one is there.
+        wait_until(lambda: driver.poll() is not None or len(trail.of_lake("events", "part-")) > 1, within_s=DEADLINE_S)
+        ended = driver.poll()
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        _, errors = driver.communicate()
+    assert ended is None, errors
+    committed = [key for key in trail.of_lake("events/_spark_metadata", "") if key.rpartition("/")[2].isdigit()]
+    assert 1 <= len(committed) < EVENTS // SEGMENT
+    left = len(trail.of_lake("events", "part-")) > len(committed)
+    rest = EVENTS - SEGMENT * len(committed)
+    assert f"shipped {rest} events" in trail.ship()
+    said, _ = trail.audit("verify")
+    assert WHOLE in said
+    # The file of a batch that was not committed stays; readers pass it by.
+    assert any(line.startswith(f"orphan: s3a://{BUCKET}/{trail.name}/lake/events/") for line in said) == left
