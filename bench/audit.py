@@ -35,10 +35,10 @@ from klamm import (
 )
 from klamm.wire.messages import create_topics, join_group, offset_commit, produce
 from klamm.wire.struct_base import Message
-from klamm_spark.audit import AuditObserver
-from klamm_spark.compression import decompress
-from klamm_spark.settings import AuditSettings
-from klamm_spark.spool_layout import open_segments, sealed_segments
+from klamm_spark.observer.audit import AuditObserver
+from klamm_spark.settings.audit import AuditSettings
+from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.layout import open_segments, sealed_segments
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import Server
 

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from klamm_spark.compression import Compressor, compress
-from klamm_spark.event import SCHEMA_VERSION
-from klamm_spark.session import open_session
-from klamm_spark.spark_settings import Pipeline, SparkSettings
-from klamm_spark.spool_layout import (
+from klamm_spark.events.event import SCHEMA_VERSION
+from klamm_spark.settings.spark import Pipeline, SparkSettings
+from klamm_spark.spark.session import open_session
+from klamm_spark.spool.compression import Compressor, compress
+from klamm_spark.spool.layout import (
     COMPRESSED_SUFFIXES,
     NO_CHAIN,
     SEAL_SUFFIX,
@@ -171,8 +171,8 @@ def read_with_duckdb(spool: Path) -> None:
 
 def report_on_spool(spool: Path) -> None:
     """All questions and detections."""
-    from klamm_spark.event_views import DuckDbViews, Period
-    from klamm_spark.report import answer
+    from klamm_spark.queries.event_views import DuckDbViews, Period
+    from klamm_spark.report.command import answer
 
     views = DuckDbViews(spool, Period())
     answer(views, str(spool))
@@ -181,10 +181,10 @@ def report_on_spool(spool: Path) -> None:
 
 def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, events: int) -> None:
     """Plain PySpark and `ship` over the same files, then what reads the lake."""
-    from klamm_spark import ship, verify
-    from klamm_spark.lake import Lake
-    from klamm_spark.report import build
-    from klamm_spark.spark_schema import EVENT_SCHEMA
+    from klamm_spark.lake import ship, verify
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.report.command import build
+    from klamm_spark.spark.schema import EVENT_SCHEMA
 
     pipeline = Pipeline(folder / "spool", settings)
     plain = spark.read.schema(EVENT_SCHEMA).json(f"{folder}/spool/*/*/*.jsonl*")
@@ -203,9 +203,9 @@ def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, ev
 
 def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:
     """The time that a batch takes before it reads, over many small segments."""
-    from klamm_spark.lake import Lake
-    from klamm_spark.progress import Progress
-    from klamm_spark.ship import start
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.progress import Progress
+    from klamm_spark.lake.ship import start
 
     write_fleet(folder / "many", many, 2, "none")
     lake = Lake(folder / "many-lake", settings.sink)

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm_spark.session import open_session
-from klamm_spark.spark_settings import SINKS, SparkSettings
+from klamm_spark.settings.spark import SINKS, SparkSettings
+from klamm_spark.spark.session import open_session
 from tests.audit_samples import sample_events, write_sample_spool
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def main() -> None:
 
 def throughput(spark: SparkSession, folder: Path, sink: str, spool: Path, events: int) -> Throughput:
     """Ship a whole spool into a fresh lake."""
-    from klamm_spark.lake import Lake
-    from klamm_spark.ship import start
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.ship import start
 
     root = folder / f"lake-{sink}-{events}"
     lake = Lake(root, sink)
@@ -95,8 +95,8 @@ def throughput(spark: SparkSession, folder: Path, sink: str, spool: Path, events
 
 def latency(spark: SparkSession, folder: Path, sink: str) -> list[float]:
     """Seconds from each segment's seal until its batch is committed, with a new segment every second."""
-    from klamm_spark.lake import Lake
-    from klamm_spark.ship import start
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.ship import start
 
     spool, root = folder / f"live-{sink}", folder / f"live-lake-{sink}"
     lake = Lake(root, sink)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_spark.event import (
+from klamm_spark.events.event import (
     ADMIN,
     AUDIT_GAP,
     AUTHENTICATION,
@@ -23,8 +23,8 @@ from klamm_spark.event import (
     RESOURCE_FIELDS,
     SCHEMA_VERSION,
 )
-from klamm_spark.line_order import LINE_ORDER, OTHER_ORDER
-from klamm_spark.spool_layout import (
+from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
+from klamm_spark.spool.layout import (
     NO_CHAIN,
     SEAL_SUFFIX,
     SEALED_SUFFIX,

@@ -2,8 +2,8 @@
 
 import json
 
-from klamm_spark.compression import decompress
-from klamm_spark.spool_layout import ADMINISTRATION, REQUESTS, SECURITY, folder_name, open_segments, sealed_segments
+from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.layout import ADMINISTRATION, REQUESTS, SECURITY, folder_name, open_segments, sealed_segments
 
 
 def stream_folders(spool, node="node-1"):

@@ -40,7 +40,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 if TYPE_CHECKING:
-    from klamm_spark.report_model import Report
+    from klamm_spark.report.model import Report
 
 HERE = Path(__file__).resolve().parent
 USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "bulk", "mallory")} | {
@@ -318,12 +318,14 @@ def main() -> int:
             process.wait(30)
     print(f"{options.requests:,} requests of {clients} clients, and an attack, in {took_s:.1f} s")
 
-    from klamm_spark import report_html, report_text, ship, verify
     from klamm_spark.cli import say
-    from klamm_spark.lake import Lake
-    from klamm_spark.report import build
-    from klamm_spark.session import open_session
-    from klamm_spark.spark_settings import read_pipeline
+    from klamm_spark.lake import ship, verify
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.report import html as report_html
+    from klamm_spark.report import text as report_text
+    from klamm_spark.report.command import build
+    from klamm_spark.settings.spark import read_pipeline
+    from klamm_spark.spark.session import open_session
 
     pipeline = read_pipeline(folder / "klamm.toml", {})
     spark = open_session(pipeline.settings, "klamm audit demo")

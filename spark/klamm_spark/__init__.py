@@ -15,8 +15,8 @@ def klamm_request_observers() -> Iterator[Provider]:
     """The observer of requests."""
     yield Provider(
         "audit",
-        "klamm_spark.audit:AuditObserver",
-        settings="klamm_spark.settings:AuditSettings",
+        "klamm_spark.observer.audit:AuditObserver",
+        settings="klamm_spark.settings.audit:AuditSettings",
         summary="every request, connection, authentication and administrative act as an event in a crash-safe spool",
     )
 
@@ -26,8 +26,8 @@ def klamm_request_filters() -> Iterator[Provider]:
     """The filter that refuses requests for `on_full = "refuse"`."""
     yield Provider(
         "audit",
-        "klamm_spark.audit:AuditFilter",
-        settings="klamm_spark.settings:AuditSettings",
+        "klamm_spark.observer.audit:AuditFilter",
+        settings="klamm_spark.settings.audit:AuditSettings",
         summary='refuses requests that the audit cannot record; for `on_full = "refuse"`',
     )
 

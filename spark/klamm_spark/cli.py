@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config import check_table
-from klamm_spark.event import FORGETTABLE
-from klamm_spark.filesystems import check_location, parse_location, path_of
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
-from klamm_spark.hadoop_errors import FileSystemError, translated_errors
-from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
-from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
-from klamm_spark.signatures import KeyFileError
-from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
-from klamm_spark.spool_reader import spool_of
+from klamm_spark.lake.layout import MIN_KEEP_HOURS
+from klamm_spark.settings.spark import SINKS, Pipeline, SparkSettings, read_pipeline
+from klamm_spark.spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
+from klamm_spark.spool.reader import spool_of
+from klamm_spark.spool.signatures import KeyFileError
+from klamm_spark.storage.filesystems import check_location, parse_location, path_of
+from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.terminal import commands as terminal
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _make_key(path: Path) -> int:
-    from klamm_spark.signatures import write_key
+    from klamm_spark.spool.signatures import write_key
 
     try:
         print(f"{path}: the key {write_key(path)}")
@@ -198,7 +199,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command in terminal.COMMANDS:
         return terminal.run(options, pipeline)
     if options.command == "submit":
-        from klamm_spark import submit
+        from klamm_spark.spark import submit
 
         return submit.run(
             pipeline,
@@ -223,7 +224,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         return detect.run_on_spool(options, pipeline, say)
     spool = _spool_to_report(options, pipeline) if options.command == "report" else None
     if spool is not None:
-        from klamm_spark import report
+        from klamm_spark.report import command as report
 
         return report.run_on_spool(spool, since=options.since, html=options.html, print_line=say)
     require_pyspark()
@@ -282,41 +283,41 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
 
 def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command == "ship":
-        from klamm_spark import ship
+        from klamm_spark.lake import ship
 
         return ship.run(spark, pipeline, once=options.once, say=say)
     if options.command == "compact":
-        from klamm_spark import compact
+        from klamm_spark.lake import compact
 
         return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say, alone=options.alone)
     if options.command == "report":
-        from klamm_spark import report
+        from klamm_spark.report import command as report
 
         return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
     if options.command == "detect":
         return detect.run_on_lake(spark, options, pipeline, say)
     if options.command == "recover":
-        from klamm_spark import recover
+        from klamm_spark.lake import recover
 
         return recover.run(spark, pipeline, say=say)
     if options.command == "replay":
-        from klamm_spark import replay
+        from klamm_spark.lake import replay
 
         return replay.run(spark, pipeline, say=say)
     if options.command == "to-delta":
-        from klamm_spark import to_delta
+        from klamm_spark.lake import to_delta
 
         return to_delta.run(spark, pipeline, say=say)
     if options.command == "forget":
         return _forget(spark, options, pipeline)
-    from klamm_spark import verify
+    from klamm_spark.lake import verify
 
     anchors = None if options.anchors is None else path_of(options.anchors, spark)
     return verify.run(spark, pipeline, say=print, anchors=anchors)
 
 
 def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
-    from klamm_spark import forget
+    from klamm_spark.lake import forget
 
     return forget.run(
         spark,

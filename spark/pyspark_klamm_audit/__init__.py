@@ -9,6 +9,6 @@ import contextlib
 
 # A package that cannot be imported here would fail every other format too.
 with contextlib.suppress(ImportError):
-    from klamm_spark.data_source import AuditDataSource as DefaultSource
+    from klamm_spark.spark.data_source import AuditDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

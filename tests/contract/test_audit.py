@@ -18,8 +18,8 @@ from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
-from klamm_spark.event import json_schema
-from klamm_spark.spool_layout import Seal
+from klamm_spark.events.event import json_schema
+from klamm_spark.spool.layout import Seal
 from tests.audit_spool import assert_numbered, events_of, lines_of
 from tests.contract.api_sets import Plugin
 from tests.sasl_client import log_in, users_setting

@@ -23,7 +23,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_spark.spool_layout import Seal
+from klamm_spark.spool.layout import Seal
 from tests.audit_spool import assert_numbered, events_of, lines_of
 from tests.contract.api_sets import Plugin
 from tests.contract.test_proxied import V1, V2
@@ -34,7 +34,7 @@ from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit" / "reference.md").read_text()
-SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v3.json").read_text())
+SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "events" / "schema" / "audit_event.v3.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TLS_FIELDS = ("transport", "security_protocol", "tls_version", "sni")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from klamm.testing import EmbeddedServer
+from klamm_spark.errors import LakeError
 from klamm_spark.findings.outputs import DeliveryError, Topic
-from klamm_spark.lake import LakeError
 
 pytest.importorskip("confluent_kafka")
 

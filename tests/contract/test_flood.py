@@ -8,7 +8,7 @@ import pytest
 from klamm import ANONYMOUS, ErrorCode, KafkaError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import create_topics, metadata
-from klamm_spark.spool_layout import beside, sealed_segments
+from klamm_spark.spool.layout import beside, sealed_segments
 from tests.audit_spool import lines_of, read_segment
 from tests.unit.audit.observing import Observing
 from tests.unit.audit.test_state_changes import creation
@@ -169,7 +169,7 @@ def test_clients_without_rights_do_not_buy_a_sync_each(tmp_path):
         for thread in threads:
             thread.join()
         elapsed_ms = (time.monotonic_ns() - began_ns) / 1e6
-        sink = server.server.services.shared.once(f"klamm_spark.audit:{tmp_path.absolute()}", lambda: None)
+        sink = server.server.services.shared.once(f"klamm_spark.observer.audit:{tmp_path.absolute()}", lambda: None)
         counts = (sink.journal.synced_count, sink.journal.sync.count)
     assert codes == [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * clients * requests
     assert counts[0] == clients * requests, "each has an intent that was on disk"

@@ -14,7 +14,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import spec_of
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
-from klamm_spark.api_classes import CHANGING
+from klamm_spark.requests.api_classes import CHANGING
 from tests.audit_spool import assert_numbered, events_of
 from tests.contract.cutting import CutClient, CuttingSocket, CuttingTransports
 from tests.contract.gateway_nodes import free_ports
@@ -97,7 +97,8 @@ class Trail:
         """Until every connection to `front` has been accepted and is gone, and every outcome is in the spool."""
         self.connect().close()
         wait_until(lambda: not any(one.connection_count for one in self.front.processors), within_s=60)
-        sink = self.embedded.server.services.shared.once(f"klamm_spark.audit:{self.spool.absolute()}", lambda: None)
+        name = f"klamm_spark.observer.audit:{self.spool.absolute()}"
+        sink = self.embedded.server.services.shared.once(name, lambda: None)
         wait_until(lambda: not sink.journal.open_count, within_s=60)
 
     def admin(self):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from klamm_spark.spool_layout import NO_CHAIN, Seal, beside, chain_of, open_segments, sealed_segments
+from klamm_spark.spool.layout import NO_CHAIN, Seal, beside, chain_of, open_segments, sealed_segments
 from tests.audit_spool import assert_numbered, events_of, read_segment
 from tests.peers.audit_load import FSYNC_INTERVAL_S, Load, audit_settings, read_events
 from tests.peers.interrupted_changes import leave_interrupted

@@ -12,7 +12,7 @@ from typing import Any
 
 from klamm.testing import RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
-from klamm_spark.spool_layout import sealed_segments
+from klamm_spark.spool.layout import sealed_segments
 from tests.audit_spool import read_segment
 from tests.peers.server import HOST
 

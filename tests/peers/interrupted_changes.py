@@ -18,7 +18,7 @@ from typing import Any
 from klamm import Provider, RequestObserver, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import create_topics, metadata
-from klamm_spark.signatures import write_key
+from klamm_spark.spool.signatures import write_key
 from tests.peers.klamm_server import ROOT
 
 _STUCK = "stuck"

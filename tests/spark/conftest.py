@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of, digests_of, lines_sha256
+from klamm_spark.spool.layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of, digests_of, lines_sha256
 from tests.audit_samples import sample_events, write_sample_spool
 
 if importlib.util.find_spec("pyspark") is None:
@@ -44,7 +44,7 @@ class Shipped(NamedTuple):
 
 def settings_of(lake: Path | str, **changes: Any) -> Any:
     """Settings for a small machine."""
-    from klamm_spark.spark_settings import SparkSettings
+    from klamm_spark.settings.spark import SparkSettings
 
     given = {"lake": lake, "master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2}
     return SparkSettings(**(given | changes))
@@ -93,7 +93,7 @@ def far(far_folder: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, far_folder: Path) -> Iterator[Any]:
     """A session that can do Parquet and Delta."""
-    from klamm_spark.session import open_session
+    from klamm_spark.spark.session import open_session
 
     conf = {
         # A shorter way to the first summing up of the commit log, which compaction needs.
@@ -121,8 +121,8 @@ def ship(spark: Any) -> Callable[..., list[str]]:
     """`ship(spool, settings)`: what `klamm audit ship --once` says."""
 
     def run(spool: Path | str, settings: Any) -> list[str]:
-        from klamm_spark import ship
-        from klamm_spark.spark_settings import Pipeline
+        from klamm_spark.lake import ship
+        from klamm_spark.settings.spark import Pipeline
 
         said: list[str] = []
         assert ship.run(spark, Pipeline(spool, settings), once=True, say=said.append) == 0
@@ -134,9 +134,9 @@ def ship(spark: Any) -> Callable[..., list[str]]:
 @pytest.fixture(scope="session")
 def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     """`EVENTS` sample events over ten minutes, with `BAD_LINES` among them and one segment there twice."""
-    from klamm_spark import ship
-    from klamm_spark.lake import Lake
-    from klamm_spark.spark_settings import Pipeline
+    from klamm_spark.lake import ship
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.settings.spark import Pipeline
 
     folder = tmp_path_factory.mktemp("shipped")
     events = list(sample_events(EVENTS, step_us=100_000))

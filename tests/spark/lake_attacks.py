@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from klamm_spark.lake import Lake, committed_files
-from klamm_spark.lake_seals import SealRow, read_seal_files, write_rows
-from klamm_spark.spool_layout import chain_of, lines_sha256
+from klamm_spark.lake.layout import Lake, committed_files
+from klamm_spark.lake.seals import SealRow, read_seal_files, write_rows
+from klamm_spark.spool.layout import chain_of, lines_sha256
 
 Rows = list[dict[str, Any]]
 

@@ -14,9 +14,9 @@ PROGRAM = """
 import json, sys
 import pyspark
 from pyspark.sql import functions as F
-from klamm_spark.session import open_session
-from klamm_spark.spark_schema import parse_lines
-from klamm_spark.spark_settings import SparkSettings
+from klamm_spark.spark.session import open_session
+from klamm_spark.spark.schema import parse_lines
+from klamm_spark.settings.spark import SparkSettings
 
 package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 settings = SparkSettings(lake=sys.argv[2], driver_memory="1g", conf={"spark.jars.packages": package})

@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
-    from klamm_spark.session import find_java
+    from klamm_spark.spark.session import find_java
 
     home = str(find_java().resolve().parents[1])
     roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
@@ -143,9 +143,9 @@ def bare() -> dict[str, str]:
 
 @pytest.mark.timeout(600)
 def test_a_cluster_ships_and_keeps_the_tables_by_the_printed_line(spark, master, tmp_path):
-    from klamm_spark.lake import Lake
-    from klamm_spark.spark_settings import read_pipeline
-    from klamm_spark.tables import TABLES, VIEWS, read_view
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.tables import TABLES, VIEWS, read_view
+    from klamm_spark.settings.spark import read_pipeline
 
     events = list(sample_events(EVENTS, step_us=250_000))
     write_sample_spool(tmp_path / "spool", events, events_per_segment=EVENTS // 4)
@@ -216,8 +216,8 @@ def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
 
 
 def test_submit_runs_the_line_that_it_prints(tmp_path, monkeypatch, capfd):
-    from klamm_spark import submit
     from klamm_spark.cli import main
+    from klamm_spark.spark import submit
 
     program = tmp_path / "pyspark" / "bin" / "spark-submit"
     program.parent.mkdir(parents=True)

@@ -4,15 +4,16 @@ import time
 
 import pytest
 
-from klamm_spark.lake import Lake, LakeError, committed_files, orphan_files
-from klamm_spark.spark_settings import Pipeline
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import Lake, committed_files, orphan_files
+from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
 
 def test_parquet_loses_its_orphans_and_seals_become_few(spark, ship, tmp_path):
-    from klamm_spark import compact, verify
-    from klamm_spark.lake_seals import read_seals
+    from klamm_spark.lake import compact, verify
+    from klamm_spark.lake.seals import read_seals
 
     settings = settings_of(tmp_path / "lake", aggregates=False)
     lake, pipeline, said = Lake(settings.lake, "parquet"), Pipeline(tmp_path / "spool", settings), []
@@ -32,10 +33,10 @@ def test_parquet_loses_its_orphans_and_seals_become_few(spark, ship, tmp_path):
 
 
 def test_a_lake_moves_to_delta_and_shipping_goes_on(spark, ship, tmp_path, monkeypatch):
-    from klamm_spark import to_delta, verify
-    from klamm_spark.tables import TABLES
+    from klamm_spark.lake import to_delta, verify
+    from klamm_spark.lake.tables import TABLES
 
-    monkeypatch.setattr("klamm_spark.ship.TABLES", [table for table in TABLES if table.name == "denials"])
+    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", [table for table in TABLES if table.name == "denials"])
     spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake")
     delta = settings_of(tmp_path / "lake", sink="delta")
     events = list(sample_events(600))
@@ -73,7 +74,7 @@ def test_a_lake_moves_to_delta_and_shipping_goes_on(spark, ship, tmp_path, monke
 
 
 def test_a_batch_that_was_not_ended_is_shipped_before_the_move(spark, ship, tmp_path):
-    from klamm_spark import to_delta
+    from klamm_spark.lake import to_delta
 
     settings = settings_of(tmp_path / "lake", aggregates=False)
     write_sample_spool(tmp_path / "spool", sample_events(10))
@@ -85,7 +86,7 @@ def test_a_batch_that_was_not_ended_is_shipped_before_the_move(spark, ship, tmp_
 
 
 def test_files_that_may_be_about_to_be_committed_are_kept(tmp_path):
-    from klamm_spark import compact
+    from klamm_spark.lake import compact
 
     for hours in (0, 0.99, float("nan")):
         with pytest.raises(LakeError, match="--keep-hours must be at least 1"):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from klamm_spark.compression import compress
-from klamm_spark.spool_layout import SegmentName
+from klamm_spark.spool.compression import compress
+from klamm_spark.spool.layout import SegmentName
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS
 from tests.spark.test_cluster import ROOT, environment
@@ -89,9 +89,9 @@ def test_segments_deleted_unread_stop_the_stream_by_default(follow, tmp_path):
 def test_a_spool_at_a_uri(tmp_path):
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from klamm_spark.arrow_paths import ArrowPath
-    from klamm_spark.data_source import AuditDataSource, read_batches
-    from klamm_spark.spool_offsets import SpoolFollower
+    from klamm_spark.spark.data_source import AuditDataSource, read_batches
+    from klamm_spark.spool.offsets import SpoolFollower
+    from klamm_spark.storage.arrow_paths import ArrowPath
 
     for path in write_sample_spool(tmp_path / "spool", sample_events(300), events_per_segment=100):
         path.with_suffix(".jsonl.zst").write_bytes(compress(path.read_bytes(), "zstd"))

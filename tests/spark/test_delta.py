@@ -1,6 +1,6 @@
 """The commands on a Delta lake: tables, report, compaction, and which files are orphans."""
 
-from klamm_spark.spark_settings import Pipeline
+from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
@@ -8,10 +8,10 @@ EVENTS = 400
 
 
 def test_tables_report_compact_and_verify(spark, ship, tmp_path):
-    from klamm_spark import compact, verify
-    from klamm_spark.lake import Lake
-    from klamm_spark.report import build
-    from klamm_spark.tables import TABLES, start_table
+    from klamm_spark.lake import compact, verify
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.tables import TABLES, start_table
+    from klamm_spark.report.command import build
 
     settings = settings_of(tmp_path / "lake", sink="delta", aggregates=False, max_files_per_trigger=1)
     pipeline, lake = Pipeline(tmp_path / "spool", settings), Lake(tmp_path / "lake", "delta")

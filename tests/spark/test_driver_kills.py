@@ -99,9 +99,9 @@ class Driver:
 
 
 def survives(spark, tmp_path, sink, kills, seed, segments=SEGMENTS):
-    from klamm_spark import verify
-    from klamm_spark.lake import Lake
-    from klamm_spark.spark_settings import Pipeline
+    from klamm_spark.lake import verify
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.settings.spark import Pipeline
 
     choose = random.Random(seed)
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)

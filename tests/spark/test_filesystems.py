@@ -8,9 +8,9 @@ from dataclasses import replace
 import cramjam
 import pytest
 
-from klamm_spark.filesystems import HadoopPath, path_from_uri, path_of
-from klamm_spark.hadoop_errors import FileSystemError, translated_errors
-from klamm_spark.spark_settings import Pipeline
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.storage.filesystems import HadoopPath, path_from_uri, path_of
+from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import MOUNT, settings_of
 from tests.spark.counting import expected, found
@@ -27,15 +27,15 @@ def said():
 @pytest.fixture
 def table_names(monkeypatch):
     """`ship` keeps some of the tables only: each takes seconds."""
-    from klamm_spark import ship, tables
+    from klamm_spark.lake import ship, tables
 
     monkeypatch.setattr(ship, "TABLES", tuple(table for table in tables.TABLES if table.name in TABLES))
 
 
 def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_names):
-    from klamm_spark import compact, verify
-    from klamm_spark.lake import Lake, orphan_files
-    from klamm_spark.report import build
+    from klamm_spark.lake import compact, verify
+    from klamm_spark.lake.layout import Lake, orphan_files
+    from klamm_spark.report.command import build
 
     folder, uri = far
     settings = settings_of(f"{uri}/a lake", max_files_per_trigger=1)
@@ -65,7 +65,7 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_
 
 
 def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
-    from klamm_spark import verify
+    from klamm_spark.lake import verify
 
     folder, uri = far
     settings = settings_of(f"{uri}/lake", aggregates=False)
@@ -95,7 +95,7 @@ def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
 
 
 def test_packed_segments_are_held_against_their_seals(spark, ship, far, said):
-    from klamm_spark import verify
+    from klamm_spark.lake import verify
 
     folder, uri = far
     paths = write_sample_spool(folder / "spool", sample_events(100), events_per_segment=50)
@@ -108,8 +108,8 @@ def test_packed_segments_are_held_against_their_seals(spark, ship, far, said):
 
 
 def test_delta(spark, ship, far, said):
-    from klamm_spark import verify
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake import verify
+    from klamm_spark.lake.layout import Lake
 
     folder, uri = far
     settings = settings_of(f"{uri}/lake", sink="delta", aggregates=False, shuffle_partitions=1)
@@ -128,8 +128,9 @@ def test_delta(spark, ship, far, said):
 
 
 def test_delta_in_s3_is_compacted_only_without_another_writer(spark):
-    from klamm_spark.compact import require_one_writer
-    from klamm_spark.lake import Lake, LakeError
+    from klamm_spark.errors import LakeError
+    from klamm_spark.lake.compact import require_one_writer
+    from klamm_spark.lake.layout import Lake
 
     lake = Lake(HadoopPath("s3a://bucket/lake"), "delta")
     with pytest.raises(LakeError, match=r"stop klamm audit ship .* --alone"):
@@ -195,7 +196,8 @@ def test_what_spark_does_not_have_is_one_sentence(spark, uri, message):
 
 
 def test_a_missing_spool_or_lake_is_reported(spark, ship, far):
-    from klamm_spark.lake import Lake, LakeError
+    from klamm_spark.errors import LakeError
+    from klamm_spark.lake.layout import Lake
 
     _, uri = far
     with pytest.raises(LakeError, match=f"there is no spool at {uri}/nowhere"):
@@ -218,8 +220,8 @@ def test_what_java_says_of_a_store_is_no_stack_trace(spark, far):
 
 
 def test_a_driver_that_is_killed_leaves_a_sound_lake(spark, ship, far, said, tmp_path, default_compaction):
-    from klamm_spark import verify
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake import verify
+    from klamm_spark.lake.layout import Lake
     from tests.spark.test_driver_kills import Driver
 
     folder, uri = far

@@ -1,13 +1,14 @@
 """A change that a kill has interrupted: `verify` and the report say that its outcome is unknown. Seals are signed."""
 
-from klamm_spark.spark_settings import Pipeline
+from klamm_spark.settings.spark import Pipeline
 from tests.peers.interrupted_changes import leave_interrupted
 from tests.spark.conftest import settings_of
 
 
 def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
-    from klamm_spark import report, verify
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake import verify
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.report import command as report
 
     leave_interrupted(tmp_path)
     settings = settings_of(tmp_path / "lake", aggregates=False)

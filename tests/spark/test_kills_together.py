@@ -19,9 +19,9 @@ SERVER_KILLS = 5
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 @pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compaction, sink, driver_kills, seed):
-    from klamm_spark import verify
-    from klamm_spark.lake import Lake
-    from klamm_spark.spark_settings import Pipeline
+    from klamm_spark.lake import verify
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.settings.spark import Pipeline
 
     choose = random.Random(seed)
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)

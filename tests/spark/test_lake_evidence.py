@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm_spark.event import FIELD_NAMES
-from klamm_spark.lake import Lake, LakeError
-from klamm_spark.line_order import LINE_ORDER, OTHER_ORDER
-from klamm_spark.signatures import SealSigner, write_key
-from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_layout import SEAL_SUFFIX, Seal
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import FIELD_NAMES
+from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
+from klamm_spark.lake.layout import Lake
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spool.layout import SEAL_SUFFIX, Seal
+from klamm_spark.spool.signatures import SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 from tests.spark.lake_attacks import WAYS, LakeAttack
@@ -51,7 +52,7 @@ def signer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sealed(spark, signer, tmp_path_factory):
-    from klamm_spark import ship
+    from klamm_spark.lake import ship
 
     folder = tmp_path_factory.mktemp("sealed")
     paths = write_sample_spool(folder / "spool", sample_events(36), events_per_segment=12, final=True)
@@ -67,22 +68,22 @@ def sealed(spark, signer, tmp_path_factory):
 
 
 def verified(spark, pipeline, **more):
-    from klamm_spark import verify
+    from klamm_spark.lake import verify
 
     said = []
     return verify.run(spark, pipeline, say=said.append, **more), said
 
 
 def broken(spark, lake):
-    from klamm_spark.lake_proof import prove
-    from klamm_spark.lake_rows import reading_what_is_there
+    from klamm_spark.lake.proof import prove
+    from klamm_spark.lake.rows import reading_what_is_there
 
     with reading_what_is_there(spark):
         return prove(spark, lake, None).breaks
 
 
 def digests_now(spark, lake):
-    from klamm_spark.lake_rows import reading_what_is_there, row_digests
+    from klamm_spark.lake.rows import reading_what_is_there, row_digests
 
     found = defaultdict(list)
     with reading_what_is_there(spark):
@@ -167,8 +168,8 @@ def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_p
 
 
 def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, tmp_path):
-    from klamm_spark import forget
-    from klamm_spark.lake_forgotten import read_forgotten
+    from klamm_spark.lake import forget
+    from klamm_spark.lake.forgotten import read_forgotten
 
     write_key(tmp_path / "key")
     settings = settings_of(tmp_path / "lake", sink="delta", aggregates=False)
@@ -197,7 +198,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
 
 
 def test_parquet_forgets_nothing(spark, sealed):
-    from klamm_spark import forget
+    from klamm_spark.lake import forget
 
     with pytest.raises(LakeError, match="is Parquet, where nothing can be deleted"):
         forget.run(spark, sealed.pipeline, before_us=0, say=lambda line: None)

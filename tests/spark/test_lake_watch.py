@@ -5,11 +5,12 @@ from itertools import count
 
 import pytest
 
-from klamm_spark.files import SpoolFiles
+from klamm_spark.errors import LakeError
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch
-from klamm_spark.lake import Lake, LakeError, last_batch
+from klamm_spark.lake.layout import Lake, last_batch
+from klamm_spark.storage.files import SpoolFiles
 from tests.audit_samples import write_sample_spool
 from tests.spark.conftest import settings_of
 from tests.unit.audit.test_detections import BOOT, CASES, DAY, failures, login

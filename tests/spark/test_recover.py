@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from klamm_spark.lake import COMMIT_LOG, Lake, LakeError
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import COMMIT_LOG, Lake
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
@@ -12,8 +13,8 @@ from tests.spark.conftest import settings_of
 @pytest.fixture
 def recover(spark):
     def run(spool, settings):
-        from klamm_spark import recover
-        from klamm_spark.spark_settings import Pipeline
+        from klamm_spark.lake import recover
+        from klamm_spark.settings.spark import Pipeline
 
         said = []
         assert recover.run(spark, Pipeline(spool, settings), say=said.append) == 0
@@ -23,8 +24,8 @@ def recover(spark):
 
 
 def is_complete(spark, spool, settings):
-    from klamm_spark import verify
-    from klamm_spark.spark_settings import Pipeline
+    from klamm_spark.lake import verify
+    from klamm_spark.settings.spark import Pipeline
 
     said = []
     assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
@@ -34,8 +35,8 @@ def is_complete(spark, spool, settings):
 @pytest.fixture
 def one_table(monkeypatch):
     """Of the aggregates only `denials`: each takes seconds."""
-    from klamm_spark import recover, ship
-    from klamm_spark.tables import TABLES
+    from klamm_spark.lake import recover, ship
+    from klamm_spark.lake.tables import TABLES
 
     for module in (recover, ship):
         monkeypatch.setattr(module, "TABLES", [table for table in TABLES if table.name == "denials"])

@@ -14,7 +14,7 @@ from tests.spark.conftest import BAD_LINES, EVENTS
 
 @pytest.fixture(scope="module")
 def report(spark, shipped):
-    from klamm_spark.report import build
+    from klamm_spark.report.command import build
 
     return build(spark, shipped.lake)
 
@@ -96,9 +96,9 @@ def test_apis_add_up_to_the_listeners(report, shipped):
 
 
 def test_since_counts_only_what_came_after(spark, shipped):
-    from klamm_spark.event_views import Period, SparkViews
-    from klamm_spark.lake import LakeError
-    from klamm_spark.report import build
+    from klamm_spark.errors import LakeError
+    from klamm_spark.queries.event_views import Period, SparkViews
+    from klamm_spark.report.command import build
 
     middle = int(datetime(2026, 1, 1, 0, 5, tzinfo=UTC).timestamp() * 1_000_000)
     views = SparkViews(spark, shipped.lake.read(spark), Period(middle, before_us=middle - 60_000_000))
@@ -111,8 +111,8 @@ def test_since_counts_only_what_came_after(spark, shipped):
 
 
 def test_a_lake_and_its_spool_have_the_same_report(report, shipped, tmp_path):
-    from klamm_spark.event_views import DuckDbViews, Period
-    from klamm_spark.report import answer
+    from klamm_spark.queries.event_views import DuckDbViews, Period
+    from klamm_spark.report.command import answer
     from tests.audit_samples import write_sample_spool
 
     write_sample_spool(tmp_path, shipped.events)
@@ -130,7 +130,7 @@ def test_a_lake_and_its_spool_have_the_same_report(report, shipped, tmp_path):
 
 
 def test_bars_are_few_enough_to_see():
-    from klamm_spark.report import bucket_of
+    from klamm_spark.report.command import bucket_of
 
     for span in (timedelta(seconds=30), timedelta(hours=5), timedelta(days=20)):
         assert 1 <= span.total_seconds() / bucket_of(span.total_seconds()) <= 90
@@ -139,7 +139,7 @@ def test_bars_are_few_enough_to_see():
 def test_the_text(report):
     from rich.console import Console
 
-    from klamm_spark import report_text
+    from klamm_spark.report import text as report_text
 
     console = Console(width=180, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     report_text.show(report, console)
@@ -151,7 +151,7 @@ def test_the_text(report):
 
 @pytest.mark.parametrize(("columns", "width"), [(None, 140), ("60", 60)])
 def test_the_text_in_a_pipe_is_wide_enough_for_its_tables(report, monkeypatch, capsys, columns, width):
-    from klamm_spark import report_text
+    from klamm_spark.report import text as report_text
 
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns:
@@ -161,7 +161,7 @@ def test_the_text_in_a_pipe_is_wide_enough_for_its_tables(report, monkeypatch, c
 
 
 def test_who_stops_reading_the_text_has_the_page(tmp_path, monkeypatch):
-    from klamm_spark import report
+    from klamm_spark.report import command as report
 
     def stopped(_report):
         raise BrokenPipeError
@@ -175,7 +175,7 @@ def test_who_stops_reading_the_text_has_the_page(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def page(report, tmp_path_factory):
-    from klamm_spark import report_html
+    from klamm_spark.report import html as report_html
 
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(report_html.render(report), encoding="utf-8")
@@ -195,7 +195,7 @@ def test_the_page_is_one_small_file_that_asks_for_nothing(page):
 def test_names_that_clients_gave_themselves_are_text(report):
     from dataclasses import replace
 
-    from klamm_spark import report_html
+    from klamm_spark.report import html as report_html
 
     talkers = report.tables["talkers"]
     evil = ("User:<b>$x^2$", "<script>alert(1)</script>", *talkers.rows[0][2:])

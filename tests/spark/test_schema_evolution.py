@@ -10,8 +10,8 @@ from tests.spark.test_ship import V1
 def test_one_more_field(spark, ship, tmp_path, monkeypatch, sink):
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from klamm_spark import spark_schema
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.spark import schema as spark_schema
 
     lines = V1.read_text().splitlines()
     folder = tmp_path / "spool" / "node-1"

@@ -6,12 +6,13 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from klamm_spark import verify
-from klamm_spark.event import FIELD_NAMES, SCHEMA_VERSION
-from klamm_spark.lake import Lake, LakeError
-from klamm_spark.progress import Progress
-from klamm_spark.spark_settings import Pipeline
-from klamm_spark.views import event_of
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import FIELD_NAMES, SCHEMA_VERSION
+from klamm_spark.lake import verify
+from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.progress import Progress
+from klamm_spark.lake.views import event_of
+from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, reseal, settings_of
 
@@ -118,7 +119,7 @@ def test_events_of_version_1_load(spark, ship, tmp_path):
 
 
 def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path):
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake.layout import Lake
 
     lake = Lake(tmp_path / "lake", "parquet")
     columns = "1 schema_version, 'a/b/0' event_id, 'a' node, 'b' boot, 0L seq, 5L time_us, 'request' kind"
@@ -159,7 +160,7 @@ def test_a_missing_spool_is_reported(ship, tmp_path):
 
 
 def test_a_lake_of_the_other_sink_is_reported(shipped):
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake.layout import Lake
 
     with pytest.raises(LakeError, match="was written by the sink parquet, not delta"):
         Lake(shipped.lake.root, "delta").require_events()
@@ -168,7 +169,7 @@ def test_a_lake_of_the_other_sink_is_reported(shipped):
 def test_a_jvm_that_ended_first_is_reported_and_is_not_an_error():
     from py4j.protocol import Py4JNetworkError
 
-    from klamm_spark.session import jvm_may_have_ended
+    from klamm_spark.spark.session import jvm_may_have_ended
 
     for error in (ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")):
         said = []

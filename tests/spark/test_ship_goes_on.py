@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from klamm_spark.spark_settings import Pipeline, read_pipeline
+from klamm_spark.settings.spark import Pipeline, read_pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.counting import expected, found
 from tests.spark.test_cluster import environment
@@ -45,7 +45,7 @@ def wait_until(holds, alive, what):
 
 def _in_a_process(tmp_path, lake, write, size):
     """The first life: a process of its own, ended in the middle of it all."""
-    from klamm_spark.tables import TABLES
+    from klamm_spark.lake.tables import TABLES
 
     def batches(name):
         return len(list((lake.table_checkpoint(name) / "commits").glob("[0-9]*")))
@@ -84,8 +84,8 @@ def _in_a_process(tmp_path, lake, write, size):
 
 def _in_this_process(spark, pipeline, write):
     """The second life goes on; what it returned."""
-    from klamm_spark import ship
-    from klamm_spark.tables import TABLES
+    from klamm_spark.lake import ship
+    from klamm_spark.lake.tables import TABLES
 
     said, stop, left = [], threading.Event(), []
 
@@ -121,7 +121,7 @@ def _in_this_process(spark, pipeline, write):
 
 @pytest.mark.timeout(400)
 def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake.layout import Lake
 
     (tmp_path / "klamm.toml").write_text(FILE)
     pipeline = read_pipeline(tmp_path / "klamm.toml", {})

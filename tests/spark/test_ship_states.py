@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from klamm_spark import compact, replay, verify
-from klamm_spark.lake import Lake, LakeError, committed_files
-from klamm_spark.ship_lock import only_writer
-from klamm_spark.spark_settings import Pipeline
-from klamm_spark.tables import TABLES
+from klamm_spark.errors import LakeError
+from klamm_spark.lake import compact, replay, verify
+from klamm_spark.lake.layout import Lake, committed_files
+from klamm_spark.lake.ship_lock import only_writer
+from klamm_spark.lake.tables import TABLES
+from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import reseal, settings_of
 from tests.spark.counting import expected, found
@@ -72,7 +73,8 @@ def test_two_at_a_time_are_refused(ship, tmp_path):
     lake = Lake(tmp_path / "lake", "parquet")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     code = (
-        "import pathlib, sys\nfrom klamm_spark.lake import Lake\nfrom klamm_spark.ship_lock import only_writer\n"
+        "import pathlib, sys\nfrom klamm_spark.lake.layout import Lake\n"
+        "from klamm_spark.lake.ship_lock import only_writer\n"
         f"with only_writer(Lake(pathlib.Path({str(lake.root)!r}), 'parquet')):\n    print('locked', flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -107,7 +109,7 @@ def test_a_segment_that_was_deleted_before_it_was_read_is_named_and_stops_no_oth
 
 def test_a_server_that_was_away_counts_in_the_tables(spark, ship, tmp_path, monkeypatch):
     names = ("traffic_per_minute", "success_after_failures")
-    monkeypatch.setattr("klamm_spark.ship.TABLES", [table for table in TABLES if table.name in names])
+    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", [table for table in TABLES if table.name in names])
     settings, lake = settings_of(tmp_path / "lake", failures_threshold=2), Lake(tmp_path / "lake", "parquet")
     hour_us, written = 3_600_000_000, []
     for node, start_us in (("here", 2_000 * hour_us), ("away", 1_000 * hour_us)):
@@ -168,7 +170,7 @@ def _quarantined_by_an_earlier_klamm(lake, spark):
 def test_delta_deletes_nothing_that_a_table_did_not_read(spark, ship, tmp_path, monkeypatch):
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     denials = [table for table in TABLES if table.name == "denials"]
-    monkeypatch.setattr("klamm_spark.ship.TABLES", denials)
+    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", denials)
     settings = settings_of(tmp_path / "lake", sink="delta", max_files_per_trigger=1)
     lake, events = Lake(tmp_path / "lake", "delta"), list(sample_events(300))
 
@@ -203,7 +205,7 @@ def test_delta_deletes_nothing_that_a_table_did_not_read(spark, ship, tmp_path, 
 )
 @pytest.mark.timeout(3600)
 def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, monkeypatch, sink, names, steps):
-    monkeypatch.setattr("klamm_spark.ship.TABLES", [table for table in TABLES if table.name in names])
+    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", [table for table in TABLES if table.name in names])
     settings = settings_of(tmp_path / "lake", sink=sink, hot_client_requests_per_minute=30, failures_threshold=2)
     lake, events, first = Lake(tmp_path / "lake", sink), list(sample_events(1_200, step_us=500_000)), 0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm_spark.spool_layout import sealed_segments
+from klamm_spark.spool.layout import sealed_segments
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 

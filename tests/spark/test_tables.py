@@ -13,7 +13,7 @@ def wanted(shipped):
 
 def rows_of(spark, lake, settings, name):
     """The rows of a table or a view."""
-    from klamm_spark.tables import VIEWS, read_view
+    from klamm_spark.lake.tables import VIEWS, read_view
 
     return (read_view(spark, lake, settings, name) if name in VIEWS else lake.read(spark, lake.table(name))).collect()
 
@@ -43,8 +43,8 @@ def test_denials_name_the_resource(spark, shipped):
 
 @pytest.mark.parametrize("name", ["traffic_per_minute", "first_seen"])
 def test_a_second_run_adds_what_is_new_and_nothing_twice(spark, ship, tmp_path, name):
-    from klamm_spark.lake import Lake
-    from klamm_spark.tables import TABLES, start_table
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.tables import TABLES, start_table
     from tests.audit_samples import sample_events, write_sample_spool
 
     settings = settings_of(tmp_path / "lake", aggregates=False)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from klamm_spark.ranges import Ranges
-from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_layout import SEAL_SUFFIX
+from klamm_spark.lake.ranges import Ranges
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spool.layout import SEAL_SUFFIX
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import EVENTS, settings_of
 
@@ -16,7 +16,7 @@ BOOT = "019b8ff8d000c0ffee00"
 @pytest.fixture
 def verify(spark):
     def run(pipeline):
-        from klamm_spark import verify
+        from klamm_spark.lake import verify
 
         said = []
         return verify.run(spark, pipeline, say=said.append), said
@@ -147,7 +147,7 @@ def test_a_changed_segment_is_named(ship, verify, tmp_path):
 
 
 def test_comparing_without_spark():
-    from klamm_spark.verify import Ends, NodeBoot, ReportedGaps, compare
+    from klamm_spark.lake.verify import Ends, NodeBoot, ReportedGaps, compare
 
     life, other = NodeBoot("n", "b"), NodeBoot("n", "a")
     spool, lake = {life: Ranges([(1, 9), (20, 29)])}, {life: Ranges([(5, 9)])}

@@ -2,14 +2,14 @@
 
 import json
 
-from klamm_spark.renderers import RENDERERS
-from klamm_spark.views import register_views
+from klamm_spark.events.renderers import RENDERERS
+from klamm_spark.lake.views import register_views
 from tests.spark.conftest import settings_of
 from tests.unit.audit.test_renderers import VECTORS
 
 
 def test_views_give_the_stored_renderings(spark, ship, tmp_path):
-    from klamm_spark.lake import Lake
+    from klamm_spark.lake.layout import Lake
 
     folder = tmp_path / "spool" / "node-1"
     folder.mkdir(parents=True)

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm import escape_control_characters
 from klamm.config import check_table, load_settings
-from klamm_spark.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.errors import LakeError
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.ocsf import detection_finding
-from klamm_spark.findings.settings import DetectSettings
 from klamm_spark.findings.watch import SpoolWatch, Watch, all_findings, follow
-from klamm_spark.lake import Lake, LakeError
-from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_reader import spool_of
+from klamm_spark.lake.layout import Lake
+from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.settings.findings import DetectSettings
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spool.reader import spool_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _SubParsersAction
@@ -70,7 +71,7 @@ def read_settings(options: argparse.Namespace) -> DetectSettings:
 
 def run_on_lake(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
     """Detect over a lake, once or until a signal; the exit code. Raises LakeError."""
-    from klamm_spark.event_views import SparkViews
+    from klamm_spark.queries.event_views import SparkViews
 
     settings = read_settings(options)
     lake = Lake.of(pipeline.settings, spark)

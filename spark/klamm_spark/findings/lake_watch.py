@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import functions as F
 
-from klamm_spark.event_views import Period, SparkViews
+from klamm_spark.errors import LakeError
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.watch import Watch, all_findings
-from klamm_spark.lake import Lake, LakeError
-from klamm_spark.session import jvm_may_have_ended
-from klamm_spark.ship import explain
+from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.ship import explain
+from klamm_spark.queries.event_views import Period, SparkViews
+from klamm_spark.spark.session import jvm_may_have_ended
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

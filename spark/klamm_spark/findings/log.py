@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_spark.detections import Detection, Finding
-from klamm_spark.files import SpoolFiles
+from klamm_spark.errors import LakeError
+from klamm_spark.findings.detections import Detection, Finding
 from klamm_spark.findings.ocsf import detection_finding
-from klamm_spark.lake import LakeError
+from klamm_spark.storage.files import SpoolFiles
 
 STATE_SUFFIX: Final = ".state"
 _LOCK_SUFFIX: Final = ".lock"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from klamm_spark.detections import Detection, Finding
+from klamm_spark.findings.detections import Detection, Finding
 
 CLASS_UID: Final = 2004
 _VERSION: Final = "1.8.0"

@@ -10,9 +10,9 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from klamm_spark.errors import LakeError
 from klamm_spark.findings.log import FindingLog
-from klamm_spark.findings.settings import DetectSettings
-from klamm_spark.lake import LakeError
+from klamm_spark.settings.findings import DetectSettings
 
 _TIMEOUT_S: Final = 10
 _FIRST_WAIT_S: Final = 1.0

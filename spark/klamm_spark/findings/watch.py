@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.detections import Detection, Finding, own_detections
-from klamm_spark.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.findings.detections import Detection, Finding, own_detections
 from klamm_spark.findings.log import FindingLog
+from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.terminal.spool_lines import SpoolLines
 
 if TYPE_CHECKING:

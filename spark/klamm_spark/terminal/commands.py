@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from klamm import escape_control_characters
-from klamm_spark.lake import LakeError
-from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_reader import spool_of
+from klamm_spark.errors import LakeError
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spool.reader import spool_of
 from klamm_spark.terminal.event_table import EventTable, QueryError
 from klamm_spark.terminal.formats import FORMATS
 from klamm_spark.terminal.spool_lines import SpoolLines

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
-from klamm_spark.event import ATTRIBUTE_FIELDS, FIELDS, RESOURCE_FIELDS, Field
+from klamm_spark.events.event import ATTRIBUTE_FIELDS, FIELDS, RESOURCE_FIELDS, Field
 
 _BATCH: Final = 5_000
 _TIME: Final = (
@@ -26,7 +26,7 @@ class QueryError(ValueError):
 class EventTable:
     """The tables `events`, `resources` and `attributes`, filled with `add` and read with `select`.
 
-    `events` has the fields of `klamm_spark.event`, `time` (ISO 8601 in UTC) and `event` (the whole as JSON).
+    `events` has the fields of `klamm_spark.events.event`, `time` (ISO 8601 in UTC) and `event` (the whole as JSON).
     `resources` has a row for each resource of an event, `attributes` one for each attribute of a resource, both with
     `event_id`. A query can only read. The rows are in a file that SQLite deletes by itself, so memory stays small.
     """

@@ -1,4 +1,4 @@
-"""Events as lines of text: for people, for a SIEM, and in the formats of `klamm_spark.renderers`."""
+"""Events as lines of text: for people, for a SIEM, and in the formats of `klamm_spark.events.renderers`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from klamm import __version__, escape_control_characters
-from klamm_spark.event import AUDIT_GAP
-from klamm_spark.renderers import RENDERERS, timestamp
+from klamm_spark.events.event import AUDIT_GAP
+from klamm_spark.events.renderers import RENDERERS, timestamp
 
 Event = Mapping[str, Any]
 _SHOWN_RESOURCES: Final = 5

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from klamm_spark.compression import decompress, is_compressed
-from klamm_spark.spool_layout import SegmentName, node_folders, open_segments, parse_name, sealed_segments
-from klamm_spark.spool_reader import read_seal
+from klamm_spark.spool.compression import decompress, is_compressed
+from klamm_spark.spool.layout import SegmentName, node_folders, open_segments, parse_name, sealed_segments
+from klamm_spark.spool.reader import read_seal
 
 _READ_BYTES: Final = 1 << 20
 

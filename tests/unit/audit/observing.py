@@ -18,10 +18,10 @@ from klamm.acl import AclOperation, ResourceType
 from klamm.testing import ManualClock
 from klamm.wire.messages import heartbeat, produce
 from klamm.wire.response_errors import first_error
-from klamm_spark.audit import AuditFilter, AuditObserver
-from klamm_spark.settings import AuditSettings
-from klamm_spark.sink import AuditSink
-from klamm_spark.spool_layout import open_segments, sealed_segments
+from klamm_spark.observer.audit import AuditFilter, AuditObserver
+from klamm_spark.observer.sink import AuditSink
+from klamm_spark.settings.audit import AuditSettings
+from klamm_spark.spool.layout import open_segments, sealed_segments
 from tests.audit_spool import read_segment
 from tests.unit.audit.test_spool import BadDisk
 
@@ -38,7 +38,7 @@ class Observing:
         self.settings = AuditSettings(spool=folder, node="node-1", **settings)
         self.sink = AuditSink(self.settings, self.services, self.files)
         self.sink._start = self.sink.open
-        self.services.shared.once(f"klamm_spark.audit:{folder.absolute()}", lambda: self.sink)
+        self.services.shared.once(f"klamm_spark.observer.audit:{folder.absolute()}", lambda: self.sink)
         self.listener = ListenerContext(
             "front", Address("0.0.0.0", 9092), Address("h", 9092), "SASL_SSL", self.services, transport="ssl"
         )

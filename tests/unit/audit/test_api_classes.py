@@ -6,8 +6,8 @@ import pytest
 
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import consumer_group_heartbeat, share_group_heartbeat
-from klamm_spark.api_classes import ADMINISTRATIVE, API_CLASSES, CHANGING, ApiClass, is_change
-from klamm_spark.state_changes import STATE_CHANGES, markdown_table
+from klamm_spark.requests.api_classes import ADMINISTRATIVE, API_CLASSES, CHANGING, ApiClass, is_change
+from klamm_spark.requests.state_changes import STATE_CHANGES, markdown_table
 
 ROOT = Path(__file__).resolve().parents[3]
 CHANGING_WORDS = (
@@ -17,7 +17,7 @@ CHANGING_WORDS = (
 
 
 def test_every_api_is_classified():
-    assert sorted(API_CLASSES) == sorted(ApiKey), "a new API needs a line in klamm_spark.api_classes"
+    assert sorted(API_CLASSES) == sorted(ApiKey), "a new API needs a line in klamm_spark.requests.api_classes"
 
 
 def test_what_is_named_like_a_change_is_one():

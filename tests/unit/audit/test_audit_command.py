@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from klamm import ConfigError
-from klamm_spark import cli, session
+from klamm_spark import cli
 from klamm_spark.cli import main, parse_since, parser, shipping_arguments
-from klamm_spark.filesystems import HadoopPath, check_location, is_uri, parse_location, path_from_uri
-from klamm_spark.hadoop_errors import FileSystemError, translate
-from klamm_spark.session import SparkUnavailableError
-from klamm_spark.settings import check_spool
-from klamm_spark.spark_settings import SparkSettings, read_pipeline
+from klamm_spark.settings.audit import check_spool
+from klamm_spark.settings.spark import SparkSettings, read_pipeline
+from klamm_spark.spark import session
+from klamm_spark.spark.session import SparkUnavailableError
+from klamm_spark.storage.filesystems import HadoopPath, check_location, is_uri, parse_location, path_from_uri
+from klamm_spark.storage.hadoop_errors import FileSystemError, translate
 
 FILE = """\
 [listeners.internal.audit]

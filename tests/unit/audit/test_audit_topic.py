@@ -6,7 +6,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm.testing import EmbeddedServer
-from klamm_spark.audit_topic import AuditTopic
+from klamm_spark.observer.audit_topic import AuditTopic
 from tests.peers.audit_load import audit_settings, read_events
 
 TOPIC = "__audit"

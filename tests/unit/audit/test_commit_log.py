@@ -2,17 +2,9 @@
 
 import pytest
 
-from klamm_spark import lake
-from klamm_spark.lake import (
-    Lake,
-    LakeError,
-    committed_files,
-    last_batch,
-    read_log,
-    renumber_log,
-    restore_log,
-    write_log,
-)
+from klamm_spark.errors import LakeError
+from klamm_spark.lake import layout as lake
+from klamm_spark.lake.layout import Lake, committed_files, last_batch, read_log, renumber_log, restore_log, write_log
 
 STEPS = ("write_log", "move_file", "remove_tree")
 

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from klamm_spark.cli import main
-from klamm_spark.event_views import Period
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch, follow
-from klamm_spark.spool_layout import OPEN_SUFFIX, SEALED_SUFFIX, SegmentName
+from klamm_spark.queries.event_views import Period
+from klamm_spark.spool.layout import OPEN_SUFFIX, SEALED_SUFFIX, SegmentName
 from tests.unit.audit.test_detections import BOOT, START_S, failures, fetch, grant, login
 
 HOUR_US = 3_600_000_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from klamm_spark.detections import SEVERITIES, own_detections, read_detection
-from klamm_spark.event_views import NO_LIMIT_US, DuckDbViews, Period
-from klamm_spark.spool_layout import OPEN_SUFFIX, SegmentName
+from klamm_spark.findings.detections import SEVERITIES, own_detections, read_detection
+from klamm_spark.queries.event_views import NO_LIMIT_US, DuckDbViews, Period
+from klamm_spark.spool.layout import OPEN_SUFFIX, SegmentName
 
 BOOT = "019b8ff8d000c0ffee00"
 MINUTE = 60

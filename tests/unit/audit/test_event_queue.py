@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from klamm_spark.event_queue import BLOCK, DROP, REFUSE, EventQueue
+from klamm_spark.observer.event_queue import BLOCK, DROP, REFUSE, EventQueue
 
 
 def test_entries_come_out_in_order_and_count_until_they_are_written():

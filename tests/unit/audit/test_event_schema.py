@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 import klamm_spark
-from klamm_spark.event import (
+from klamm_spark.events.event import (
     ACTIONS,
     FIELD_NAMES,
     FIELDS,
@@ -17,12 +17,12 @@ from klamm_spark.event import (
     json_schema,
     markdown_table,
 )
-from klamm_spark.spool_layout import Seal, is_sealed, parse_name, sealed_segments
+from klamm_spark.spool.layout import Seal, is_sealed, parse_name, sealed_segments
 from tests.audit_samples import main, sample_events
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(__file__).parent / "data"
-SCHEMA_FILE = Path(klamm_spark.__file__).parent / "schema" / f"audit_event.v{SCHEMA_VERSION}.json"
+SCHEMA_FILE = Path(klamm_spark.__file__).parent / "events" / "schema" / f"audit_event.v{SCHEMA_VERSION}.json"
 
 
 @pytest.fixture(scope="module")

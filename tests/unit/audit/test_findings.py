@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
 
-from klamm_spark.detections import Finding, own_detections
-from klamm_spark.files import SpoolFiles
+from klamm_spark.errors import LakeError
+from klamm_spark.findings.detections import Finding, own_detections
 from klamm_spark.findings.log import STATE_SUFFIX, FindingLog
 from klamm_spark.findings.ocsf import detection_finding
 from klamm_spark.findings.outputs import Deliveries, DeliveryError, RefusedError, Webhook
-from klamm_spark.lake import LakeError
+from klamm_spark.storage.files import SpoolFiles
 
 HOUR_US = 3_600_000_000
 DETECTIONS = {one.name: one for one in own_detections()}

@@ -8,7 +8,7 @@ import pytest
 
 from klamm.runtime import SystemClock
 from klamm.testing import ManualClock
-from klamm_spark.group_sync import GroupSync
+from klamm_spark.observer.group_sync import GroupSync
 
 
 class SlowDisk:

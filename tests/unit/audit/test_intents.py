@@ -8,8 +8,8 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.testing import ManualClock
 from klamm.wire.messages import consumer_group_heartbeat, create_topics, join_group
-from klamm_spark.intents import IntentJournal, UnrecordableError
-from klamm_spark.spool_layout import stream_mark
+from klamm_spark.observer.intents import IntentJournal, UnrecordableError
+from klamm_spark.spool.layout import stream_mark
 from tests.unit.audit.observing import Observing, ping
 from tests.unit.audit.test_spool import BadDisk
 from tests.unit.audit.test_state_changes import creation

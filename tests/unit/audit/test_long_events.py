@@ -6,7 +6,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import list_offsets, offset_commit
-from klamm_spark.long_events import LongEvent
+from klamm_spark.observer.long_events import LongEvent
 from tests.unit.audit.observing import Observing
 
 MANY = 600

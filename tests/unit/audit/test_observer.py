@@ -9,8 +9,8 @@ import pytest
 
 from klamm import ANONYMOUS, Address
 from klamm.wire.messages import api_versions, fetch, metadata
-from klamm_spark.event import json_schema
-from klamm_spark.spool_layout import STREAMS, stream_mark
+from klamm_spark.events.event import json_schema
+from klamm_spark.spool.layout import STREAMS, stream_mark
 from tests.unit.audit.observing import ALICE, Observing, ping, produced, refused
 
 
@@ -243,8 +243,8 @@ def test_software_that_a_client_names_later_is_in_later_events(audit):
 
 def test_listeners_share_a_spool_and_must_agree_on_it(tmp_path):
     audit = Observing(tmp_path)
-    from klamm_spark.audit import AuditObserver
-    from klamm_spark.settings import AuditSettings
+    from klamm_spark.observer.audit import AuditObserver
+    from klamm_spark.settings.audit import AuditSettings
 
     other = AuditObserver(AuditSettings(spool=tmp_path, node="node-1", level="off"))
     other.open(audit.listener)

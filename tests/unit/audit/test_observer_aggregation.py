@@ -4,7 +4,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import create_topics
-from klamm_spark.aggregation import MAX_WINDOWS
+from klamm_spark.observer.aggregation import MAX_WINDOWS
 from tests.unit.audit.observing import ping, produced, refused
 
 

@@ -8,8 +8,8 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import create_topics
-from klamm_spark.audit import AuditFilter
-from klamm_spark.event import json_schema
+from klamm_spark.events.event import json_schema
+from klamm_spark.observer.audit import AuditFilter
 from tests.unit.audit.observing import Observing, ping, produced
 
 

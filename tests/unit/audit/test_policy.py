@@ -6,8 +6,8 @@ from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.policy import EVERYTHING, NOTHING, WITHOUT_RESOURCES, Policy
-from klamm_spark.settings import AuditSettings, api_key_of
+from klamm_spark.observer.policy import EVERYTHING, NOTHING, WITHOUT_RESOURCES, Policy
+from klamm_spark.settings.audit import AuditSettings, api_key_of
 
 
 @pytest.fixture(scope="module")

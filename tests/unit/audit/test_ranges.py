@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_spark.ranges import Ranges
+from klamm_spark.lake.ranges import Ranges
 
 numbers = st.sets(st.integers(0, 60))
 

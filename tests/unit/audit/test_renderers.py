@@ -9,8 +9,8 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
 
-from klamm_spark.event import ACTIONS
-from klamm_spark.renderers import RENDERERS, cloudevents, kip673, ocsf, timestamp
+from klamm_spark.events.event import ACTIONS
+from klamm_spark.events.renderers import RENDERERS, cloudevents, kip673, ocsf, timestamp
 from tests.audit_samples import sample_events
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "renderings.json").read_text())

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 import pytest
 
 from klamm_spark.cli import main
-from klamm_spark.compression import compress
-from klamm_spark.event_views import DuckDbViews, Period
-from klamm_spark.lake import LakeError
-from klamm_spark.report import answer
-from klamm_spark.report_queries import ORDER, questions
-from klamm_spark.spool_layout import COMPRESSED_SUFFIXES
+from klamm_spark.errors import LakeError
+from klamm_spark.queries.event_views import DuckDbViews, Period
+from klamm_spark.report.command import answer
+from klamm_spark.report.queries import ORDER, questions
+from klamm_spark.spool.compression import compress
+from klamm_spark.spool.layout import COMPRESSED_SUFFIXES
 from tests.audit_samples import sample_events, write_sample_spool
 
 EVENTS = list(sample_events(3000))
@@ -127,7 +127,7 @@ def test_an_empty_spool_has_no_report(tmp_path, capsys):
 
 def test_a_lake_is_preferred_if_there_is_one(tmp_path, spool, monkeypatch):
     asked = []
-    monkeypatch.setattr("klamm_spark.report.run_on_spool", lambda path, **_: asked.append(path) or 0)
+    monkeypatch.setattr("klamm_spark.report.command.run_on_spool", lambda path, **_: asked.append(path) or 0)
     monkeypatch.setattr("klamm_spark.cli.require_pyspark", lambda: pytest.fail("Spark"))
     file = tmp_path / "klamm.toml"
     file.write_text(f'[audit]\nspool = {json.dumps(str(spool))}\n[audit.spark]\nlake = "lake"\n')

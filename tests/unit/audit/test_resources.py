@@ -27,7 +27,7 @@ from klamm.wire.messages import (
     produce,
 )
 from klamm.wire.records import Record, encode_batch
-from klamm_spark.resources import TopicNames, add_produced_and_fetched, summarize
+from klamm_spark.requests.resources import TopicNames, add_produced_and_fetched, summarize
 
 LISTENER = ListenerContext("l", Address("", 0), Address("", 0))
 CONNECTION = ConnectionContext("c", LISTENER, Address("", 0), Address("", 0))

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from klamm.testing import MovingClock
-from klamm_spark.lake import LakeError
-from klamm_spark.shipped_log import ShippedLog
-from klamm_spark.spool_backlog import SpoolBacklog
-from klamm_spark.spool_layout import sealed_segments
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.shipped_log import ShippedLog
+from klamm_spark.spool.backlog import SpoolBacklog
+from klamm_spark.spool.layout import sealed_segments
 from tests.audit_samples import sample_events, write_sample_spool
 
 PER_DAY = 1000

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from klamm.config import specs_of
-from klamm_spark.findings.settings import DetectSettings
-from klamm_spark.spark_settings import SparkSettings
+from klamm_spark.settings.findings import DetectSettings
+from klamm_spark.settings.spark import SparkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "audit").glob("*.md")))
@@ -29,7 +29,7 @@ def test_settings(table, spec):
 
 
 def test_tables():
-    module = ast.parse((ROOT / "spark" / "klamm_spark" / "tables.py").read_text(encoding="utf-8"))
+    module = ast.parse((ROOT / "spark" / "klamm_spark" / "lake" / "tables.py").read_text(encoding="utf-8"))
     (tables,) = (
         node for node in module.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "TABLES"
     )

@@ -10,12 +10,12 @@ import cramjam
 import pytest
 
 from klamm.testing import ManualClock
-from klamm_spark.files import SpoolFiles
-from klamm_spark.settings import AuditSettings
-from klamm_spark.spool import Spool
-from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
-from klamm_spark.spool_losses import Recovered, Unsynced
+from klamm_spark.settings.audit import AuditSettings
+from klamm_spark.spool.folder import SpoolError
+from klamm_spark.spool.layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
+from klamm_spark.spool.losses import Recovered, Unsynced
+from klamm_spark.spool.writer import Spool
+from klamm_spark.storage.files import SpoolFiles
 
 
 class BadDisk(SpoolFiles):

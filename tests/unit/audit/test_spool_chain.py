@@ -6,8 +6,8 @@ from dataclasses import replace
 import cramjam
 import pytest
 
-from klamm_spark.spool_chain import read_folder
-from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
+from klamm_spark.spool.chain import read_folder
+from klamm_spark.spool.layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
 from tests.audit_samples import sample_events, write_sample_spool
 
 

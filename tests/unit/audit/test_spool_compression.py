@@ -6,9 +6,9 @@ import json
 import cramjam
 import pytest
 
-from klamm_spark.compression import compress, decompress
-from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import open_segments, sealed_segments
+from klamm_spark.spool.compression import compress, decompress
+from klamm_spark.spool.folder import SpoolError
+from klamm_spark.spool.layout import open_segments, sealed_segments
 from tests.unit.audit.test_spool import Writer, fail, seals
 
 

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from klamm_spark.compression import decompress
-from klamm_spark.event_views import DuckDbViews, Period
-from klamm_spark.spool_chain import read_folder
-from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import SEAL_SUFFIX, day_of, open_segments, parse_name, sealed_segments, segment_files
-from klamm_spark.spool_offsets import SpoolFollower
+from klamm_spark.queries.event_views import DuckDbViews, Period
+from klamm_spark.spool.chain import read_folder
+from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.folder import SpoolError
+from klamm_spark.spool.layout import SEAL_SUFFIX, day_of, open_segments, parse_name, sealed_segments, segment_files
+from klamm_spark.spool.offsets import SpoolFollower
 from klamm_spark.terminal.spool_lines import SpoolLines
 from tests.audit_samples import line_of, sample_events
 from tests.unit.audit.test_spool import Writer, fail, seals

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from klamm_spark.spool_layout import SegmentName
-from klamm_spark.spool_offsets import DataLossError, SpoolFollower, earlier
+from klamm_spark.spool.layout import SegmentName
+from klamm_spark.spool.offsets import DataLossError, SpoolFollower, earlier
 from tests.audit_samples import sample_events, write_sample_spool
 
 BOOT = "019b8ff8d000c0ffee00"

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import open_segments, parse_name, sealed_segments
-from klamm_spark.spool_losses import Deleted
+from klamm_spark.spool.folder import SpoolError
+from klamm_spark.spool.layout import open_segments, parse_name, sealed_segments
+from klamm_spark.spool.losses import Deleted
 from tests.unit.audit.test_spool import Writer, aged, fail, seals, seqs
 
 

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from klamm_spark.spool_chain import read_folder
-from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import NO_CHAIN, open_segments, sealed_segments
-from klamm_spark.spool_losses import Deleted, Recovered
+from klamm_spark.spool.chain import read_folder
+from klamm_spark.spool.folder import SpoolError
+from klamm_spark.spool.layout import NO_CHAIN, open_segments, sealed_segments
+from klamm_spark.spool.losses import Deleted, Recovered
 from tests.unit.audit.test_spool import Writer, seals, seqs, with_a_sealed_segment
 
 

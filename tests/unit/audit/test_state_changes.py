@@ -9,11 +9,11 @@ import pytest
 from klamm import ErrorCode, RequestOutcome
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.messages import alter_configs, create_topics, heartbeat, metadata, offset_commit
-from klamm_spark.encoder import MAX_EVENT_BYTES
-from klamm_spark.event import json_schema
-from klamm_spark.resources import TopicNames
-from klamm_spark.spool_layout import stream_mark
-from klamm_spark.state_changes import STATE_CHANGES, described
+from klamm_spark.events.event import json_schema
+from klamm_spark.observer.encoder import MAX_EVENT_BYTES
+from klamm_spark.requests.resources import TopicNames
+from klamm_spark.requests.state_changes import STATE_CHANGES, described
+from klamm_spark.spool.layout import stream_mark
 from tests.unit.audit.changes import CASES, SECRET
 from tests.unit.audit.observing import ping
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from klamm_spark.cli import main
-from klamm_spark.lake import Lake
-from klamm_spark.lake_keys import keys_of, remember_keys
-from klamm_spark.signatures import KeyFileError, PublicKeys, SealSigner, write_key
-from klamm_spark.spool_chain import read_folder
-from klamm_spark.spool_layout import (
+from klamm_spark.lake.keys import keys_of, remember_keys
+from klamm_spark.lake.layout import Lake
+from klamm_spark.spool.chain import read_folder
+from klamm_spark.spool.layout import (
     NO_CHAIN,
     SEAL_SUFFIX,
     Seal,
@@ -21,6 +20,7 @@ from klamm_spark.spool_layout import (
     lines_sha256,
     sealed_segments,
 )
+from klamm_spark.spool.signatures import KeyFileError, PublicKeys, SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.unit.audit.test_spool import Writer, seals
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm_spark.cli import parser
-from klamm_spark.event import FIELD_NAMES
-from klamm_spark.lake import LakeError
-from klamm_spark.spark_settings import read_pipeline
-from klamm_spark.spool_layout import open_segments, sealed_segments
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import FIELD_NAMES
+from klamm_spark.settings.spark import read_pipeline
+from klamm_spark.spool.layout import open_segments, sealed_segments
 from klamm_spark.terminal.commands import run
 from klamm_spark.terminal.event_table import EventTable, QueryError
 from klamm_spark.terminal.formats import FORMATS, cef, text

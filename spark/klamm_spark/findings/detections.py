@@ -1,0 +1,77 @@
+"""Detections: one SQL file each in `detections/`, run over the views of `klamm_spark.queries.event_views`.
+
+The head of a file has its title, its severity and what a finding means; `key` are the columns that say whether two
+findings are the same one, by default principal, address and object. The query returns the columns of `Finding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klamm_spark.queries.event_views import EventViews
+from klamm_spark.queries.sql_files import read_sql
+
+SEVERITIES: Final = ("critical", "high", "medium", "low")
+"""The gravest first."""
+_DEFAULT_KEY: Final = "principal, address, object"
+_FOLDER: Final = Path(__file__).with_name("detections")
+
+
+class Finding(NamedTuple):
+    """What a detection found: who, from where, at what; times in microseconds; the ids of its first and last event."""
+
+    principal: str
+    address: str
+    object: str
+    events: int
+    first_us: int
+    last_us: int
+    first_event: str
+    last_event: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A rule."""
+
+    name: str
+    title: str
+    severity: str
+    doc: str
+    key: tuple[str, ...]
+    sql: str
+
+    def key_of(self, finding: Finding) -> tuple[str, ...]:
+        """Who, from where or at what: findings of one attack that goes on have the same."""
+        return (self.name, *(str(getattr(finding, column)) for column in self.key))
+
+    def run(self, views: EventViews) -> list[Finding]:
+        """The findings, the latest first. Raises ValueError if the query has other columns than a finding."""
+        result = views.query(self.sql)
+        if result.names != Finding._fields:
+            raise ValueError(f"detection {self.name}: has columns {result.names}, not {Finding._fields}")
+        found = [Finding(*row)._replace(events=int(row[3])) for row in result.rows]
+        return sorted(found, key=lambda finding: (-finding.last_us, finding.principal, finding.address))
+
+
+def read_detection(path: Path) -> Detection:
+    """Read a file. Raises OSError, ValueError."""
+    file = read_sql(path, "title", "severity", "doc")
+    if file.head["severity"] not in SEVERITIES:
+        raise ValueError(f"{path}: severity is one of {', '.join(SEVERITIES)}, not {file.head['severity']}")
+    key = tuple(column.strip() for column in file.head.get("key", _DEFAULT_KEY).split(","))
+    if not set(key) <= set(Finding._fields):
+        raise ValueError(f"{path}: key names columns of a finding, not {', '.join(key)}")
+    return Detection(file.name, file.head["title"], file.head["severity"], file.head["doc"], key, file.sql)
+
+
+@cache
+def own_detections() -> Sequence[Detection]:
+    """klamm's own, the gravest first."""
+    found = [read_detection(path) for path in _FOLDER.glob("*.sql")]
+    return tuple(sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.name)))

@@ -1,0 +1,1 @@
+"""The lake: what `ship` writes, what maintains it, and what proves it."""

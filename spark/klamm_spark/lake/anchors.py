@@ -1,0 +1,89 @@
+"""Anchors: the newest seal of each stream, written where those who can write to the lake cannot.
+
+A chain proves everything before its newest seal; an anchor elsewhere says how far it went. `ship` anchors in a file,
+one JSON object a line, or calls a function with each: that may send it to a topic, or to a service that stamps it.
+`klamm audit verify --anchors FILE` compares: a seal that was cut off, or replaced by one of another chain, is named.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_spark.errors import LakeError
+from klamm_spark.spool.layout import Seal, stream_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from klamm_spark.storage.filesystems import AnyPath
+
+_KEYS: Final = ("node", "segment", "index", "chain", "sealed_time_us")
+Anchor = Callable[[dict[str, Any]], None]
+"""Called with the node, segment, index and chain of a seal. What it raises ends `ship`, before the segment is
+marked."""
+
+
+def open_anchor(place: str) -> Anchor:
+    """The function of `MODULE:NAME`, or one that appends to a file. Raises LakeError."""
+    module, colon, name = place.partition(":")
+    if colon and module.replace(".", "").isidentifier() and name.isidentifier():
+        try:
+            found: Anchor = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise LakeError(f'anchor = "{place}": {error}') from error
+        return found
+    return FileAnchor(Path(place))
+
+
+class FileAnchor:
+    """Appends a line to a file, and waits for the disk. Raises LakeError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, anchored: dict[str, Any]) -> None:
+        line = json.dumps(anchored, separators=(",", ":")).encode() + b"\n"
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+            try:
+                os.write(descriptor, line)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise LakeError(f"{self._path}: {error.strerror}: seals cannot be anchored") from error
+
+
+def newest_of(seals: Iterable[Seal]) -> list[dict[str, Any]]:
+    """What to anchor of these seals: the newest of each stream."""
+    newest: dict[tuple[str, str], Seal] = {}
+    for seal in seals:
+        stream = seal.node, stream_mark(seal.boot)
+        if stream not in newest or newest[stream].index < seal.index:
+            newest[stream] = seal
+    return [{key: getattr(seal, key) for key in _KEYS} for _, seal in sorted(newest.items())]
+
+
+def compare_anchors(path: AnyPath, seals: Mapping[str, Seal]) -> Iterator[str]:
+    """A sentence for each anchored seal that the lake does not have. Raises LakeError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise LakeError(f"there are no anchors at {path}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            anchored = json.loads(line)
+            segment, chain = anchored["segment"], anchored["chain"]
+        except (ValueError, KeyError, TypeError):
+            yield f"{path}:{number} is not an anchor"
+            continue
+        seal = seals.get(segment)
+        if seal is None:
+            yield f"{segment} of {anchored.get('node')} was anchored ({path}:{number}), and the lake has no seal of it"
+        elif seal.chain != chain:
+            yield f"{segment} of {seal.node} was anchored ({path}:{number}) with another chain than it has in the lake"

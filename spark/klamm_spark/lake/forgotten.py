@@ -1,0 +1,158 @@
+"""What `klamm audit forget` has deleted from the lake: `LAKE/forgotten`, a folder of Parquet files.
+
+A row says of one segment which numbers were forgotten, when and by what rule, and has the digests of the lines that are
+gone. With the digests of the rows that are left they still give what the segment's seal says: so what was forgotten
+cannot be known from the table, and nothing else can be passed off as forgotten without changing a record. Records are
+signed, if `forget` has a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klamm_spark.lake.ranges import Ranges
+from klamm_spark.spool.layout import DIGEST_DIGITS, NODE_END
+from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner, public_files
+from klamm_spark.storage.filesystems import AnyPath, create_durably, replace_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klamm_spark.lake.layout import Lake
+
+ALL_LINES: Final = None
+"""In the place of the digests of a segment of which nothing is left."""
+_KEYS: Final = f"{NODE_END}forget"
+"""The folder of the public keys: no folder of a spool has its name."""
+_NAME_DIGITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was forgotten of a segment at one time: the events before `before_us` of these `kinds`.
+
+    `seqs` are their numbers, as `Ranges` writes them. `whole` says that no line is left; there are no digests then.
+    `digests_sha256` is that of `digests`, which stand in a column of their own.
+    """
+
+    segment: str
+    forgotten_time_us: int
+    before_us: int
+    kinds: str
+    lines: int
+    seqs: str
+    whole: bool
+    digests_sha256: str
+    key_id: str = ""
+    signature: str = ""
+
+    def to_json(self) -> bytes:
+        """What is signed, if `signature` is empty."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    def signed(self, signer: SealSigner) -> Record:
+        """The record with a signature."""
+        record = replace(self, key_id=signer.key_id, signature="")
+        return replace(record, signature=signer.sign(record.to_json()))
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """All that was forgotten of one segment. `digests` may be `ALL_LINES`."""
+
+    digests: set[str] | None = field(default_factory=set)
+    seqs: Ranges = field(default_factory=Ranges)
+
+    @property
+    def lines(self) -> int:
+        """How many lines have digests here."""
+        return len(self.digests or ())
+
+
+class KnownForgotten(NamedTuple):
+    """What was forgotten by segments, what is wrong with the table, and how many records each key has signed."""
+
+    segments: dict[str, Forgotten]
+    breaks: list[str]
+    records: int
+    signed_by: dict[str, int]
+
+
+def digests_sha256(digests: str) -> str:
+    """What a record says of its digests."""
+    return hashlib.sha256(digests.encode("ascii")).hexdigest()
+
+
+def write_records(lake: Lake, rows: Sequence[tuple[Record, str]]) -> None:
+    """Add records with their digests, all or none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "segment": [record.segment for record, _ in rows],
+        "record": [record.to_json().decode() for record, _ in rows],
+        "digests": [digests for _, digests in rows],
+    }
+    buffer = BytesIO()
+    pq.write_table(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), buffer, compression="zstd")
+    data = buffer.getvalue()
+    create_durably(lake.forgotten / f"{hashlib.sha256(data).hexdigest()[:_NAME_DIGITS]}.parquet", data)
+
+
+def keep_key(lake: Lake, signer: SealSigner) -> None:
+    """Write the public key to the lake, once."""
+    path: AnyPath = lake.root / "keys" / _KEYS / f"{signer.key_id}{PUBLIC_SUFFIX}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_durably(path, signer.public_pem.decode("ascii"))
+
+
+def read_forgotten(lake: Lake) -> KnownForgotten:
+    """All records. Those that are not in order count as if they were not there. Raises KeyFileError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    keys = PublicKeys(path.read_bytes() for path in public_files(lake.root / "keys" / _KEYS))
+    known = KnownForgotten({}, [], 0, {})
+    count = 0
+    files: list[AnyPath] = sorted(lake.forgotten.glob("*.parquet"), key=lambda path: path.name)
+    for path in files:
+        try:
+            rows = pq.read_table(BytesIO(path.read_bytes())).to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            known.breaks.append(f"{path} cannot be read: {error}".partition("\n")[0])
+            continue
+        for row in rows:
+            count += 1
+            problem = _add(known, keys, row["segment"], row["record"], row["digests"])
+            if problem is not None:
+                known.breaks.append(f"{row['segment']}: the record of what was forgotten {problem}")
+    return known._replace(records=count)
+
+
+def _add(known: KnownForgotten, keys: PublicKeys, segment: str, text: str, digests: str) -> str | None:
+    """Add one record; what is wrong with it, if it was not added."""
+    try:
+        record = Record(**json.loads(text))
+        seqs = Ranges.parse(record.seqs)
+    except (ValueError, TypeError) as error:
+        return f"cannot be read: {error}"
+    if record.segment != segment or record.digests_sha256 != digests_sha256(digests):
+        return "was changed: it is that of another segment, or of other lines"
+    if keys and not record.signature:
+        return "is not signed"
+    if keys and not keys.has_signed(record.key_id, record.signature, replace(record, signature="").to_json()):
+        return f"has a wrong signature, or one of the key {record.key_id}, which is not in the lake"
+    if keys:
+        known.signed_by[record.key_id] = known.signed_by.get(record.key_id, 0) + 1
+    forgotten = known.segments.setdefault(segment, Forgotten())
+    forgotten.seqs |= seqs
+    if record.whole or forgotten.digests is None:
+        forgotten.digests = ALL_LINES
+    else:
+        forgotten.digests.update(digests[at : at + DIGEST_DIGITS] for at in range(0, len(digests), DIGEST_DIGITS))
+    return None

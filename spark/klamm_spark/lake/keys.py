@@ -1,0 +1,45 @@
+"""The public keys of servers in the lake: `LAKE/keys/FOLDER/KEY_ID.pub`, as `ship` has first seen them in the spool.
+
+Who can write to the spool can put another key there, but does not change those of the lake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_spark.spool.layout import node_folders
+from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, public_files
+from klamm_spark.storage.filesystems import AnyPath, replace_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klamm_spark.lake.layout import Lake
+
+_FOLDER: Final = "keys"
+
+
+def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
+    """Copy the keys that the lake does not have; each is reported, as an attacker's would be."""
+    for folder in node_folders(spool):
+        kept = lake.root / _FOLDER / folder.name
+        known = {path.name for path in public_files(kept)}
+        for path in public_files(folder):
+            pem = path.read_bytes()
+            try:
+                key_id = key_id_of(pem)
+            except KeyFileError as error:
+                say(f"{path}: {error}")
+                continue
+            if path.name not in known and path.stem == key_id:
+                kept.mkdir(parents=True, exist_ok=True)
+                replace_durably(kept / path.name, pem.decode("ascii"))
+                which = "another key than before" if known else "the key"
+                say(
+                    f"seals of {folder.name} are signed with {which}: {key_id}; compare it with that of klamm audit key"
+                )
+
+
+def keys_of(lake: Lake, folder: str) -> PublicKeys:
+    """The keys that the lake has for the folder of the spool with that name. Raises KeyFileError."""
+    return PublicKeys(path.read_bytes() for path in public_files(lake.root / _FOLDER / folder))

@@ -1,0 +1,82 @@
+"""What the lake proves by itself: its seals as an unbroken, signed chain of each stream, and its rows as what they
+seal.
+
+Nothing here reads the spool. Of what was cut off the end of a chain, only an anchor elsewhere knows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klamm_spark.lake.anchors import compare_anchors
+from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
+from klamm_spark.lake.keys import keys_of
+from klamm_spark.lake.rows import check_rows
+from klamm_spark.lake.seals import read_seals
+from klamm_spark.spool.chain import NodeFolder, SealChain
+from klamm_spark.spool.layout import STREAMS, Seal, folder_name, stream_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.storage.filesystems import AnyPath
+
+
+@dataclass(frozen=True, slots=True)
+class LakeProof:
+    """The streams that the lake has seals of, what was forgotten, and a sentence for each break."""
+
+    folders: list[NodeFolder]
+    seals: Mapping[str, Seal]
+    forgotten: KnownForgotten
+    breaks: list[str]
+
+    def notes(self) -> Iterator[str]:
+        """What is in order, and worth to know."""
+        for folder in self.folders:
+            name = stream_name(folder)
+            if folder.signed:
+                yield f"{name}: {folder.signed:,} signatures of seals in the lake were checked"
+            elif folder.first is not None:
+                yield f"{name}: its seals are not signed: who can write to the lake can write others"
+        if self.forgotten.records:
+            lines = sum(rest.seqs.count() for rest in self.forgotten.segments.values())
+            signers = ", ".join(f"{count:,} by {key}" for key, count in sorted(self.forgotten.signed_by.items()))
+            yield f"forgotten: {lines:,} events by {self.forgotten.records:,} records, signed: {signers or 'none'}"
+
+
+def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None) -> LakeProof:
+    """Check the whole lake. Raises LakeError, KeyFileError."""
+    seals, breaks = read_seals(lake)
+    forgotten = read_forgotten(lake)
+    folders = _streams(lake, seals)
+    breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
+    breaks += check_rows(spark, lake, seals, forgotten.segments)
+    if anchors is not None:
+        breaks += compare_anchors(anchors, seals)
+    return LakeProof(folders, seals, forgotten, breaks)
+
+
+def stream_name(folder: NodeFolder) -> str:
+    """The name of the stream's folder in the spool."""
+    return folder_name(folder.node, next(name for name, mark in STREAMS.items() if mark == folder.mark))
+
+
+def _streams(lake: Lake, seals: Mapping[str, Seal]) -> list[NodeFolder]:
+    streams: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for stem in sorted(seals):
+        streams[seals[stem].node, stream_mark(seals[stem].boot)].append(stem)
+    found = []
+    for (node, mark), stems in sorted(streams.items()):
+        folder = NodeFolder(node, mark, first=seals[stems[0]])
+        chain = SealChain(folder, keys_of(lake, stream_name(folder)))
+        for stem in stems:
+            chain.add(f"{stem} in the lake", stem, seals[stem])
+        chain.end()
+        found.append(folder)
+    return found

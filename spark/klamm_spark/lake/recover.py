@@ -1,0 +1,112 @@
+"""`klamm audit recover`: gives a lake a new checkpoint for `ship` after the old one was lost.
+
+Without its checkpoint, `ship` would lose or repeat events: a Parquet table ignores every batch whose number is in its
+commit log, and a Delta table accepts all events again. The rows of the lake name the segments they come from. So a new
+checkpoint is built that names those segments as shipped, and the commit log of a Parquet table gets new batch numbers.
+Tables of aggregates without a checkpoint are deleted; `ship` computes them again.
+
+A recovery that is killed can be started again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import Lake, last_batch, renumber_log, restore_log, write_log
+from klamm_spark.lake.ship import events_of, read_segments
+from klamm_spark.lake.ship_lock import only_writer
+from klamm_spark.lake.tables import TABLES
+from klamm_spark.settings.spark import Pipeline, SparkSettings
+from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
+from klamm_spark.storage.filesystems import AnyPath, move_file, path_of, remove_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) -> int:
+    """Recover what has no checkpoint; the exit code. Raises LakeError. `ship` must not run."""
+    settings = pipeline.settings
+    spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
+    require_spool(spool)
+    with only_writer(lake):
+        return _run(spark, spool, lake, settings, say=say)
+
+
+def _run(
+    spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, say: Callable[[str], None]
+) -> int:
+    restore_log(lake.events)
+    lake.require_events()
+    if lake.checkpoint_problem() is None:
+        say(f"{lake.ship_checkpoint} is in order")
+    else:
+        count = recover_events(spark, spool, lake, settings)
+        say(f"{lake.ship_checkpoint} was built again: {count:,} segments of the spool are shipped already")
+    for spec in TABLES:
+        if lake.checkpoint_problem(spec.name) is not None:
+            remove_tree(lake.table(spec.name))
+            if lake.table_checkpoint(spec.name).is_dir():
+                remove_tree(lake.table_checkpoint(spec.name))
+            say(f"table {spec.name} was deleted: klamm audit ship computes it again")
+    return 0
+
+
+def recover_events(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings) -> int:
+    """Build the checkpoint and renumber the commit log; returns how many segments of the spool are shipped."""
+    shipped = _shipped_segments(spark, spool, lake)
+    new = lake.ship_checkpoint.with_name("ship.new")
+    if new.is_dir():
+        remove_tree(new)
+    _run_first_batch(spark, new, settings)
+    write_log(new / "sources" / "0" / "0", shipped)
+    last = last_batch(new / "commits")
+    if last is None:
+        raise LakeError(f"{new} has no batch: Spark did not build the checkpoint")
+    # `ship` refuses to start until the new checkpoint has its name: that is the last step.
+    if lake.ship_checkpoint.is_dir():
+        remove_tree(lake.ship_checkpoint)
+    if lake.sink == "parquet":
+        renumber_log(lake.events, last)
+    move_file(new, lake.ship_checkpoint.parent, lake.ship_checkpoint.name)
+    return len(shipped)
+
+
+def _shipped_segments(spark: SparkSession, spool: AnyPath, lake: Lake) -> list[dict[str, Any]]:
+    """The segments of the spool that the lake has, as entries in the log of Spark's file source."""
+    name = F.element_at(F.split("source_file", "/"), -1).alias("name")
+    names = {row["name"] for row in lake.read(spark).select(name).distinct().collect()}
+    files = (
+        spark.read.format("binaryFile")
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", SEGMENT_GLOB)
+        .load(str(spool.resolve()))
+        .select("_metadata.file_path", "_metadata.file_name", F.unix_millis("modificationTime").alias("timestamp"))
+    )
+    # A stream writes file:///…, where a batch has file:/…
+    return [
+        {"path": re.sub("^file:/+", "file:///", row["file_path"]), "timestamp": row["timestamp"], "batchId": 0}
+        for row in files.collect()
+        if row["file_name"] in names
+    ]
+
+
+def _run_first_batch(spark: SparkSession, checkpoint: AnyPath, settings: SparkSettings) -> None:
+    """Let Spark begin a checkpoint with the query of `ship`, on one empty line and without its sink."""
+    seed = checkpoint.with_name("ship.seed")
+    spark.range(1).select(F.lit("").alias("value")).coalesce(1).write.mode("overwrite").text(str(seed))
+    rows = events_of(read_segments(spark, seed, settings, "part-*"))
+    query = (
+        rows.writeStream.format("noop")
+        .outputMode("append")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    remove_tree(seed)

@@ -1,0 +1,44 @@
+"""One driver at a time writes to a lake: a lock on a file in its folder, which ends with the process that has it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm_spark.errors import LakeError
+
+if TYPE_CHECKING:
+    from klamm_spark.lake.layout import Lake
+
+_NAME: Final = ".ship.lock"
+
+
+@contextmanager
+def only_writer(lake: Lake) -> Iterator[None]:
+    """Raises LakeError if another process, or another thread of this one, ships to the lake or recovers it.
+
+    Object stores have no locks: a lake at a URI is not protected.
+    """
+    if not isinstance(lake.root, Path):
+        yield
+        return
+    lake.root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(lake.root / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            raise LakeError(
+                f"process {owner or 'unknown'} ships to {lake.root} already, or recovers it: two at a time would lose "
+                "or repeat events"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        yield
+    finally:
+        os.close(descriptor)

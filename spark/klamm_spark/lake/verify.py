@@ -1,0 +1,375 @@
+"""`klamm audit verify`: what a spool and a lake prove, or a lake alone, and every event that is missing or changed.
+
+Node, boot and sequence number identify an event. The numbers of a boot begin with 0 and have no gaps except those that
+`audit_gap` events report, so sets of them, kept as ranges, prove what was lost. The last seal of a boot says where it
+ended, or an `audit_gap` event of the next boot does. The hash chain of the spool shows what was changed, removed or
+inserted there. What the lake proves without the spool: `klamm_spark.lake.proof`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import AUDIT_GAP, REQUEST
+from klamm_spark.lake.keys import keys_of
+from klamm_spark.lake.layout import Lake, delta_commits, delta_orphan_files, orphan_files
+from klamm_spark.lake.proof import LakeProof, prove, stream_name
+from klamm_spark.lake.ranges import Ranges
+from klamm_spark.lake.rows import reading_what_is_there
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spark.content import SparkContent
+from klamm_spark.spool.chain import FileContent, NodeFolder, read_folder
+from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, sealed_segments, stream_mark
+from klamm_spark.spool.reader import SEGMENT_GLOB, spool_of
+from klamm_spark.storage.filesystems import AnyPath, HadoopPath, parse_location, path_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXIT_FOUND: Final = 1
+SEGMENTS_DELETED: Final = "segments_deleted"
+_LINES: Final = 20
+_GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "gap_boot", "gap_first_seq", "gap_last_seq")
+_READ: Final = {
+    **dict.fromkeys(("node", "boot", "kind", "action", "gap_boot"), "string"),
+    **dict.fromkeys(("seq", "gap_first_seq", "gap_last_seq"), "long"),
+}
+
+
+class NodeBoot(NamedTuple):
+    """One boot of one server: its events are numbered from 0."""
+
+    node: str
+    boot: str
+
+
+@dataclass(slots=True)
+class Finding:
+    """The result for one boot.
+
+    `not_shipped`: in sealed segments, but not in the lake. `lost`: in neither, up to the last known number, and no
+    `audit_gap` reports it. `reported`: in neither, and an `audit_gap` reports it. `only_in_lake`: not in the
+    spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap` reports that a crash took everything
+    from this number on, if there was anything. `unended_from`: nothing says how the boot ended after this number.
+    """
+
+    not_shipped: Ranges = field(default_factory=Ranges)
+    lost: Ranges = field(default_factory=Ranges)
+    reported: Ranges = field(default_factory=Ranges)
+    only_in_lake: Ranges = field(default_factory=Ranges)
+    duplicates: Ranges = field(default_factory=Ranges)
+    crashed_from: int | None = None
+    unended_from: int | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether every event that was written is in the lake exactly once, or reported as missing."""
+        return not (self.not_shipped or self.lost or self.duplicates) and self.unended_from is None
+
+
+@dataclass(slots=True)
+class ReportedGaps:
+    """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the streams whose
+    retention deleted segments: nodes with `stream_mark`s."""
+
+    ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
+    crashed: dict[NodeBoot, int] = field(default_factory=dict)
+    deleting: set[tuple[str, str]] = field(default_factory=set)
+
+
+def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], anchors: AnyPath | None = None) -> int:
+    """Compare, and print every gap and orphan; 1 if events are missing, changed or duplicated. Raises LakeError.
+
+    Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`.
+    """
+    lake = Lake.of(pipeline.settings, spark)
+    lake.require_events()
+    with reading_what_is_there(spark):
+        if pipeline.spool is None:
+            return _verify_lake(spark, lake, say, anchors)
+        return _verify_both(spark, pipeline, lake, say, anchors)
+
+
+def _verify_lake(spark: SparkSession, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None) -> int:
+    proof = prove(spark, lake, anchors)
+    shipped = lake.read_events(spark)
+    in_lake = _with_forgotten(sequence_ranges(shipped), proof)
+    reported = reported_gaps(shipped)
+    findings = compare(in_lake, in_lake, reported, doubled(shipped), known_ends(proof.folders))
+    for node_boot in sorted(findings):
+        say(f"{node_boot.node}/{node_boot.boot}: lake {_size(in_lake, node_boot)}")
+        for line in _lines(findings[node_boot]):
+            say(f"  {line}")
+    breaks = [*proof.breaks, *(line for folder in proof.folders for line in _beginning(folder, shipped, reported))]
+    return _conclude(spark, lake, say, proof, findings, breaks)
+
+
+def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
+    """The numbers of each boot, with those that were forgotten by a record."""
+    known = dict(in_lake)
+    for segment, rest in proof.forgotten.segments.items():
+        seal = proof.seals.get(segment)
+        if seal is not None:
+            node_boot = NodeBoot(seal.node, seal.boot)
+            known[node_boot] = known.get(node_boot, Ranges()) | rest.seqs
+    return known
+
+
+def _conclude(
+    spark: SparkSession,
+    lake: Lake,
+    say: Callable[[str], None],
+    proof: LakeProof,
+    findings: Mapping[NodeBoot, Finding],
+    breaks: Sequence[str],
+) -> int:
+    for line in breaks:
+        say(f"broken chain: {line}")
+    for line in proof.notes():
+        say(line)
+    for path in _orphans(spark, lake):
+        say(f"orphan: {path} is not in the commit log: no query reads it")
+    for line in _interrupted(lake.read_events(spark)):
+        say(f"outcome unknown: {line}")
+    bad_lines = lake.read_quarantine(spark).count()
+    if bad_lines:
+        say(f"quarantine: {bad_lines:,} lines that are not events")
+    sound = not breaks and all(finding.sound for finding in findings.values())
+    whole = "every event that was sealed is in the lake exactly once, as it was written"
+    say(whole if sound else "the lake is not complete, or not as it was written")
+    return 0 if sound else EXIT_FOUND
+
+
+def _verify_both(
+    spark: SparkSession, pipeline: Pipeline, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None
+) -> int:
+    spool = parse_location(spool_of(pipeline), Path())
+    # Messages show a folder as it was given.
+    place = spool if isinstance(spool, Path) else path_of(spool, spark)
+    if not place.is_dir():
+        raise LakeError(f"there is no spool at {place}")
+    # The spool first: segments that are sealed and shipped meanwhile must not look lost.
+    content = SparkContent(spark) if isinstance(place, HadoopPath) else FileContent()
+    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
+    folders = [read_folder(folder, content, keys_of(lake, folder.name) or None) for folder in node_folders(place)]
+    lines = _spool_lines(spark, place)
+    in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
+    shipped = lake.read_events(spark)
+    proof = prove(spark, lake, anchors)
+    in_lake = _with_forgotten(sequence_ranges(shipped), proof)
+    reported = reported_gaps(shipped if lines is None else _gaps_of(shipped).unionByName(_gaps_of(_numbered(lines))))
+    add_gaps(reported, (gap for folder in folders for gap in folder.gaps))
+    findings = compare(in_spool, in_lake, reported, doubled(shipped), known_ends([*folders, *proof.folders]))
+    for node_boot in sorted(findings):
+        say(f"{node_boot.node}/{node_boot.boot}: spool {_size(in_spool, node_boot)}, lake {_size(in_lake, node_boot)}")
+        for line in _lines(findings[node_boot]):
+            say(f"  {line}")
+    breaks = [line for folder in folders for line in folder.breaks]
+    breaks += [line for folder in folders for line in _beginning(folder, shipped, reported)]
+    for folder in folders:
+        if folder.signed:
+            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked")
+    return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks])
+
+
+def compare(
+    spool: Mapping[NodeBoot, Ranges],
+    lake: Mapping[NodeBoot, Ranges],
+    reported: ReportedGaps,
+    duplicates: Mapping[NodeBoot, Ranges],
+    ends: Ends,
+) -> dict[NodeBoot, Finding]:
+    """A finding for every boot in the spool, in the lake or in an `audit_gap`."""
+    findings = {}
+    for node_boot in (
+        spool.keys() | lake.keys() | reported.ranges.keys() | reported.crashed.keys() | ends.next_seqs.keys()
+    ):
+        written, shipped = spool.get(node_boot, Ranges()), lake.get(node_boot, Ranges())
+        known, crashed = reported.ranges.get(node_boot, Ranges()), reported.crashed.get(node_boot)
+        lasts = [last for ranges in (written, shipped, known) for _, last in ranges]
+        next_seq = max([*(last + 1 for last in lasts), crashed or 0, ends.next_seqs.get(node_boot, 0)])
+        missing = Ranges([(0, next_seq - 1)] if next_seq else []) - (written | shipped)
+        findings[node_boot] = Finding(
+            not_shipped=written - shipped,
+            lost=missing - known,
+            reported=missing & known,
+            only_in_lake=shipped - written,
+            duplicates=duplicates.get(node_boot, Ranges()),
+            crashed_from=crashed,
+            unended_from=next_seq if crashed is None and node_boot in ends.not_in_order else None,
+        )
+    return findings
+
+
+class Ends(NamedTuple):
+    """What seals and open segments say: the number after the last one of each boot, and which boots ended without a
+    final seal."""
+
+    next_seqs: Mapping[NodeBoot, int]
+    not_in_order: frozenset[NodeBoot]
+
+
+def known_ends(folders: Iterable[NodeFolder]) -> Ends:
+    """The ends of all boots that have a file in the spool."""
+    next_seqs: dict[NodeBoot, int] = {}
+    final: dict[NodeBoot, bool] = {}
+    newest: dict[tuple[str, str], str] = {}
+    streams: dict[NodeBoot, tuple[str, str]] = {}
+    for folder in folders:
+        for boot, seal in folder.ends.items():
+            node_boot = NodeBoot(folder.node, boot)
+            next_seqs[node_boot] = max(seal.last_seq + 1, next_seqs.get(node_boot, 0))
+            final[node_boot] = seal.final or final.get(node_boot, False)
+            streams[node_boot] = folder.node, folder.mark
+        for boot, first_seq in folder.open.items():
+            node_boot = NodeBoot(folder.node, boot)
+            next_seqs[node_boot] = max(first_seq, next_seqs.get(node_boot, 0))
+        stream = folder.node, folder.mark
+        newest[stream] = max([newest.get(stream, ""), *folder.ends, *folder.open])
+    over = (
+        node_boot for node_boot, ended in final.items() if not ended and node_boot.boot < newest[streams[node_boot]]
+    )
+    return Ends(next_seqs, frozenset(over))
+
+
+def sequence_ranges(events: DataFrame) -> dict[NodeBoot, Ranges]:
+    """The numbers of each boot as ranges. Spark computes the ranges, so the result is small."""
+    in_order = Window.partitionBy("node", "boot").orderBy("seq")
+    islands = (
+        events.select("node", "boot", "seq")
+        .distinct()
+        .withColumn("island", F.col("seq") - F.row_number().over(in_order))
+        .groupBy("node", "boot", "island")
+        .agg(F.min("seq").alias("first"), F.max("seq").alias("last"))
+    )
+    return _collect(islands)
+
+
+def reported_gaps(events: DataFrame) -> ReportedGaps:
+    """The gaps that `audit_gap` events report."""
+    reported = ReportedGaps()
+    add_gaps(reported, (row.asDict() for row in _gaps_of(events).distinct().collect()))
+    return reported
+
+
+def add_gaps(reported: ReportedGaps, gaps: Iterable[Mapping[str, Any]]) -> None:
+    """Add the gaps of further `audit_gap` events. Without a last number, it is unknown how many events are missing."""
+    found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
+    for gap in gaps:
+        if gap.get("action") == SEGMENTS_DELETED:
+            reported.deleting.add((gap["node"], stream_mark(gap["boot"])))
+        node_boot, first, last = NodeBoot(gap["node"], gap.get("gap_boot") or gap["boot"]), *_bounds(gap)
+        if first is not None and last is not None:
+            found[node_boot].append((first, last))
+        elif first is not None:
+            reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
+    for node_boot, pairs in found.items():
+        reported.ranges[node_boot] = Ranges(pairs) | reported.ranges.get(node_boot, Ranges())
+
+
+def _bounds(gap: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    return gap.get("gap_first_seq"), gap.get("gap_last_seq")
+
+
+def _gaps_of(events: DataFrame) -> DataFrame:
+    return events.where(F.col("kind") == AUDIT_GAP).select(*_GAP_COLUMNS)
+
+
+def doubled(events: DataFrame) -> dict[NodeBoot, Ranges]:
+    """Numbers that occur more than once."""
+    counted = events.groupBy("node", "boot", "seq").count().where("count > 1")
+    return _collect(counted.select("node", "boot", F.col("seq").alias("first"), F.col("seq").alias("last")))
+
+
+def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps) -> Iterator[str]:
+    """A break if segments before the first one were deleted, but neither shipped nor reported by retention."""
+    first = folder.first
+    if first is None or not first.index or (folder.node, folder.mark) in reported.deleting:
+        return
+    of_stream = F.regexp_extract("boot", BOOT_PATTERN, 1) == folder.mark
+    earlier = shipped.where((F.col("node") == folder.node) & of_stream).select(
+        F.regexp_extract("source_file", r"([^/]+)\.jsonl", 1).alias("stem")
+    )
+    count = earlier.where(F.col("stem") < first.segment).distinct().count()
+    if count < first.index:
+        yield (
+            f"{first.segment} is segment {first.index:,} of {folder.node}; of those before it {count:,} are in the "
+            "lake, and no audit_gap reports the others"
+        )
+
+
+def _interrupted(events: DataFrame) -> Iterator[str]:
+    """State changes whose outcome a crash has taken: whether they were executed, only the server's state can tell."""
+    named = F.array_join(F.transform("resources", lambda one: F.concat_ws(" ", one["type"], one["name"])), ", ")
+    changes = events.where((F.col("kind") == REQUEST) & (F.col("action") == "interrupted"))
+    rows = changes.orderBy("node", "boot", "seq").select(
+        "event_id", "api_name", "principal", "client_address", named.alias("resources")
+    )
+    for number, row in enumerate(rows.limit(_LINES + 1).collect()):
+        if number == _LINES:
+            yield "and more: klamm audit report counts them"
+            return
+        client = f"{row['principal']} from {row['client_address']}"
+        yield f"{row['api_name']} of {row['resources']} by {client}, which a crash interrupted ({row['event_id']})"
+
+
+def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
+    if lake.sink == "delta":
+        files = lake.read(spark).inputFiles
+        return delta_orphan_files(lake.events, files, lambda log: delta_commits(spark, log))
+    return orphan_files(lake.events)
+
+
+def _spool_lines(spark: SparkSession, spool: AnyPath) -> DataFrame | None:
+    if not any(sealed_segments(folder) for folder in node_folders(spool)):
+        return None
+    return (
+        spark.read.format("text")
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", SEGMENT_GLOB)
+        # The chain shows damaged files, and retention may delete files that were listed.
+        .options(ignoreCorruptFiles=True, ignoreMissingFiles=True)
+        .load(str(spool.resolve()))
+    )
+
+
+def _numbered(lines: DataFrame) -> DataFrame:
+    # Events that are in the quarantine count too: they are missing in the lake.
+    event = F.from_json("value", ", ".join(f"{name} {kind}" for name, kind in _READ.items())).alias("event")
+    return lines.select(event).select("event.*").dropna(subset=["node", "boot", "seq"])
+
+
+def _collect(rows: DataFrame) -> dict[NodeBoot, Ranges]:
+    found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows.select("node", "boot", "first", "last").collect():
+        found[NodeBoot(row["node"], row["boot"])].append((row["first"], row["last"]))
+    return {node_boot: Ranges(pairs) for node_boot, pairs in found.items()}
+
+
+def _size(where: Mapping[NodeBoot, Ranges], node_boot: NodeBoot) -> str:
+    ranges = where.get(node_boot)
+    return f"{ranges.count():,} events ({ranges})" if ranges else "nothing"
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    named = {
+        "not shipped": finding.not_shipped,
+        "lost, and no audit_gap reports it": finding.lost,
+        "more than once in the lake": finding.duplicates,
+        "reported by audit_gap": finding.reported,
+        "deleted from the spool": finding.only_in_lake,
+    }
+    yield from (f"{name}: {ranges}" for name, ranges in named.items() if ranges)
+    if finding.crashed_from is not None:
+        yield f"reported by audit_gap: a crash took everything from {finding.crashed_from} on"
+    if finding.unended_from is not None:
+        first = finding.unended_from
+        yield f"no final seal, and no audit_gap of a crash: whether there were events from {first} on is unknown"

@@ -1,0 +1,385 @@
+"""Aggregation of requests that are too many to be recorded one by one.
+
+Events are aggregated on the thread that serves the requests, before anything is queued: another thread would keep the
+interpreter from the server for much longer. Requests that are recorded one by one go to the writer's thread; of the
+others only sums are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from klamm import RequestOutcome
+from klamm_spark.observer.encoder import connection_fields, listener_fields
+from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
+from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
+from klamm_spark.requests.api_classes import CHANGING, is_change
+from klamm_spark.requests.resources import (
+    AUTHORIZATION_ERRORS,
+    Summary,
+    TopicNames,
+    add_produced_and_fetched,
+    summarize,
+)
+from klamm_spark.requests.state_changes import summarize_change
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Sequence
+
+    from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
+    from klamm_spark.observer.event_queue import EventQueue
+    from klamm_spark.observer.intents import IntentJournal
+    from klamm_spark.settings.audit import AuditSettings
+
+# The kinds of entries in a queue: places in the table of `AuditStream`.
+REQUESTS: Final = 0
+WINDOW: Final = 1
+AUTHENTICATED: Final = 2
+OPENED: Final = 3
+CLOSED: Final = 4
+REFUSED: Final = 5
+ADMIN_EVENT: Final = 6
+CHANGE: Final = 7
+INTERRUPTED: Final = 8
+
+WINDOW_NS: Final = 1_000_000_000
+_SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
+_ALWAYS: Final = 1 << 62
+_MEASURED_FIRST: Final = 16
+_MEASURED_EVERY: Final = 8
+"""A window measures the times of its first `_MEASURED_FIRST` requests, then of each `_MEASURED_EVERY`-th."""
+_KEPT_UP_TO_BYTES: Final = 2048
+"""Larger requests are summarized at once, so that the queue does not hold their frames."""
+MAX_WINDOWS: Final = 64
+"""Windows of one connection. Requests for which there is no window are recorded one by one."""
+_NO_CLIENT_ID_YET: Final = object()
+_NOT_RUN: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE})
+
+
+class HasQueue(Protocol):
+    """A stream of the audit."""
+
+    @property
+    def queue(self) -> EventQueue: ...
+
+
+class Queues(Protocol):
+    """Where events go: the `AuditSink`."""
+
+    topics: TopicNames
+    new_counting: deque[Client]
+    journal: IntentJournal
+
+    @property
+    def requests(self) -> HasQueue: ...
+
+    @property
+    def security(self) -> HasQueue: ...
+
+    @property
+    def administration(self) -> HasQueue: ...
+
+
+class ListenerAudit:
+    """What is recorded of one listener.
+
+    `put`, `put_security` and `put_administration` are those of the queues; `new_counting` receives clients that begin
+    to count; `abandon` is the journal's.
+    """
+
+    __slots__ = (
+        "_queues",
+        "abandon",
+        "aggregate_above",
+        "fields",
+        "max_resources",
+        "new_counting",
+        "policy",
+        "put",
+        "put_administration",
+        "put_security",
+        "topics",
+    )
+
+    def __init__(self, listener: ListenerContext, settings: AuditSettings, sink: Queues) -> None:
+        self.fields = listener_fields(listener)
+        self.policy = Policy(settings)
+        above = settings.aggregate_above_per_second
+        self.aggregate_above = above if above >= 0 else _ALWAYS
+        self.max_resources = settings.max_resources
+        self.topics = sink.topics
+        self.put = sink.requests.queue.put
+        self.put_security = sink.security.queue.put
+        self.put_administration = sink.administration.queue.put
+        self.abandon = sink.journal.abandon
+        self.new_counting = sink.new_counting
+        self._queues = (sink.requests.queue, sink.security.queue, sink.administration.queue)
+
+    def has_room(self, size: int) -> bool:
+        """Whether no queue would be more than half full with so many further events."""
+        return all(2 * (queue.size + size) <= queue.capacity for queue in self._queues)
+
+
+class Window:
+    """Requests of one connection, client id, API and result in one second, which begins with the first of them.
+
+    The next `individual_left` requests are recorded one by one, the others are summed up if `recorded`. The means of
+    the stages follow from the sums of `received_ns`, `started_ns`, `completed_ns` and `sent_ns`; of many requests only
+    a part is `measured`.
+    """
+
+    __slots__ = (
+        "completed_ns",
+        "count",
+        "end_ns",
+        "first",
+        "individual_left",
+        "last_ns",
+        "longest_ns",
+        "measured",
+        "received_ns",
+        "recorded",
+        "remote_ns",
+        "request_bytes",
+        "response_bytes",
+        "response_queue_ns",
+        "sent_ns",
+        "start_ns",
+        "started_ns",
+        "throttle_ms",
+        "topics",
+        "topics_summed",
+    )
+
+    def __init__(self, end_ns: int, individual_left: int, *, recorded: bool, topics_summed: bool) -> None:
+        self.end_ns = end_ns
+        self.individual_left = individual_left
+        self.recorded = recorded
+        self.topics_summed = topics_summed
+        self.first: RequestEvent | None = None
+        self.measured = 0
+        self.count = self.request_bytes = self.response_bytes = self.throttle_ms = 0
+        self.start_ns = self.last_ns = self.longest_ns = 0
+        self.received_ns = self.started_ns = self.completed_ns = self.sent_ns = 0
+        self.remote_ns = self.response_queue_ns = 0
+        self.topics: dict[str, list[int]] = {}
+
+    def measure(self, times: StageTimes) -> None:
+        """Add the times of one of the requests."""
+        self.measured += 1
+        self.received_ns += times.received_ns
+        self.started_ns += times.handler_start_ns
+        self.completed_ns += times.completed_ns
+        self.sent_ns += times.end_ns
+        self.longest_ns = max(self.longest_ns, times.total_ns)
+        self.remote_ns += times.remote_ns
+        self.response_queue_ns += times.response_queue_ns
+
+
+class Client:
+    """One connection. Its processor's thread and the writer's share it, under `lock`.
+
+    `intents` has the ids of those of its requests that run, by the identity of their contexts.
+
+    The key of a window is the API key, with `client_id`, the first one that the connection named, or both the API key
+    and the client id; then what went wrong.
+    """
+
+    __slots__ = (
+        "client_id",
+        "connection",
+        "counting",
+        "excluded",
+        "fields",
+        "intents",
+        "levels",
+        "listener",
+        "lock",
+        "principal",
+        "software",
+        "windows",
+    )
+
+    def __init__(self, connection: ConnectionContext, listener: ListenerAudit) -> None:
+        self.connection = connection
+        self.listener = listener
+        # Protects the windows.
+        self.lock = threading.Lock()
+        self.windows: dict[Any, Window] = {}
+        self.client_id: Any = _NO_CLIENT_ID_YET
+        self.counting = False
+        self.intents: dict[int, str] = {}
+        self._copy_connection()
+
+    def _copy_connection(self) -> None:
+        connection = self.connection
+        self.principal = connection.principal
+        self.software = connection.client_software_name
+        self.fields = connection_fields(connection)
+        self.excluded = self.listener.policy.excludes(str(self.principal), connection.client_address.host)
+        self.levels: dict[int, int] = {}
+
+    def refresh(self) -> None:
+        """Copy the principal and the software of the connection again, if they have changed."""
+        connection = self.connection
+        if self.principal is not connection.principal or self.software is not connection.client_software_name:
+            self._copy_connection()
+
+    def level(self, api_key: int) -> int:
+        """How much is recorded of its requests of an API."""
+        level = self.levels.get(api_key)
+        if level is None:
+            level = NOTHING if self.excluded else self.listener.policy.level(str(self.principal), api_key)
+            self.levels[api_key] = level
+        return level
+
+    def add_events(self, events: Sequence[RequestEvent]) -> None:
+        """Hand over the requests that are recorded one by one, and add up the others."""
+        individual: list[RequestEvent] = []
+        ended: list[Window] = []
+        apart: list[RequestEvent] = []
+        windows, client_id = self.windows, self.client_id
+        with self.lock:
+            for event in events:
+                context = event.context
+                key: Any = context.api_key
+                if context.client_id != client_id:
+                    key = self._key_of_other(context)
+                    client_id = self.client_id
+                if context.api_key in CHANGING and is_change(context.api_key, event.request):
+                    apart.append(event)
+                    continue
+                if event.outcome not in _SUMMED_OUTCOMES or (event.error_code and _is_denial(event)):
+                    (apart if event.error_code and _is_denial(event) else individual).append(event)
+                    continue
+                refused = event.outcome is RequestOutcome.REFUSED
+                if event.error_code or refused or context.throttle_time_ms:
+                    key = (key, event.error_code, refused, context.throttle_time_ms > 0)
+                end_ns = event.times.end_ns
+                window = windows.get(key)
+                if window is None or end_ns >= window.end_ns:
+                    if window is None and len(windows) >= MAX_WINDOWS:
+                        if refused or self.level(context.api_key) != NOTHING:
+                            individual.append(event)
+                        continue
+                    window = self._begin(key, context.api_key, end_ns, ended, refused=refused)
+                if window.individual_left:
+                    window.individual_left -= 1
+                    individual.append(event)
+                elif window.recorded:
+                    self._add(window, event)
+        # `put` may wait for the writer, which must then be able to take the lock.
+        for window in ended:
+            self.listener.put((WINDOW, self, window), request=True)
+        if individual:
+            kept = [_kept(event, self.listener) for event in individual]
+            size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
+            self.listener.put((REQUESTS, self, kept), size, request=True)
+        for event in apart:
+            self._put_apart(event)
+
+    def _put_apart(self, event: RequestEvent) -> None:
+        """Hand over a state change or a denied request.
+
+        What was executed goes to the administration: a client without rights cannot fill that.
+        """
+        intent_id = self.intents.pop(id(event.context), None)
+        changes = is_change(event.context.api_key, event.request)
+        kept = _kept(event, self.listener, change=changes)
+        size = _size_of(kept)
+        not_run = intent_id is None and event.outcome in _NOT_RUN
+        if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
+            if intent_id is not None:
+                self.listener.abandon(intent_id)
+            entry = (CHANGE, self, kept, intent_id) if changes else (REQUESTS, self, [kept])
+            self.listener.put_security(entry, size)
+        else:
+            self.listener.put_administration((CHANGE, self, kept, intent_id), size)
+
+    def _add(self, window: Window, event: RequestEvent) -> None:
+        count = window.count = window.count + 1
+        window.request_bytes += event.context.size_bytes
+        window.response_bytes += event.response_bytes
+        window.last_ns = event.times.end_ns
+        if count <= _MEASURED_FIRST or not count % _MEASURED_EVERY:
+            window.measure(event.times)
+            if count == 1:
+                window.first = without_messages(event, self.listener)
+                window.start_ns = event.times.end_ns
+        window.throttle_ms += event.context.throttle_time_ms
+        if window.topics_summed:
+            add_produced_and_fetched(event, window.topics, self.listener.topics)
+
+    def _key_of_other(self, context: RequestContext) -> Any:
+        """The key of a request with another client id than the connection's, which is that of its first request."""
+        if self.client_id is _NO_CLIENT_ID_YET:
+            self.client_id = context.client_id
+            return context.api_key
+        return context.api_key, context.client_id
+
+    def _begin(self, key: Any, api_key: int, now_ns: int, ended: list[Window], *, refused: bool) -> Window:
+        old = self.windows.get(key)
+        if old is not None and old.count:
+            ended.append(old)
+        if not self.counting:
+            self.counting = True
+            self.listener.new_counting.append(self)
+        level = self.level(api_key)
+        individual_left = self.listener.aggregate_above
+        topics_summed = level == EVERYTHING and api_key in SUMMED_BY_TOPIC
+        recorded = level != NOTHING or refused
+        window = self.windows[key] = Window(
+            now_ns + WINDOW_NS, individual_left, recorded=recorded, topics_summed=topics_summed
+        )
+        return window
+
+    def take_windows(self, now_ns: int | None) -> list[Window]:
+        """Remove the windows that have ended, or all with None; those with requests in them."""
+        with self.lock:
+            ended = [key for key, window in self.windows.items() if now_ns is None or now_ns >= window.end_ns]
+            taken = [self.windows.pop(key) for key in ended]
+            self.counting = bool(self.windows)
+        return [window for window in taken if window.count]
+
+
+def _is_denial(event: RequestEvent) -> bool:
+    decisions = event.context.decisions or ()
+    return event.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in decisions)
+
+
+def _is_denied_whole(event: RequestEvent) -> bool:
+    """Whether nothing of a request was granted."""
+    if not event.error_code or not _is_denial(event):
+        return False
+    return not any(granted for *_, granted in event.context.decisions or ())
+
+
+def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent | LongEvent:
+    """What waits for the writer: the event without its messages, or, if that takes long, as it is."""
+    if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES:
+        long = long_event(event)
+        if long is not None and listener.has_room(long.size):
+            return long
+    return without_messages(event, listener, change=change)
+
+
+def _size_of(kept: RequestEvent | LongEvent) -> int:
+    """How many events it counts as in a queue."""
+    if isinstance(kept, LongEvent):
+        return kept.size
+    if type(kept.request) is Summary:
+        return 1 + len(kept.request.resources) // RESOURCES_OF_ONE_EVENT
+    return 1
+
+
+def without_messages(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent:
+    """The event, with its messages replaced by their summary if they are large: an event that waits holds no frame."""
+    if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES and type(event.request) is not Summary:
+        if change:
+            summary = summarize_change(event, listener.topics)
+        else:
+            summary = summarize(event, listener.topics, listener.max_resources)
+        return event._replace(request=summary, response=None)
+    return event

@@ -1,0 +1,184 @@
+"""The observer `audit`: writes the intents of state changes, and puts events into queues."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestFilter, RequestObserver
+from klamm.wire.api_keys import ApiKey
+from klamm_spark.observer.aggregation import (
+    AUTHENTICATED,
+    CLOSED,
+    OPENED,
+    REFUSED,
+    WINDOW,
+    Client,
+    ListenerAudit,
+)
+from klamm_spark.observer.encoder import context_fields, resource_texts
+from klamm_spark.observer.event_queue import REFUSE
+from klamm_spark.observer.intents import UnrecordableError
+from klamm_spark.observer.sink import AuditSink
+from klamm_spark.requests.api_classes import ADMINISTRATIVE, CHANGING, is_change
+from klamm_spark.requests.resources import Summary
+from klamm_spark.requests.state_changes import described
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
+    from klamm_spark.settings.audit import AuditSettings
+
+_STATE: Final = "klamm_spark.observer.audit"
+_K = ApiKey
+_RETRIABLE: Final[dict[int, ErrorCode]] = {
+    **dict.fromkeys((_K.PRODUCE, _K.FETCH, _K.LIST_OFFSETS, _K.OFFSET_FOR_LEADER_EPOCH), ErrorCode.KAFKA_STORAGE_ERROR),
+    **dict.fromkeys(
+        (
+            _K.OFFSET_COMMIT,
+            _K.OFFSET_FETCH,
+            _K.FIND_COORDINATOR,
+            _K.JOIN_GROUP,
+            _K.SYNC_GROUP,
+            _K.HEARTBEAT,
+            _K.LEAVE_GROUP,
+            _K.CONSUMER_GROUP_HEARTBEAT,
+            _K.INIT_PRODUCER_ID,
+            _K.ADD_PARTITIONS_TO_TXN,
+            _K.ADD_OFFSETS_TO_TXN,
+            _K.END_TXN,
+            _K.TXN_OFFSET_COMMIT,
+        ),
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ),
+    _K.METADATA: ErrorCode.LEADER_NOT_AVAILABLE,
+}
+"""The error after which clients of an API retry; REQUEST_TIMED_OUT for all others."""
+
+
+class AuditObserver(RequestObserver):
+    """One per listener; the spool and its writer are shared by all listeners that name the same directory."""
+
+    def __init__(self, settings: AuditSettings) -> None:
+        super().__init__(settings)
+        self._settings = settings
+        self._sink: AuditSink
+        self._listener: ListenerAudit
+        self._failures: RateLimitedLog
+
+    def open(self, listener: ListenerContext) -> None:
+        settings, services = self._settings, listener.services
+        sink = self._sink = shared_sink(settings, listener)
+        if settings.on_full == REFUSE and listener.name not in sink.filtered_listeners:
+            raise ValueError('on_full = "refuse" needs filters = ["audit"] on the listener')
+        self._listener = ListenerAudit(listener, settings, sink)
+        self._failures = RateLimitedLog(logging.getLogger("klamm.audit"), services.scheduler.schedule)
+        sink.acquire(settings)
+        self._put = sink.requests.queue.put
+        self._put_security = sink.security.queue.put
+        self._clock = services.clock
+        self._now_ns = services.clock.monotonic_ns
+
+    def close(self) -> None:
+        self._sink.release()
+
+    @property
+    def announced_api_keys(self) -> Collection[int]:
+        """The APIs that may change state."""
+        return CHANGING
+
+    def starting(self, message: Any, context: RequestContext) -> None:
+        """Write the intent of a state change, so that a crash before its outcome leaves a trace."""
+        if not is_change(context.api_key, message):
+            return
+        client = self._client(context.connection)
+        resources = described(context.api_key, message, None, self._listener.topics)
+        texts = ",".join(resource_texts(Summary(0, False, resources, len(resources))))
+        fields = f'{client.fields}{context_fields(context)},"resources":[{texts}]'
+        try:
+            intent_id = self._sink.journal.begin(self._clock.wall_us(), fields, sync=self._syncs(context.api_key))
+        except UnrecordableError as error:
+            self._failures.log("intent", logging.ERROR, "audit: a state change cannot be recorded: %s", error)
+            if self._settings.on_unrecordable_change == REFUSE:
+                raise _refusal(context) from error
+            return
+        client.intents[id(context)] = intent_id
+
+    def _syncs(self, api_key: int) -> bool:
+        wanted = self._settings.sync_intents
+        return wanted == "all" or (wanted == "administrative" and api_key in ADMINISTRATIVE)
+
+    def completed_many(self, events: Sequence[RequestEvent]) -> None:
+        connection = events[0].context.connection
+        client: Client | None = connection.state.get(_STATE)
+        (client or self._client(connection)).add_events(events)
+
+    def _client(self, connection: ConnectionContext) -> Client:
+        client: Client | None = connection.state.get(_STATE)
+        if client is None:
+            client = connection.state[_STATE] = Client(connection, self._listener)
+        return client
+
+    def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
+        self._put_security((AUTHENTICATED, self._client(connection), action, reason, self._now_ns()))
+
+    def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
+        self._authentication(connection, "reauthentication" if reauthentication else "success", "")
+
+    def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
+        self._authentication(connection, "reauthentication_failure" if reauthentication else "failure", reason)
+
+    def session_expired(self, connection: ConnectionContext) -> None:
+        self._authentication(connection, "expiry", "not authenticated again within the session's lifetime")
+
+    def connection_refused(self, address: Address, reason: str, detail: str) -> None:
+        self._put((REFUSED, self._listener, address, reason, detail, self._now_ns()))
+
+    def connection_opened(self, connection: ConnectionContext) -> None:
+        self._put((OPENED, self._client(connection), self._now_ns()))
+
+    def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
+        client = self._client(connection)
+        for window in client.take_windows(None):
+            self._put((WINDOW, client, window), request=True)
+        self._put((CLOSED, client, reason, self._now_ns()))
+
+
+class AuditFilter(RequestFilter):
+    """Refuses requests while the audit cannot record them: `on_full = "refuse"`.
+
+    A listener names it beside the observer, whose spool it looks at. ApiVersions is never refused.
+    """
+
+    def __init__(self, settings: AuditSettings) -> None:
+        super().__init__(settings)
+        self._settings = settings
+        self._sink: AuditSink
+
+    @property
+    def api_keys(self) -> Collection[int]:
+        return frozenset(ApiKey) - {ApiKey.API_VERSIONS}
+
+    def open(self, listener: ListenerContext) -> None:
+        self._sink = shared_sink(self._settings, listener)
+        # Filters of a listener are opened before its observers.
+        self._sink.filtered_listeners.add(listener.name)
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        sink = self._sink
+        if self._settings.on_full == REFUSE and (sink.requests.queue.full or sink.security.queue.full):
+            raise _refusal(context)
+        return message
+
+
+def _refusal(context: RequestContext) -> KafkaError:
+    code = _RETRIABLE.get(context.api_key, ErrorCode.REQUEST_TIMED_OUT)
+    return KafkaError(code, "the audit log cannot be written")
+
+
+def shared_sink(settings: AuditSettings, listener: ListenerContext) -> AuditSink:
+    """The spool and its writer, of all listeners that name the same directory."""
+    services = listener.services
+    name = f"klamm_spark.observer.audit:{settings.spool.absolute()}"
+    return services.shared.once(name, lambda: AuditSink(settings, services))

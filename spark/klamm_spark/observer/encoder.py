@@ -1,0 +1,226 @@
+"""Events as lines of JSON. The fields that all events of a connection share are encoded once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import clipped
+from klamm.wire.errors import ErrorCode
+from klamm_spark.events.event import SCHEMA_VERSION
+from klamm_spark.requests.resources import Resource, Summary
+
+if TYPE_CHECKING:
+    from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
+
+MAX_CHARACTERS: Final = 256
+"""So much of a string that a client has chosen stands in an event."""
+MAX_EVENT_BYTES: Final = 64 * 1024
+"""The longest line. More resources of a state change, or of a denied request, come in further events."""
+_HASH_CHARACTERS: Final = 32
+_MAX_SENTENCE: Final = 1024
+_MAX_HEAD_BYTES: Final = 2048
+"""What `LineEncoder.line` adds, and the numbers of parts."""
+_MAX_RESOURCE_BYTES: Final = 16 * 1024
+_ERROR_NAMES: Final = {int(code): f',"error_name":"{code.name}"' for code in ErrorCode if code}
+
+
+def cut(text: str) -> str:
+    """A string of at most `MAX_CHARACTERS`: a hash of the whole replaces what is cut, so names stay distinct."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
+    return f"{text[: MAX_CHARACTERS - _HASH_CHARACTERS - 1]}…{digest}"
+
+
+def _text(text: str) -> str:
+    return encode_basestring_ascii(text if len(text) <= MAX_CHARACTERS else cut(text))
+
+
+def error_fields(code: int) -> str:
+    """`error_code`, and `error_name` unless it is 0."""
+    return f',"error_code":{code}{_ERROR_NAMES.get(code, "") if code else ""}'
+
+
+def listener_fields(listener: ListenerContext) -> str:
+    """The fields that all connections of a listener share."""
+    return (
+        f',"listener":{_text(listener.name)},"transport":{_text(listener.transport)}'
+        f',"security_protocol":{_text(listener.security_protocol)}'
+    )
+
+
+def address_fields(address: Address) -> str:
+    """The client's address."""
+    return f',"client_address":{_text(address.host)},"client_port":{address.port}'
+
+
+def connection_fields(connection: ConnectionContext) -> str:
+    """The fields that all requests of a connection share."""
+    details = connection.transport_details
+    optional = (
+        ("tls_version", details.get("tls_version")),
+        ("tls_cipher", details.get("tls_cipher")),
+        ("sni", details.get("tls_server_name")),
+        ("sasl_mechanism", connection.sasl_mechanism),
+    )
+    return "".join(
+        (
+            listener_fields(connection.listener),
+            address_fields(connection.client_address),
+            f',"connection_id":{_text(connection.connection_id)}',
+            f',"principal":{_text(str(connection.principal))}',
+            f',"client_software_name":{_text(connection.client_software_name)}',
+            f',"client_software_version":{_text(connection.client_software_version)}',
+            *(f',"{name}":{_text(value)}' for name, value in optional if value),
+        )
+    )
+
+
+def principal_fields(attempted: str) -> str:
+    """The principal that a failed login claimed, if it claimed one."""
+    return f',"attempted_principal":{_text(attempted)}' if attempted else ""
+
+
+def resource_fields(summary: Summary, size_bytes: int) -> str:
+    """`resources`, if there are any, and `resource_count`, if some were cut: of an event of so many other bytes."""
+    if not summary.resources:
+        return ""
+    listed = next(packed(map(_resource, summary.resources), MAX_EVENT_BYTES - _MAX_HEAD_BYTES - size_bytes))
+    omitted = f',"resource_count":{summary.count}' if summary.count > len(listed) else ""
+    return f',"resources":[{",".join(listed)}]{omitted}'
+
+
+def split_resources(texts: Iterable[str], size_bytes: int) -> list[str]:
+    """`resources` of as many events as all of them need, each of so many other bytes, with `part` and `parts`."""
+    parts = list(packed(texts, MAX_EVENT_BYTES - _MAX_HEAD_BYTES - size_bytes))
+    if len(parts) < 2:
+        return [f',"resources":[{",".join(part)}]' for part in parts] or [""]
+    return [
+        f',"part":{number},"parts":{len(parts)},"resources":[{",".join(part)}]'
+        for number, part in enumerate(parts, start=1)
+    ]
+
+
+def packed(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
+    """Texts in lists of at most `limit` characters with their commas; a longer text is alone."""
+    listed: list[str] = []
+    size = 0
+    for text in texts:
+        if listed and size + len(text) + 1 > limit:
+            yield listed
+            listed, size = [], 0
+        listed.append(text)
+        size += len(text) + 1
+    if listed:
+        yield listed
+
+
+def resource_texts(summary: Summary) -> Iterator[str]:
+    """Each resource; one with many attributes comes several times, with some of them each time."""
+    for resource in summary.resources:
+        if resource.attributes is None:
+            yield _resource(resource)
+            continue
+        for attributes in packed(map(_attribute, resource.attributes), _MAX_RESOURCE_BYTES):
+            yield f'{_resource(resource)[:-1]},"attributes":[{",".join(attributes)}]}}'
+
+
+def _attribute(attribute: tuple[str, str | None, str | None]) -> str:
+    name, value, operation = attribute
+    done = "" if operation is None else f',"operation":{_text(operation)}'
+    to = "" if value is None else f',"value":{_text(value)}'
+    return f'{{"name":{_text(name)}{done}{to}}}'
+
+
+def _resource(resource: Resource) -> str:
+    parts = [f'{{"type":{_text(resource.type)},"name":{_text(resource.name)}']
+    if resource.granted is not None:
+        parts.append(f',"operation":"{resource.operation}","granted":{"true" if resource.granted else "false"}')
+    if resource.error_code:
+        parts.append(error_fields(resource.error_code))
+    if resource.partitions is not None:
+        parts.append(f',"partitions":{resource.partitions}')
+    if resource.records is not None:
+        parts.append(f',"records":{resource.records}')
+    if resource.bytes is not None:
+        parts.append(f',"bytes":{resource.bytes}')
+    parts.append("}")
+    return "".join(parts)
+
+
+def context_fields(context: RequestContext) -> str:
+    """The fields of the request's header."""
+    client_id = f',"client_id":{_text(context.client_id)}' if context.client_id is not None else ""
+    return (
+        f'{client_id},"api_key":{context.api_key},"api_name":"{context.api_name}"'
+        f',"api_version":{context.api_version},"correlation_id":{context.correlation_id}'
+    )
+
+
+def stage_times(event: RequestEvent) -> str:
+    """The stage times of one request."""
+    times = event.times
+    return stage_fields(
+        1e6,
+        times.request_queue_ns,
+        times.local_ns,
+        times.remote_ns,
+        event.context.throttle_time_ms,
+        times.response_queue_ns,
+        times.send_ns,
+        times.total_ns,
+    )
+
+
+def stage_fields(
+    divisor: float,
+    queue_ns: int,
+    local_ns: int,
+    remote_ns: int,
+    throttle_ms: float,
+    response_queue_ns: int,
+    send_ns: int,
+    total_ns: int,
+) -> str:
+    """Stage times, each divided to milliseconds but `throttle_ms`, which are that already."""
+    return (
+        f',"request_queue_time_ms":{max(0, queue_ns) / divisor:.3f},"local_time_ms":{max(0, local_ns) / divisor:.3f}'
+        f',"remote_time_ms":{max(0, remote_ns) / divisor:.3f},"throttle_time_ms":{throttle_ms:.3f}'
+        f',"response_queue_time_ms":{max(0, response_queue_ns) / divisor:.3f}'
+        f',"send_time_ms":{max(0, send_ns) / divisor:.3f},"total_time_ms":{max(0, total_ns) / divisor:.3f}'
+    )
+
+
+def fields_of(**values: Any) -> str:
+    """Further fields; None and empty texts are left out."""
+    parts = []
+    for name, value in values.items():
+        if isinstance(value, str):
+            if value:
+                parts.append(f',"{name}":{encode_basestring_ascii(clipped(value, _MAX_SENTENCE))}')
+        elif isinstance(value, float):
+            parts.append(f',"{name}":{value:.3f}')
+        elif value is not None:
+            parts.append(f',"{name}":{value}')
+    return "".join(parts)
+
+
+class LineEncoder:
+    """Encodes events and numbers them."""
+
+    def __init__(self, node: str, boot: str) -> None:
+        self._head = f'{{"schema_version":{SCHEMA_VERSION},"event_id":"{node}/{boot}/'
+        self._middle = f'","node":"{node}","boot":"{boot}","seq":'
+        self.next_seq = 0
+
+    def line(self, time_us: int, kind: str, action: str, outcome: str, fields: str) -> str:
+        """One event; `fields` begins with a comma, or is empty."""
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        return (
+            f'{self._head}{seq}{self._middle}{seq},"time_us":{time_us},"kind":"{kind}","action":"{action}"'
+            f',"outcome":"{outcome}"{fields}}}\n'
+        )

@@ -1,0 +1,204 @@
+"""The journal of intents: a state change is on disk before it is executed, so that a crash in between leaves a trace.
+
+```
+begin: one line of JSON ──► the handler runs ──► its outcome is written to the spool ──► finish: a line with its id
+```
+The file is `intents` in the folder of the stream `administration`. What has no end when the server starts again becomes
+an event `interrupted`. The file is written again when most of it is finished, so it stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_spark.observer.group_sync import GroupSync
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klamm.runtime import Clock
+    from klamm_spark.storage.files import SpoolFiles
+
+log = logging.getLogger("klamm.audit")
+
+FILE_NAME: Final = "intents"
+MAX_OPEN_BYTES: Final = 128 << 20
+_REWRITE_BYTES: Final = 1 << 20
+
+
+class UnrecordableError(Exception):
+    """An intent cannot be recorded now; the message says why."""
+
+
+class IntentJournal:
+    """`begin` is called by the threads that serve requests, the other methods by the writer's.
+
+    An intent is open until its outcome is written to the spool. At most `capacity` are, of `MAX_OPEN_BYTES`, so the
+    outcomes of all state changes find room. Intents that come within `sync_interval_ms` share a sync.
+    """
+
+    def __init__(self, path: Path, files: SpoolFiles, capacity: int, clock: Clock, sync_interval_ms: int = 0) -> None:
+        self.errors = 0
+        self.synced_count = 0
+        self.sync = GroupSync(self._sync, clock, sync_interval_ms)
+        self._path = path
+        self._files = files
+        self._capacity = capacity
+        self._boot = ""
+        # Protects the open intents and the file that they are written to.
+        self._lock = threading.Lock()
+        self._open: dict[str, bytes] = {}
+        self._ended: list[str] = []
+        self._next = 0
+        self._descriptor = -1
+        self._open_bytes = 0
+        self._size_bytes = 0
+        self._torn = False
+
+    @property
+    def open_count(self) -> int:
+        """State changes whose outcome is not in the spool yet."""
+        return len(self._open)
+
+    def open(self, boot: str) -> list[dict[str, Any]]:
+        """Begin a life of the server. Returns the intents of earlier ones that have no end; `finish` ends these too.
+
+        Raises OSError.
+        """
+        self._boot = boot
+        try:
+            data = self._files.read(self._path)
+        except FileNotFoundError:
+            data = b""
+        left = _unfinished(data)
+        self._open = {intent["intent_id"]: line for intent, line in left}
+        self._open_bytes = sum(map(len, self._open.values()))
+        if data:
+            self._rewrite()
+        else:
+            self._descriptor = self._files.open_append(self._path)
+            self._files.sync_directory(self._path.parent)
+        return [intent for intent, _ in left]
+
+    def close(self) -> None:
+        """Close the file; what has no end is reported by the next start."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def begin(self, time_us: int, fields: str, *, sync: bool) -> str:
+        """Write an intent; `fields` begins with a comma. Returns its id. Raises UnrecordableError.
+
+        With `sync` it survives a power failure too.
+        """
+        with self._lock:
+            if len(self._open) >= self._capacity or self._open_bytes + len(fields) > MAX_OPEN_BYTES:
+                raise UnrecordableError(f"{len(self._open)} state changes wait for the audit's spool")
+            intent_id = f"{self._boot}/{self._next}"
+            line = f'{{"intent_id":"{intent_id}","time_us":{time_us}{fields}}}\n'.encode("ascii")
+            self._append(line)
+            self._next += 1
+            self._open[intent_id] = line
+            self._open_bytes += len(line)
+            self.synced_count += sync
+        if sync:
+            try:
+                self.sync.wait()
+            except OSError as error:
+                self.errors += 1
+                self.finish([intent_id])
+                raise UnrecordableError(f"{self._path}: fsync: {error.strerror or error}") from error
+        return intent_id
+
+    def _sync(self) -> None:
+        """Wait for the disk, with what has been appended so far. Raises OSError."""
+        with self._lock:
+            descriptor = os.dup(self._descriptor)
+        try:
+            self._files.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def abandon(self, intent_id: str) -> None:
+        """Nothing was executed: the intent takes no room any more, and `finish` writes that it has ended.
+
+        So clients without rights, whose events may have to wait for room, keep no change of others from its execution.
+        """
+        with self._lock:
+            self._end(intent_id)
+
+    def finish(self, intent_ids: Iterable[str] = ()) -> None:
+        """The outcomes of these intents are written."""
+        with self._lock:
+            for intent_id in intent_ids:
+                self._end(intent_id)
+            if not self._ended or self._descriptor < 0:
+                return
+            try:
+                self._append(f"{' '.join(self._ended)}\n".encode("ascii"))
+                self._ended.clear()
+                if self._size_bytes > _REWRITE_BYTES + 2 * self._open_bytes:
+                    self._rewrite()
+            except (OSError, UnrecordableError) as error:
+                # A start after a crash finds the outcome in the spool.
+                log.error("audit: %s", error)
+
+    def _end(self, intent_id: str) -> None:
+        line = self._open.pop(intent_id, None)
+        if line is not None:
+            self._open_bytes -= len(line)
+            self._ended.append(intent_id)
+
+    def _append(self, line: bytes) -> None:
+        """Append a whole line, or none. Raises UnrecordableError."""
+        try:
+            self._cut_torn()
+            self._torn = True
+            view = memoryview(line)
+            while view:
+                view = view[self._files.write(self._descriptor, view) :]
+        except OSError as error:
+            self.errors += 1
+            raise UnrecordableError(f"{self._path}: {error.strerror or error}") from error
+        self._torn = False
+        self._size_bytes += len(line)
+
+    def _cut_torn(self) -> None:
+        if self._torn:
+            self._files.truncate(self._descriptor, self._size_bytes)
+            self._torn = False
+
+    def _rewrite(self) -> None:
+        """Replace the file by one with the open intents alone. Raises OSError."""
+        data = b"".join(self._open.values())
+        self._files.write_whole(self._path, data)
+        # Else a power failure might bring the old file back, without the intents that follow.
+        self._files.sync_directory(self._path.parent)
+        descriptor = self._files.open_append(self._path)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._size_bytes, self._torn = descriptor, len(data), False
+
+
+def _unfinished(data: bytes) -> list[tuple[dict[str, Any], bytes]]:
+    """The intents without an end, each with its line. If a crash has torn the last line, nothing was executed."""
+    found: dict[str, tuple[dict[str, Any], bytes]] = {}
+    for line in data.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
+        if not line.startswith(b"{"):
+            for intent_id in line.decode("ascii", "replace").split():
+                found.pop(intent_id, None)
+            continue
+        try:
+            intent = json.loads(line)
+            found[intent["intent_id"]] = (intent, line)
+        except (ValueError, TypeError, KeyError):
+            log.error("audit: a line of the journal of intents cannot be read")
+    return list(found.values())

@@ -1,0 +1,261 @@
+"""`AuditSink`: the streams of events and their writer's thread, shared by all listeners with the same spool."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from typing import TYPE_CHECKING, Final
+
+from klamm_spark.observer.aggregation import ADMIN_EVENT, INTERRUPTED
+from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
+from klamm_spark.observer.intents import FILE_NAME, IntentJournal
+from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
+from klamm_spark.requests.resources import TopicNames
+from klamm_spark.settings.audit import SINK_KEYS
+from klamm_spark.spool.layout import ADMINISTRATION, REQUESTS, SECURITY, folder_name
+from klamm_spark.storage.files import SpoolFiles
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from klamm import AdminEvent, ServerServices
+    from klamm_spark.observer.aggregation import Client
+    from klamm_spark.settings.audit import AuditSettings
+
+log = logging.getLogger("klamm.audit")
+
+_SWEEP_S: Final = 1.0
+_STOP_TIMEOUT_S: Final = 30.0
+_METRICS: Final = "klamm:type=Audit,name="
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[AuditStream], float]], ...]] = (
+    ("EventsWritten", "Audit events written to the spool.", lambda stream: stream.events_written),
+    ("BytesWritten", "Bytes of audit events written to the spool.", lambda stream: stream.bytes_written),
+    ("EventsDropped", "Audit events that found no room in the queue.", lambda stream: stream.events_dropped),
+    ("WriteErrors", "Failed attempts to write, sync or seal.", lambda stream: stream.write_errors),
+    ("SegmentsSealed", "Segments sealed since the start.", lambda stream: stream.spool.sealed_count),
+    (
+        "UnreadableFiles",
+        "Files of the spool that could not be read at the start and were renamed.",
+        lambda stream: stream.spool.unreadable_count,
+    ),
+)
+_GAUGES: Final[tuple[tuple[str, str, Callable[[AuditStream], float]], ...]] = (
+    ("QueueSize", "Audit events that wait to be written.", lambda stream: stream.queue.size),
+    ("SpoolBytes", "Size of the stream's folder of the spool.", lambda stream: stream.spool.size_bytes),
+    (
+        "SpoolLimitBytes",
+        "The size at which on_limit applies; -1 for none.",
+        lambda stream: stream.settings.retention_bytes,
+    ),
+)
+
+
+class AuditSink:
+    """The first observer that opens starts it, the last that closes stops it.
+
+    `run_once` is one iteration of the thread's loop; a test may call it.
+    """
+
+    def __init__(self, settings: AuditSettings, services: ServerServices, files: SpoolFiles | None = None) -> None:
+        self.settings = settings
+        self._services = services
+        self._clock = services.clock
+        self.node = services.worker.named(settings.node or socket.gethostname())
+        files = files or SpoolFiles()
+        folder = settings.spool / folder_name(self.node, ADMINISTRATION)
+        self._filled = threading.Event()
+        self.journal = IntentJournal(
+            folder / FILE_NAME, files, settings.max_open_changes, services.clock, settings.intent_sync_interval_ms
+        )
+        self.streams = {
+            name: AuditStream(name, self.node, settings, services.clock, files, self.journal, self._filled)
+            for name in STREAM_NAMES
+        }
+        self.requests = self.streams[REQUESTS]
+        self.security = self.streams[SECURITY]
+        self.administration = self.streams[ADMINISTRATION]
+        self.topic: AuditTopic | None = None
+        self.filtered_listeners: set[str] = set()
+        self.topics = TopicNames()
+        self.new_counting: deque[Client] = self.requests.new_counting
+        self._users = 0
+        # Protects the count of users: the first starts the writer, the last stops it.
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._unregister: list[Callable[[], object]] = []
+
+    # ---- users
+
+    def acquire(self, settings: AuditSettings) -> None:
+        """Add a listener. Raises ValueError if its settings differ from the spool's; OSError, SpoolError."""
+        for key in SINK_KEYS:
+            if getattr(settings, key) != getattr(self.settings, key):
+                raise ValueError(f"{key} must be the same for all listeners that write in {self.settings.spool}")
+        with self._lock:
+            if not self._users:
+                self._start()
+            self._users += 1
+
+    def release(self) -> None:
+        """Remove a listener."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._stop()
+
+    def _start(self) -> None:
+        self.open()
+        self._thread = threading.Thread(target=self._run, name="klamm-audit", daemon=True)
+        self._thread.start()
+
+    def open(self) -> None:
+        """Start everything except the thread. Raises OSError, SpoolError, ValueError."""
+        if self.settings.topic:
+            self.topic = AuditTopic(self.settings.topic, self._services.shared.once(SHARED_RECORDS, _no_topics))
+            for stream in self.streams.values():
+                stream.topic = self.topic
+        suffix = self._services.random_bytes(4).hex()
+        with contextlib.ExitStack() as opened:
+            for stream in self.streams.values():
+                stream.open(suffix)
+                opened.callback(stream.spool.close)
+            self._report_interrupted()
+            # All are open: they stay so.
+            opened.pop_all()
+        self._register_metrics()
+        self._unregister.append(self._services.admin_events.subscribe(self._admin_event))
+
+    def _report_interrupted(self) -> None:
+        """Record the state changes of earlier boots that have no outcome."""
+        intents = self.journal.open(self.administration.spool.boot)
+        if not intents:
+            return
+        # An outcome may have been written without the journal's having learned of it.
+        written = self.administration.spool.newest_lines() + self.security.spool.newest_lines()
+        for intent in intents:
+            if f'"intent_id":"{intent["intent_id"]}"'.encode() in written:
+                self.journal.finish([intent["intent_id"]])
+            else:
+                self.administration.queue.put((INTERRUPTED, intent), may_wait=False)
+
+    def _register_metrics(self) -> None:
+        metrics = self._services.metrics
+
+        def samples(read: Callable[[AuditStream], float]) -> Callable[[], list[tuple[dict[str, str], float]]]:
+            streams = self.streams.values()
+            return lambda: [({"node": self.node, "stream": stream.name}, read(stream)) for stream in streams]
+
+        for name, doc, read in _COUNTERS:
+            self._unregister.append(metrics.register(_METRICS + name, "counter", doc, samples(read)))
+        for name, doc, read in _GAUGES:
+            self._unregister.append(metrics.register(_METRICS + name, "gauge", doc, samples(read)))
+        if self.topic is not None:
+            self._register_topic(self.topic)
+        node, journal = {"node": self.node}, self.journal
+        self._unregister += (
+            metrics.register(
+                f"{_METRICS}IntentErrors",
+                "counter",
+                "Intents of state changes that could not be written or synced.",
+                lambda: ((node, journal.errors),),
+            ),
+            metrics.register(
+                f"{_METRICS}IntentSyncs",
+                "counter",
+                "Syncs of the journal of intents.",
+                lambda: ((node, journal.sync.count),),
+            ),
+            metrics.register(
+                f"{_METRICS}IntentsSynced",
+                "counter",
+                "Intents of state changes that waited for a sync; many may have the same.",
+                lambda: ((node, journal.synced_count),),
+            ),
+            metrics.register(
+                f"{_METRICS}OpenChanges",
+                "gauge",
+                "State changes whose outcome is not in the spool yet.",
+                lambda: ((node, journal.open_count),),
+            ),
+        )
+
+    def _register_topic(self, topic: AuditTopic) -> None:
+        labels = {"node": self.node, "topic": self.settings.topic}
+        self._unregister += (
+            self._services.metrics.register(
+                f"{_METRICS}TopicRecords",
+                "counter",
+                "Audit events that were written to the topic.",
+                lambda: ((labels, topic.records),),
+            ),
+            self._services.metrics.register(
+                f"{_METRICS}TopicMisses",
+                "counter",
+                "Audit events that the topic did not take; the spool has them.",
+                lambda: ((labels, topic.missed),),
+            ),
+        )
+
+    def _admin_event(self, event: AdminEvent) -> None:
+        self.administration.queue.put((ADMIN_EVENT, event), may_wait=False)
+        if event.action == "server_stopping":
+            self._stop_blocking()
+            # Topics are closed before observers are.
+            for stream in self.streams.values():
+                stream.topic = None
+
+    def _stop_blocking(self) -> None:
+        for stream in self.streams.values():
+            stream.queue.stop_blocking()
+
+    def _stop(self) -> None:
+        for unregister in self._unregister:
+            unregister()
+        self._unregister.clear()
+        self._stop_blocking()
+        self._stopping.set()
+        self._filled.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_TIMEOUT_S)
+            if self._thread.is_alive():
+                log.error("audit: the spool has not been written within %d s", _STOP_TIMEOUT_S)
+            self._thread = None
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._filled.wait(self._pause_s())
+            # Collect events first: each turn takes the interpreter from the server's threads.
+            self._stopping.wait(self.settings.flush_interval_ms / 1000)
+            # Before the turn: what comes during it is taken up by the next one.
+            self._filled.clear()
+            self.run_once()
+        self.close()
+
+    def _pause_s(self) -> float:
+        due_ns = min(stream.next_due_ns for stream in self.streams.values())
+        return min(_SWEEP_S, max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9))
+
+    def run_once(self) -> None:
+        """One turn of each stream, and of the journal."""
+        for stream in self.streams.values():
+            try:
+                stream.run_once()
+            except Exception:
+                log.exception("audit: a turn of the writer failed")
+        self.journal.finish()
+
+    def close(self) -> None:
+        """Write and seal what is left of each stream."""
+        for stream in self.streams.values():
+            stream.close()
+        self.journal.close()
+
+
+def _no_topics() -> Append:
+    raise ValueError("topic needs an api_set that has topics, e.g. the embedded broker")

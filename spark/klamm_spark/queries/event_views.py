@@ -1,0 +1,203 @@
+"""Events as the SQL views that reports and detections read, in DuckDB over a spool or in Spark over a lake.
+
+The views, the same in both:
+
+- `events`: the fields of `klamm_spark.events.event`, and `requests`: how many requests a row represents.
+- `resources`: `event_id`, `position` and the fields of each resource but its attributes.
+- `attributes`: `event_id`, `position` of the resource, and the fields of each attribute.
+- `earlier`: as `events`, of the period before.
+
+Queries keep to the SQL that both know: no arrays, no timestamps, times as microseconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import FIELDS, LISTS, RESOURCE_FIELDS, Field
+from klamm_spark.spool.layout import node_folders, open_segments, sealed_segments
+from klamm_spark.spool.reader import read_seal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DUCKDB_TYPES: Final = {
+    "string": "VARCHAR",
+    "int": "INTEGER",
+    "long": "BIGINT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+}
+_MEMORY_LIMIT: Final = "2GB"
+_MAX_LINE_BYTES: Final = 1 << 20
+NO_LIMIT_US: Final = 1 << 62
+
+
+class Result(NamedTuple):
+    """What a query returns."""
+
+    names: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `start_us` up to, not including, `end_us`; `before_us` is where the period before it starts."""
+
+    start_us: int = 0
+    end_us: int = NO_LIMIT_US
+    before_us: int = 0
+
+    @staticmethod
+    def since(start_us: int, now_us: int) -> Period:
+        """The period from a moment until now, and as long a one before it."""
+        return Period(start_us, NO_LIMIT_US, max(0, 2 * start_us - now_us))
+
+    @staticmethod
+    def around(first_us: int, last_us: int, window_us: int, since_us: int) -> Period:
+        """What is up to `window_us` away from events of that time, not before `since_us`, with no period before it.
+
+        Events may come late: what happened after them may be there already.
+        """
+        start_us = max(first_us - window_us, since_us)
+        return Period(start_us, last_us + window_us + 1, start_us)
+
+
+class EventViews(Protocol):
+    """An engine that has the views."""
+
+    bad_lines: int
+    """Lines that are no events."""
+
+    def query(self, sql: str) -> Result:
+        """Run one query."""
+        ...
+
+
+class DuckDbViews:
+    """The views over a spool on this machine, in DuckDB, which spills what does not fit in memory."""
+
+    def __init__(self, spool: Path | None, period: Period) -> None:
+        """Read the spool; without one there are no events yet. Raises LakeError if it does not exist, or if DuckDB is
+        not installed."""
+        if importlib.util.find_spec("duckdb") is None:
+            raise LakeError("a report on a spool needs DuckDB: pip install 'klamm[report]'")
+        if spool is not None and not spool.is_dir():
+            raise LakeError(f"there is no spool at {spool}")
+        import duckdb
+
+        self._database = duckdb.connect(config={"memory_limit": _MEMORY_LIMIT, "threads": 2})
+        fields = ", ".join(f"{field.name} {_duckdb_type(field)}" for field in FIELDS)
+        self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT)")
+        self._before_us = period.before_us
+        for name, (since_us, until_us) in _periods(period).items():
+            condition = f"time_us >= {since_us} AND time_us < {until_us}"
+            self._database.execute(f"CREATE VIEW {name} AS SELECT * FROM kept WHERE {condition}")
+        inner = ", ".join(f"one.{field.name}" for field in _RESOURCE_COLUMNS)
+        self._database.execute(
+            f"CREATE VIEW resources AS SELECT event_id, position, {inner} FROM (SELECT event_id, "
+            "unnest(resources) AS one, generate_subscripts(resources, 1) - 1 AS position FROM events)"
+        )
+        self._database.execute(
+            "CREATE VIEW attributes AS SELECT event_id, position, two.name, two.operation, two.value FROM (SELECT "
+            "event_id, position, unnest(one.attributes) AS two FROM (SELECT event_id, unnest(resources) AS one, "
+            "generate_subscripts(resources, 1) - 1 AS position FROM events))"
+        )
+        self.bad_lines = 0
+        if spool is not None:
+            self.add(_files(spool, period.before_us))
+
+    def forget(self, before_us: int) -> None:
+        """Remove the events before a time."""
+        self._database.execute("DELETE FROM kept WHERE time_us < ?", [before_us])
+
+    def add(self, files: Sequence[str]) -> None:
+        """Add the events of these segments. A torn line at the end is left out."""
+        if not files:
+            return
+        columns = ", ".join(f"{field.name}: '{_duckdb_type(field)}'" for field in FIELDS)
+        options = f"format = 'newline_delimited', maximum_object_size = {_MAX_LINE_BYTES}, ignore_errors = true"
+        source = f"read_json(?, columns = {{{columns}}}, {options})"
+        names = ", ".join(field.name for field in FIELDS)
+        self._database.execute(
+            f"INSERT INTO kept SELECT {names}, coalesce(repeat_count, 1) FROM {source} "
+            f"WHERE time_us >= {self._before_us}",
+            [files],
+        )
+
+    def query(self, sql: str) -> Result:
+        """Run one query; names may stand in Spark's quotes."""
+        cursor = self._database.execute(sql.replace("`", '"'))
+        names = tuple(column[0] for column in cursor.description or ())
+        return Result(names, cursor.fetchall())
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._database.close()
+
+
+class SparkViews:
+    """The views over a lake, in Spark; they use only what Spark Connect supports."""
+
+    def __init__(self, spark: SparkSession, rows: DataFrame, period: Period) -> None:
+        """`rows` are those of `Lake.read`."""
+        from pyspark.sql import functions as F
+
+        self._spark = spark
+        self.bad_lines = rows.where("date is null").count()
+        names = [*(field.name for field in FIELDS), "requests"]
+        kept = rows.where("date is not null").withColumn("requests", F.coalesce("repeat_count", F.lit(1)))
+        for name, (since_us, until_us) in _periods(period).items():
+            found = kept.where((F.col("time_us") >= since_us) & (F.col("time_us") < until_us))
+            if since_us:
+                # The filter on the partition keeps Spark from opening files of other days.
+                found = found.where(F.col("date") >= F.to_date(F.timestamp_micros(F.lit(since_us))))
+            found.select(*names).createOrReplaceTempView(name)
+        outer = "LATERAL VIEW posexplode(resources) AS position, one"
+        inner = ", ".join(f"one.{field.name}" for field in _RESOURCE_COLUMNS)
+        self._view("resources", f"SELECT event_id, position, {inner} FROM events {outer}")
+        self._view(
+            "attributes",
+            "SELECT event_id, position, two.name, two.operation, two.value FROM (SELECT event_id, position, "
+            f"one.attributes AS list FROM events {outer}) LATERAL VIEW explode(list) AS two",
+        )
+
+    def _view(self, name: str, sql: str) -> None:
+        self._spark.sql(sql).createOrReplaceTempView(name)
+
+    def query(self, sql: str) -> Result:
+        """Run one query."""
+        frame = self._spark.sql(sql)
+        return Result(tuple(frame.columns), [tuple(row) for row in frame.collect()])
+
+
+_RESOURCE_COLUMNS: Final = tuple(field for field in RESOURCE_FIELDS if field.type not in LISTS)
+
+
+def _periods(period: Period) -> dict[str, tuple[int, int]]:
+    return {"events": (period.start_us, period.end_us), "earlier": (period.before_us, period.start_us)}
+
+
+def _files(spool: Path, since_us: int) -> Sequence[str]:
+    """The segments that may have events since that time."""
+    found = []
+    for folder in node_folders(spool):
+        path = Path(str(folder))
+        for segment in sealed_segments(path):
+            seal = read_seal(segment) if since_us else None
+            if seal is None or seal.sealed_time_us >= since_us:
+                found.append(str(segment))
+        found.extend(str(segment) for segment in open_segments(path))
+    return found
+
+
+def _duckdb_type(field: Field) -> str:
+    if field.type in LISTS:
+        inner = ", ".join(f"{one.name} {_duckdb_type(one)}" for one in LISTS[field.type])
+        return f"STRUCT({inner})[]"
+    return _DUCKDB_TYPES[field.type]

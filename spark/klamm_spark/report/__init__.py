@@ -1,0 +1,1 @@
+"""The report: its questions, as text and as HTML."""

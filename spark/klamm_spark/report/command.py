@@ -1,0 +1,174 @@
+"""`klamm audit report`: answers the questions of `klamm_spark.report.queries` from a spool or a lake.
+
+Everything is counted with the requests that an aggregated event represents.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import AUTHENTICATION, REQUEST
+from klamm_spark.findings.detections import SEVERITIES, own_detections
+from klamm_spark.lake.layout import Lake
+from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period, SparkViews
+from klamm_spark.report.model import Heading, Report, Table
+from klamm_spark.report.queries import Question, questions, series, totals
+from klamm_spark.report.text import show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from klamm_spark.settings.spark import Pipeline
+
+_BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
+_WANTED_BUCKETS: Final = 90
+_FINDINGS: Final = (
+    Heading("finding"),
+    Heading("severity"),
+    Heading("who"),
+    Heading("from"),
+    Heading("what"),
+    Heading("events", "count"),
+    Heading("first", "time"),
+    Heading("last", "time"),
+    Heading("detail"),
+    Heading("first event", "id"),
+    Heading("last event", "id"),
+)
+
+
+def run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    since: datetime | None,
+    html: Path | None,
+    print_line: Callable[[str], None],
+) -> int:
+    """Report on a lake: print it, and write it to `html` if given; the exit code. Raises LakeError."""
+    remote = bool(pipeline.settings.remote)
+    report = build(spark, Lake.of(pipeline.settings, None if remote else spark), since, remote=remote)
+    return _give_out(report, html, print_line)
+
+
+def run_on_spool(spool: Path, *, since: datetime | None, html: Path | None, print_line: Callable[[str], None]) -> int:
+    """As `run`, on a spool and without Spark. Raises LakeError."""
+    views = DuckDbViews(spool, _period(since))
+    try:
+        report = answer(views, str(spool), since)
+    finally:
+        views.close()
+    return _give_out(report, html, print_line)
+
+
+def _give_out(report: Report, html: Path | None, print_line: Callable[[str], None]) -> int:
+    if html is not None:
+        from klamm_spark.report import html as report_html
+
+        # First: who reads the text may stop reading, `| head`, and that ends the process.
+        html.write_text(report_html.render(report), encoding="utf-8")
+    show(report)
+    if html is not None:
+        print_line(f"written: {html} ({html.stat().st_size / 1024:,.0f} KiB)")
+    return 0
+
+
+def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, remote: bool = False) -> Report:
+    """Report on a lake. `remote` says that it is on another machine. Raises LakeError if there are no events."""
+    if not remote:
+        lake.require_events()
+    return answer(SparkViews(spark, lake.read(spark), _period(since)), str(lake.root), since)
+
+
+def _period(since: datetime | None) -> Period:
+    if since is None:
+        return Period()
+    return Period.since(round(since.timestamp() * 1e6), time.time_ns() // 1000)
+
+
+def answer(views: EventViews, place: str, since: datetime | None = None) -> Report:
+    """Answer all questions. Raises LakeError if there are no events in the period."""
+    span = views.query("SELECT min(time_us) AS first, max(time_us) AS last FROM events").rows[0]
+    if span[0] is None:
+        raise LakeError(f"there are no events in {place}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else ""))
+    first, last = (_moment(time_us) for time_us in span)
+    bucket_s = bucket_of((last - first).total_seconds())
+    tables = [_findings(views), *(_table(views, question) for question in questions())]
+    return Report(
+        lake=place,
+        since=since,
+        first=first,
+        last=last,
+        totals=_totals(views, "events") | {"lines in quarantine": views.bad_lines},
+        earlier=_totals(views, "earlier") if since is not None else {},
+        tables={table.key: table for table in tables},
+        bucket_s=bucket_s,
+        traffic=_series(views, series(REQUEST, "outcome", bucket_s), bucket_s),
+        logins=_series(views, series(AUTHENTICATION, "action", bucket_s), bucket_s),
+    )
+
+
+def bucket_of(span_s: float) -> int:
+    """Seconds of one bar of a plot over `span_s`."""
+    return next((bucket for bucket in _BUCKETS_S if span_s / bucket <= _WANTED_BUCKETS), _BUCKETS_S[-1])
+
+
+def _moment(time_us: int) -> datetime:
+    return datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
+def _totals(views: EventViews, view: str) -> dict[str, int]:
+    result = views.query(totals(view))
+    return {name: int(value) for name, value in zip(result.names, result.rows[0], strict=True)}
+
+
+def _series(views: EventViews, sql: str, bucket_s: int) -> tuple[tuple[datetime, dict[str, int]], ...]:
+    found: dict[int, dict[str, int]] = {}
+    for start, name, count in views.query(sql).rows:
+        found.setdefault(int(start), {})[name] = int(count)
+    if not found:
+        return ()
+    starts = range(min(found), max(found) + bucket_s, bucket_s)
+    return tuple((datetime.fromtimestamp(start, UTC), found.get(start, {})) for start in starts)
+
+
+def _findings(views: EventViews) -> Table:
+    rows = []
+    for detection in own_detections():
+        for found in detection.run(views):
+            times = _moment(found.first_us), _moment(found.last_us)
+            events = found.first_event, found.last_event
+            who = (detection.title, detection.severity, found.principal, found.address, found.object, found.events)
+            rows.append((*who, *times, found.detail, *events))
+    grave = frozenset(index for index, row in enumerate(rows) if row[1] in SEVERITIES[:2])
+    doc = "What the detections found, the gravest first. `klamm audit sql` shows an event by its id."
+    return Table("findings", "What needs attention?", doc, _FINDINGS, tuple(rows), grave)
+
+
+def _table(views: EventViews, question: Question) -> Table:
+    result = views.query(question.sql)
+    kinds = [question.kind_of(name) for name in result.names]
+    rows = [tuple(map(_value, row, kinds)) for row in result.rows]
+    if question.newest_last:
+        rows.reverse()
+    columns = tuple(
+        Heading(name.removesuffix("_us").replace("_", " "), kind)
+        for name, kind in zip(result.names, kinds, strict=True)
+    )
+    needs_attention = question.needs_attention(result.names)
+    marked = frozenset(index for index, row in enumerate(rows) if needs_attention(row))
+    return Table(question.key, question.title, question.doc, columns, tuple(rows), marked)
+
+
+def _value(value: Any, kind: str) -> Any:
+    if value is None or kind == "text":
+        return value
+    if kind == "time":
+        return _moment(value)
+    # Sums are decimals in one engine and large integers in the other.
+    return float(value) if kind == "ms" else int(value)

@@ -1,0 +1,321 @@
+"""State changes of topics, configurations, rights, tokens, users, quotas and servers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from klamm.acl import AclOperation, AclPermission, PatternType
+from klamm.wire.api_keys import ApiKey
+from klamm_spark.requests.change_parts import (
+    Names,
+    StateChange,
+    config_value,
+    name_of,
+    numbers,
+    only_checked,
+    resource_of,
+)
+from klamm_spark.requests.resources import ACL_TYPES, CONFIG_TYPES, Resource
+
+_CONFIG_OPERATIONS: Final = {0: "SET", 1: "DELETE", 2: "APPEND", 3: "SUBTRACT"}
+_SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_HASH_CHARACTERS: Final = 32
+
+
+# ---- topics and configurations
+
+
+def _create_topics(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    created = {topic.name: topic for topic in response.topics} if response is not None else {}
+    for topic in request.topics:
+        answer = created.get(topic.name)
+        made = answer if answer is not None and answer.error_code == 0 else None
+        resource = resource_of(
+            "TOPIC",
+            topic.name,
+            (
+                "partitions",
+                made.num_partitions if made is not None and made.num_partitions > 0 else topic.num_partitions,
+            ),
+            ("replication_factor", topic.replication_factor),
+            ("topic_id", topics.id_text(made.topic_id) if made is not None else None),
+            only_checked(request),
+        )
+        for assigned in topic.assignments:
+            resource.add(f"replicas.{assigned.partition_index}", ",".join(map(str, assigned.broker_ids)))
+        for config in topic.configs:
+            resource.add(f"config.{config.name}", config_value(config.name, config.value), "SET")
+        yield resource
+
+
+def _delete_topics(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    named = {topic.topic_id: topic.name for topic in response.responses} if response is not None else {}
+    for topic in request.topics:
+        by_id = topic.name is None
+        name = (named.get(topic.topic_id) or topics.name(topic.topic_id)) if by_id else topic.name
+        yield resource_of("TOPIC", name, ("topic_id", topics.id_text(topic.topic_id) if by_id else None))
+    for name in request.topic_names:
+        yield Resource("TOPIC", name)
+
+
+def _delete_records(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for topic in request.topics:
+        yield resource_of(
+            "TOPIC", topic.name, *((f"offset.{one.partition_index}", one.offset) for one in topic.partitions)
+        )
+
+
+def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for topic in request.topics:
+        resource = resource_of("TOPIC", topic.name, ("partitions", topic.count), only_checked(request))
+        for number, assigned in enumerate(topic.assignments or ()):
+            resource.add(
+                f"replicas.{topic.count - len(topic.assignments) + number}", ",".join(map(str, assigned.broker_ids))
+            )
+        yield resource
+
+
+def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    """AlterConfigs sets all, IncrementalAlterConfigs says for each."""
+    for item in request.resources:
+        resource = resource_of(
+            CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name, only_checked(request)
+        )
+        for config in item.configs:
+            code = getattr(config, "config_operation", 0)
+            operation = _CONFIG_OPERATIONS.get(code, str(code))
+            resource.add(f"config.{config.name}", config_value(config.name, config.value), operation)
+        yield resource
+
+
+def _elect_leaders(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    election = ("election_type", "UNCLEAN" if request.election_type else "PREFERRED")
+    if request.topic_partitions is None:
+        yield resource_of("TOPIC", "*", election)
+    for topic in request.topic_partitions or ():
+        yield resource_of("TOPIC", topic.topic, ("partitions", numbers(topic.partitions)), election)
+
+
+def _reassign(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for topic in request.topics:
+        resource = Resource("TOPIC", topic.name)
+        for one in topic.partitions:
+            cancels = one.replicas is None
+            replicas = None if cancels else ",".join(map(str, one.replicas))
+            resource.add(f"replicas.{one.partition_index}", replicas, "CANCEL" if cancels else "SET")
+        yield resource
+
+
+def _alter_log_dirs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for folder in request.dirs:
+        for topic in folder.topics:
+            yield resource_of("TOPIC", topic.name, ("partitions", numbers(topic.partitions)), ("path", folder.path))
+
+
+def _update_features(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for update in request.feature_updates:
+        yield resource_of(
+            "FEATURE",
+            update.feature,
+            ("max_version_level", update.max_version_level),
+            ("upgrade_type", update.upgrade_type),
+            only_checked(request),
+        )
+
+
+# ---- rights, tokens, users, quotas
+
+
+def _binding(type: int, name: str | None, pattern: int, principal: str | None, host: str | None, item: Any) -> Resource:
+    return resource_of(
+        ACL_TYPES.get(type, "ANY"),
+        "*" if name is None else name,
+        ("pattern_type", name_of(PatternType, pattern)),
+        ("principal", principal),
+        ("host", host),
+        ("operation", name_of(AclOperation, item.operation)),
+        ("permission", name_of(AclPermission, item.permission_type)),
+    )
+
+
+def _create_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    results = response.results if response is not None else ()
+    for number, item in enumerate(request.creations):
+        resource = _binding(
+            item.resource_type, item.resource_name, item.resource_pattern_type, item.principal, item.host, item
+        )
+        if number < len(results):
+            resource.error_code = results[number].error_code
+        yield resource
+
+
+def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    """The filters, then the bindings that they deleted."""
+    results = response.filter_results if response is not None else ()
+    for number, item in enumerate(request.filters):
+        resource = _binding(
+            item.resource_type_filter,
+            item.resource_name_filter,
+            item.pattern_type_filter,
+            item.principal_filter,
+            item.host_filter,
+            item,
+        )
+        resource.add("binding", None, "FILTER")
+        if number < len(results):
+            resource.error_code = results[number].error_code
+        yield resource
+    for result in results:
+        for item in result.matching_acls:
+            resource = _binding(
+                item.resource_type, item.resource_name, item.pattern_type, item.principal, item.host, item
+            )
+            resource.error_code = item.error_code
+            resource.add("binding", None, "DELETE")
+            yield resource
+
+
+def token_hash(hmac: bytes) -> str:
+    """What stands for a delegation token's HMAC, which is a secret."""
+    return hashlib.sha256(hmac).hexdigest()[:_HASH_CHARACTERS]
+
+
+def _create_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    made = response if response is not None and response.error_code == 0 else None
+    owner = f"{request.owner_principal_type}:{request.owner_principal_name}" if request.owner_principal_name else None
+    if made is not None:
+        owner = f"{made.principal_type}:{made.principal_name}"
+    resource = resource_of(
+        "DELEGATION_TOKEN",
+        made.token_id if made is not None else "",
+        ("owner", owner),
+        ("max_lifetime_ms", request.max_lifetime_ms),
+        ("expiry_timestamp_ms", made.expiry_timestamp_ms if made is not None else None),
+        ("token_hash", token_hash(bytes(made.hmac)) if made is not None else None),
+    )
+    for renewer in request.renewers:
+        resource.add("renewer", f"{renewer.principal_type}:{renewer.principal_name}")
+    yield resource
+
+
+def _renew_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield _token(request, response, ("renew_period_ms", request.renew_period_ms))
+
+
+def _expire_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield _token(request, response, ("expiry_time_period_ms", request.expiry_time_period_ms))
+
+
+def _token(request: Any, response: Any, period: tuple[str, Any]) -> Resource:
+    expiry = response.expiry_timestamp_ms if response is not None and response.error_code == 0 else None
+    hmac = ("token_hash", token_hash(bytes(request.hmac)))
+    return resource_of("DELEGATION_TOKEN", "", hmac, period, ("expiry_timestamp_ms", expiry))
+
+
+def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for items, operation in ((request.deletions, "DELETE"), (request.upsertions, "UPSERT")):
+        for item in items:
+            resource = Resource("USER", item.name)
+            resource.add("mechanism", _SCRAM_MECHANISMS.get(item.mechanism, str(item.mechanism)), operation)
+            if operation == "UPSERT":
+                resource.add("iterations", item.iterations)
+            yield resource
+
+
+def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    """A resource for each part of an entity, each with the whole entity."""
+    for entry in request.entries:
+        whole = ",".join(f"{part.entity_type}={part.entity_name or '<default>'}" for part in entry.entity)
+        for part in entry.entity:
+            kind = part.entity_type.upper().replace("-", "_")
+            resource = resource_of(kind, part.entity_name or "<default>", ("entity", whole), only_checked(request))
+            for op in entry.ops:
+                resource.add(f"quota.{op.key}", None if op.remove else op.value, "DELETE" if op.remove else "SET")
+            yield resource
+
+
+# ---- servers
+
+
+def _broker(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield Resource("BROKER", str(request.broker_id))
+
+
+def _voter(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield Resource("VOTER", str(request.voter_id))
+
+
+def _cluster(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    """Requests between the servers of a cluster, which klamm does not serve."""
+    yield Resource("CLUSTER", "kafka-cluster")
+
+
+_BINDING: Final = ("pattern_type", "principal", "host", "operation", "permission")
+_CONFIGURABLE: Final = tuple(CONFIG_TYPES.values())
+_SECURABLE: Final = tuple(ACL_TYPES.values())
+_K = ApiKey
+
+ADMIN_CHANGES: Final[dict[ApiKey, StateChange]] = {
+    _K.CREATE_TOPICS: StateChange(
+        ("TOPIC",),
+        ("partitions", "replication_factor", "topic_id", "replicas.N", "config.KEY", "validate_only"),
+        _create_topics,
+    ),
+    _K.DELETE_TOPICS: StateChange(("TOPIC",), ("topic_id",), _delete_topics),
+    _K.DELETE_RECORDS: StateChange(("TOPIC",), ("offset.N",), _delete_records),
+    _K.CREATE_PARTITIONS: StateChange(("TOPIC",), ("partitions", "replicas.N", "validate_only"), _create_partitions),
+    _K.ALTER_CONFIGS: StateChange(_CONFIGURABLE, ("config.KEY", "validate_only"), _alter_configs),
+    _K.INCREMENTAL_ALTER_CONFIGS: StateChange(_CONFIGURABLE, ("config.KEY", "validate_only"), _alter_configs),
+    _K.ELECT_LEADERS: StateChange(("TOPIC",), ("partitions", "election_type"), _elect_leaders),
+    _K.ALTER_PARTITION_REASSIGNMENTS: StateChange(("TOPIC",), ("replicas.N",), _reassign),
+    _K.ALTER_REPLICA_LOG_DIRS: StateChange(("TOPIC",), ("partitions", "path"), _alter_log_dirs),
+    _K.UPDATE_FEATURES: StateChange(
+        ("FEATURE",), ("max_version_level", "upgrade_type", "validate_only"), _update_features
+    ),
+    _K.CREATE_ACLS: StateChange(_SECURABLE, _BINDING, _create_acls),
+    _K.DELETE_ACLS: StateChange((*_SECURABLE, "ANY"), (*_BINDING, "binding"), _delete_acls),
+    _K.CREATE_DELEGATION_TOKEN: StateChange(
+        ("DELEGATION_TOKEN",),
+        ("owner", "renewer", "max_lifetime_ms", "expiry_timestamp_ms", "token_hash"),
+        _create_token,
+    ),
+    _K.RENEW_DELEGATION_TOKEN: StateChange(
+        ("DELEGATION_TOKEN",), ("token_hash", "renew_period_ms", "expiry_timestamp_ms"), _renew_token
+    ),
+    _K.EXPIRE_DELEGATION_TOKEN: StateChange(
+        ("DELEGATION_TOKEN",), ("token_hash", "expiry_time_period_ms", "expiry_timestamp_ms"), _expire_token
+    ),
+    _K.ALTER_USER_SCRAM_CREDENTIALS: StateChange(("USER",), ("mechanism", "iterations"), _alter_users),
+    _K.ALTER_CLIENT_QUOTAS: StateChange(
+        ("USER", "CLIENT_ID", "IP"), ("entity", "quota.KEY", "validate_only"), _alter_quotas
+    ),
+    **dict.fromkeys(
+        (
+            _K.CONTROLLED_SHUTDOWN,
+            _K.ALTER_PARTITION,
+            _K.BROKER_REGISTRATION,
+            _K.UNREGISTER_BROKER,
+            _K.ALLOCATE_PRODUCER_IDS,
+            _K.ASSIGN_REPLICAS_TO_DIRS,
+        ),
+        StateChange(("BROKER",), (), _broker),
+    ),
+    **dict.fromkeys(
+        (_K.ADD_RAFT_VOTER, _K.REMOVE_RAFT_VOTER, _K.UPDATE_RAFT_VOTER), StateChange(("VOTER",), (), _voter)
+    ),
+    **dict.fromkeys(
+        (
+            _K.LEADER_AND_ISR,
+            _K.STOP_REPLICA,
+            _K.UPDATE_METADATA,
+            _K.VOTE,
+            _K.BEGIN_QUORUM_EPOCH,
+            _K.END_QUORUM_EPOCH,
+            _K.ENVELOPE,
+            _K.CONTROLLER_REGISTRATION,
+        ),
+        StateChange(("CLUSTER",), (), _cluster),
+    ),
+}

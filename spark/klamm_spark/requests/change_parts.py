@@ -1,0 +1,65 @@
+"""What descriptions of state changes are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from klamm_spark.requests.resources import Resource, TopicNames
+
+_SENSITIVE: Final = re.compile(r"password|secret|credential|jaas|private|token|\.key$", re.IGNORECASE)
+SENSITIVE_VALUE: Final = "(sensitive)"
+
+Names: TypeAlias = TopicNames
+Describe: TypeAlias = Callable[[Any, Any, Names], Iterator[Resource]]
+
+
+class StateChange(NamedTuple):
+    """`types` and `attributes` are those of the resources that `describe(request, response, topics)` yields.
+
+    The response is None before the execution, and after one without an answer. `.N` stands for a partition's number,
+    `.KEY` for the name of a configuration or a quota.
+    """
+
+    types: tuple[str, ...]
+    attributes: tuple[str, ...]
+    describe: Describe
+
+
+def resource_of(type: str, name: str | None, *attributes: tuple[str, Any]) -> Resource:
+    resource = Resource(type, name or "")
+    for key, value in attributes:
+        if value is not None and value != "":
+            resource.add(key, value)
+    return resource
+
+
+def name_of(kind: type[Any], code: int) -> str:
+    try:
+        return str(kind(code).name)
+    except ValueError:
+        return str(code)
+
+
+def config_value(name: str, value: str | None) -> str | None:
+    return SENSITIVE_VALUE if value is not None and _SENSITIVE.search(name) else value
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Numbers in order, as ranges: `0-3,7`."""
+    ranges: list[list[int]] = []
+    for value in sorted(set(values)):
+        if ranges and value == ranges[-1][1] + 1:
+            ranges[-1][1] = value
+        else:
+            ranges.append([value, value])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def only_checked(request: Any) -> tuple[str, Any]:
+    return "validate_only", "true" if request.validate_only else None
+
+
+def topic_name(topic: Any, names: Names) -> str:
+    return topic.name or names.name(topic.topic_id)

@@ -1,0 +1,355 @@
+"""The resources of a request: topics, groups and others, from the decoded request and its response.
+
+Names and counts only. Results hold no view of a frame, so that a large request is not kept in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.response_errors import named_errors
+
+if TYPE_CHECKING:
+    from klamm import RequestEvent
+
+AUTHORIZATION_ERRORS: Final = frozenset({29, 30, 31, 53, 65})
+"""TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
+_TOPIC_IDS_KEPT: Final = 100_000
+_NO_ID: Final = bytes(16)
+_BATCH_LENGTH: Final = Struct(">i")
+_BATCH_LENGTH_AT: Final = 8
+_RECORD_COUNT_AT: Final = 57
+_BATCH_HEADER_BYTES: Final = 61
+
+
+class Resource:
+    """One resource of a request; unknown values are None. See `klamm_spark.events.event.RESOURCE_FIELDS`."""
+
+    __slots__ = ("attributes", "bytes", "error_code", "granted", "name", "operation", "partitions", "records", "type")
+
+    def __init__(self, type: str, name: str) -> None:
+        self.type = type
+        self.name = name
+        self.operation: str | None = None
+        self.granted: bool | None = None
+        self.error_code = 0
+        self.partitions: int | None = None
+        self.records: int | None = None
+        self.bytes: int | None = None
+        self.attributes: list[tuple[str, str | None, str | None]] | None = None
+
+    def add(self, name: str, value: object, operation: str | None = None) -> None:
+        """Add an attribute of a state change: what it sets, or with None only what it does to it."""
+        if self.attributes is None:
+            self.attributes = []
+        self.attributes.append((name, None if value is None else str(value), operation))
+
+
+class Summary:
+    """What is recorded of a request's messages. `count` is the number of resources before the list was cut."""
+
+    __slots__ = ("count", "denied", "error_code", "resources")
+
+    def __init__(self, error_code: int, denied: bool, resources: list[Resource], count: int) -> None:
+        self.error_code = error_code
+        self.denied = denied
+        self.resources = resources
+        self.count = count
+
+    def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
+        """Replace the first request's counts by those of all, see `add_produced_and_fetched`."""
+        known = {resource.name: resource for resource in self.resources if resource.type == "TOPIC"}
+        for name, (partitions, records, size_bytes) in totals.items():
+            resource = known.get(name)
+            if resource is None:
+                self.count += 1
+                if len(self.resources) >= most:
+                    continue
+                resource = Resource("TOPIC", name)
+                self.resources.append(resource)
+            resource.partitions, resource.bytes = partitions, size_bytes
+            resource.records = records if records >= 0 else None
+
+
+class TopicNames:
+    """Names of topic ids, learned from Metadata and CreateTopics responses: later requests have ids alone (KIP-516)."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, str] = {}
+
+    def learn(self, topics: Iterable[Any]) -> None:
+        """From structs with `name` and `topic_id`."""
+        for topic in topics:
+            if topic.name and topic.topic_id != _NO_ID:
+                if len(self._names) >= _TOPIC_IDS_KEPT:
+                    self._names.clear()
+                self._names[bytes(topic.topic_id)] = topic.name
+
+    def name(self, topic_id: Any) -> str:
+        """The name, or the id as Kafka writes it."""
+        return self._names.get(bytes(topic_id)) or self.id_text(topic_id)
+
+    @staticmethod
+    def id_text(topic_id: Any) -> str:
+        """The id as Kafka writes it."""
+        return base64.urlsafe_b64encode(bytes(topic_id)).decode().rstrip("=")
+
+
+class _Source(NamedTuple):
+    """Where a request names resources: `path` leads to a list of structs or of names (`name` empty)."""
+
+    type: str
+    path: tuple[str, ...]
+    name: str = ""
+    partitions: str = ""
+
+
+_TOPICS: Final = _Source("TOPIC", ("topics",), "name", "partitions")
+_PLAIN_TOPICS: Final = _Source("TOPIC", ("topics",), "name")
+_GROUP: Final = _Source("GROUP", (), "group_id")
+_TRANSACTION: Final = _Source("TRANSACTIONAL_ID", (), "transactional_id")
+_K = ApiKey
+_SOURCES: Final[dict[int, tuple[_Source, ...]]] = {
+    _K.LIST_OFFSETS: (_TOPICS,),
+    _K.METADATA: (_PLAIN_TOPICS,),
+    _K.OFFSET_COMMIT: (_GROUP, _TOPICS),
+    _K.OFFSET_FETCH: (
+        _GROUP,
+        _Source("TOPIC", ("topics",), "name", "partition_indexes"),
+        _Source("GROUP", ("groups",), "group_id"),
+        _Source("TOPIC", ("groups", "topics"), "name", "partition_indexes"),
+    ),
+    _K.JOIN_GROUP: (_GROUP,),
+    _K.HEARTBEAT: (_GROUP,),
+    _K.LEAVE_GROUP: (_GROUP,),
+    _K.SYNC_GROUP: (_GROUP,),
+    _K.CONSUMER_GROUP_HEARTBEAT: (_GROUP,),
+    _K.DESCRIBE_GROUPS: (_Source("GROUP", ("groups",)),),
+    _K.CONSUMER_GROUP_DESCRIBE: (_Source("GROUP", ("group_ids",)),),
+    _K.DELETE_GROUPS: (_Source("GROUP", ("groups_names",)),),
+    _K.CREATE_TOPICS: (_PLAIN_TOPICS,),
+    _K.DELETE_TOPICS: (_PLAIN_TOPICS, _Source("TOPIC", ("topic_names",))),
+    _K.DELETE_RECORDS: (_TOPICS,),
+    _K.INIT_PRODUCER_ID: (_TRANSACTION,),
+    _K.OFFSET_FOR_LEADER_EPOCH: (_Source("TOPIC", ("topics",), "topic", "partitions"),),
+    _K.ADD_PARTITIONS_TO_TXN: (
+        _Source("TRANSACTIONAL_ID", (), "v3_and_below_transactional_id"),
+        _Source("TOPIC", ("v3_and_below_topics",), "name", "partitions"),
+        _Source("TRANSACTIONAL_ID", ("transactions",), "transactional_id"),
+        _Source("TOPIC", ("transactions", "topics"), "name", "partitions"),
+    ),
+    _K.ADD_OFFSETS_TO_TXN: (_TRANSACTION, _GROUP),
+    _K.END_TXN: (_TRANSACTION,),
+    _K.TXN_OFFSET_COMMIT: (_TRANSACTION, _GROUP, _TOPICS),
+    _K.CREATE_PARTITIONS: (_PLAIN_TOPICS,),
+    _K.ELECT_LEADERS: (_Source("TOPIC", ("topic_partitions",), "topic", "partitions"),),
+    _K.ALTER_PARTITION_REASSIGNMENTS: (_TOPICS,),
+    _K.OFFSET_DELETE: (_GROUP, _TOPICS),
+    _K.DESCRIBE_PRODUCERS: (_Source("TOPIC", ("topics",), "name", "partition_indexes"),),
+    _K.DESCRIBE_TOPIC_PARTITIONS: (_PLAIN_TOPICS,),
+    _K.DESCRIBE_TRANSACTIONS: (_Source("TRANSACTIONAL_ID", ("transactional_ids",)),),
+    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: (_Source("USER", ("users",), "name"),),
+    _K.ALTER_USER_SCRAM_CREDENTIALS: (
+        _Source("USER", ("upsertions",), "name"),
+        _Source("USER", ("deletions",), "name"),
+    ),
+}
+CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
+_COORDINATOR_TYPES: Final = {0: "GROUP", 1: "TRANSACTIONAL_ID", 2: "SHARE"}
+_CONFIG_APIS: Final = frozenset({_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS})
+_CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
+
+
+def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
+    """The outcome, and at most `most` resources."""
+    message, response, api_key = event.request, event.response, event.context.api_key
+    error_code = event.error_code
+    errors = named_errors(response, topics.name) if error_code else {}
+    found: dict[tuple[str, str], Resource] = {}
+    if message is not None and not isinstance(message, (bytes, bytearray, memoryview)):
+        for resource in _mentioned(api_key, message, response, topics):
+            found.setdefault((resource.type, resource.name), resource)
+    denied = add_decisions(event, found) if event.context.decisions else False
+    if errors:
+        for resource in found.values():
+            resource.error_code = errors.get(resource.name, 0)
+    denied = denied and bool(error_code)
+    denied = denied or error_code in AUTHORIZATION_ERRORS or not AUTHORIZATION_ERRORS.isdisjoint(errors.values())
+    resources = list(found.values())
+    if len(resources) > most and not denied:
+        # Resources with errors must not be cut.
+        resources.sort(key=lambda resource: not (resource.error_code or resource.granted is False))
+        del resources[most:]
+    return Summary(error_code, denied, resources, len(found))
+
+
+def summarize_errors(event: RequestEvent) -> Summary:
+    """The outcome, and the resources that were denied."""
+    error_code = event.error_code
+    found: dict[tuple[str, str], Resource] = {}
+    denied = add_decisions(event, found) if event.context.decisions else False
+    refused = [resource for resource in found.values() if resource.granted is False] if denied and error_code else []
+    denied = (denied and bool(error_code)) or error_code in AUTHORIZATION_ERRORS
+    return Summary(error_code, denied, refused, len(refused))
+
+
+def learn_topic_ids(event: RequestEvent, topics: TopicNames) -> None:
+    """Remember the topic names in a response."""
+    if event.context.api_key in _CARRY_TOPIC_IDS and event.response is not None:
+        topics.learn(getattr(event.response, "topics", None) or ())
+
+
+def add_decisions(event: RequestEvent, found: dict[tuple[str, str], Resource]) -> bool:
+    """Add the authorizer's decisions to the resources; returns whether it denied any."""
+    denied = False
+    for operation, resource_type, name, granted in event.context.decisions or ():
+        key = (resource_type.name, name)
+        resource = found.get(key)
+        if resource is None:
+            resource = found[key] = Resource(*key)
+        if resource.granted is None or not granted:
+            resource.operation, resource.granted = operation.name, granted
+        denied = denied or not granted
+    return denied
+
+
+def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
+    if api_key == _K.PRODUCE:
+        yield from _produced(message, topics)
+    elif api_key == _K.FETCH:
+        yield from _fetched(message, response, topics)
+    elif api_key in _CONFIG_APIS:
+        for item in message.resources or ():
+            yield Resource(CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
+    elif api_key == _K.CREATE_ACLS:
+        for item in message.creations or ():
+            yield Resource(ACL_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
+    elif api_key == _K.DELETE_ACLS:
+        for item in message.filters or ():
+            yield Resource(ACL_TYPES.get(item.resource_type_filter, "ANY"), item.resource_name_filter or "*")
+    elif api_key == _K.FIND_COORDINATOR:
+        for name in message.coordinator_keys or [message.key]:
+            yield Resource(_COORDINATOR_TYPES.get(message.key_type, "UNKNOWN"), name)
+    elif api_key == _K.ALTER_CLIENT_QUOTAS:
+        for entry in message.entries or ():
+            for entity in entry.entity or ():
+                yield Resource(entity.entity_type.upper().replace("-", "_"), entity.entity_name or "<default>")
+    else:
+        for source in _SOURCES.get(api_key, ()):
+            yield from _from_source(source, message, topics)
+
+
+def _from_source(source: _Source, message: Any, topics: TopicNames) -> Iterator[Resource]:
+    items = [message]
+    for step in source.path:
+        items = [below for item in items for below in getattr(item, step) or ()]
+    for item in items:
+        if not source.name:
+            yield Resource(source.type, item)
+            continue
+        name = getattr(item, source.name)
+        if not name:
+            topic_id = getattr(item, "topic_id", _NO_ID)
+            if topic_id == _NO_ID:
+                continue
+            name = topics.name(topic_id)
+        resource = Resource(source.type, name)
+        if source.partitions:
+            resource.partitions = len(getattr(item, source.partitions) or ())
+        yield resource
+
+
+def _produced(message: Any, topics: TopicNames) -> Iterator[Resource]:
+    if message.transactional_id:
+        yield Resource("TRANSACTIONAL_ID", message.transactional_id)
+    for topic in message.topic_data or ():
+        resource = Resource("TOPIC", topic.name or topics.name(topic.topic_id))
+        resource.partitions = len(topic.partition_data)
+        resource.records, resource.bytes = 0, 0
+        for data in topic.partition_data:
+            _add_records(resource, data.records)
+        yield resource
+
+
+def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
+    # The response first: within a fetch session, the request names only changed partitions (KIP-227).
+    for topic in getattr(response, "responses", None) or ():
+        resource = Resource("TOPIC", topic.topic or topics.name(topic.topic_id))
+        resource.partitions = len(topic.partitions)
+        resource.bytes = 0
+        for data in topic.partitions:
+            _add_records(resource, data.records)
+        if any(hasattr(data.records, "size_bytes") for data in topic.partitions):
+            # Records in files, or that were passed on as they arrived, are not counted.
+            resource.records = None
+        yield resource
+    for topic in message.topics or ():
+        resource = Resource("TOPIC", topic.topic or topics.name(topic.topic_id))
+        resource.partitions = len(topic.partitions)
+        yield resource
+
+
+def _add_records(resource: Resource, records: Any) -> None:
+    if records is None:
+        return
+    assert resource.bytes is not None
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        resource.bytes += len(records)
+        if len(records):
+            resource.records = (resource.records or 0) + _count_records(records)
+    else:
+        resource.bytes += records.size_bytes
+
+
+def _count_records(data: Any) -> int:
+    """Count records by the batch headers; torn batches and old formats count as none."""
+    count = position = 0
+    while position + _BATCH_HEADER_BYTES <= len(data):
+        (length,) = _BATCH_LENGTH.unpack_from(data, position + _BATCH_LENGTH_AT)
+        if length <= 0:
+            break
+        if data[position + 16] == 2:
+            count += max(0, _BATCH_LENGTH.unpack_from(data, position + _RECORD_COUNT_AT)[0])
+        position += 12 + length
+    return count
+
+
+def add_produced_and_fetched(event: RequestEvent, totals: dict[str, list[int]], topics: TopicNames) -> None:
+    """Add a request to each topic's partitions (the maximum), records and bytes; uncounted records are -1."""
+    if type(event.request) is Summary:
+        for resource in event.request.resources:
+            if resource.type == "TOPIC" and resource.bytes is not None:
+                records = resource.records if resource.records is not None else -1
+                _add_total(totals, resource.name, resource.partitions or 0, records, resource.bytes)
+    elif event.context.api_key == _K.PRODUCE:
+        for topic in event.request.topic_data:
+            data = [partition.records for partition in topic.partition_data if partition.records is not None]
+            records = sum(map(_count_records, data))
+            name = topic.name or topics.name(topic.topic_id)
+            _add_total(totals, name, len(topic.partition_data), records, sum(map(len, data)))
+    else:
+        for topic in getattr(event.response, "responses", ()):
+            size_bytes = sum(_size(partition.records) for partition in topic.partitions)
+            _add_total(totals, topic.topic or topics.name(topic.topic_id), len(topic.partitions), -1, size_bytes)
+
+
+def _size(records: Any) -> int:
+    if records is None:
+        return 0
+    size: int = len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size_bytes
+    return size
+
+
+def _add_total(totals: dict[str, list[int]], name: str, partitions: int, records: int, size_bytes: int) -> None:
+    total = totals.get(name)
+    if total is None:
+        totals[name] = [partitions, records, size_bytes]
+        return
+    total[0] = max(total[0], partitions)
+    total[1] = total[1] + records if records >= 0 and total[1] >= 0 else -1
+    total[2] += size_bytes

@@ -1,0 +1,69 @@
+"""What a state change changes: for each API that makes one, its resources with what was asked for and what was made.
+
+`STATE_CHANGES` is the table in docs/audit/reference.md: `python -m klamm_spark.requests.state_changes` prints it. No
+secrets: of a delegation token's HMAC there is a hash, of a password nothing, of a sensitive configuration no value.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.wire.api_keys import ApiKey, spec_of
+from klamm.wire.response_errors import named_errors
+from klamm_spark.requests.admin_changes import ADMIN_CHANGES
+from klamm_spark.requests.change_parts import StateChange
+from klamm_spark.requests.group_changes import GROUP_CHANGES
+from klamm_spark.requests.resources import AUTHORIZATION_ERRORS, Resource, Summary, TopicNames, add_decisions
+
+if TYPE_CHECKING:
+    from klamm import RequestEvent
+
+log = logging.getLogger("klamm.audit")
+
+STATE_CHANGES: Final[dict[ApiKey, StateChange]] = {**ADMIN_CHANGES, **GROUP_CHANGES}
+"""Every API that may change state."""
+
+
+def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:
+    """The outcome and all resources of a state change, in the order of the request."""
+    error_code = event.error_code
+    errors = named_errors(event.response, topics.name) if error_code else {}
+    resources: list[Resource] = []
+    if event.request is not None:
+        resources = described(event.context.api_key, event.request, event.response, topics)
+    named: dict[tuple[str, str], Resource] = {}
+    for resource in resources:
+        named.setdefault((resource.type, resource.name), resource)
+        resource.error_code = resource.error_code or errors.get(resource.name, 0)
+    known = len(named)
+    denied = add_decisions(event, named) if event.context.decisions else False
+    resources += list(named.values())[known:]
+    denied = (denied and bool(error_code)) or error_code in AUTHORIZATION_ERRORS
+    denied = denied or not AUTHORIZATION_ERRORS.isdisjoint(errors.values())
+    return Summary(error_code, denied, resources, len(resources))
+
+
+def described(api_key: int, request: Any, response: Any, topics: TopicNames) -> list[Resource]:
+    """The resources of a state change, in the order of the request. The same resource may come more than once.
+
+    None if a plugin's message does not have the fields of its API.
+    """
+    try:
+        return list(STATE_CHANGES[ApiKey(api_key)].describe(request, response, topics))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        log.exception("audit: a request of API %d cannot be described", api_key)
+        return []
+
+
+def markdown_table() -> str:
+    """The table in docs/audit/reference.md."""
+    lines = ["| API | resources | attributes |", "| --- | --- | --- |"]
+    for api_key, change in STATE_CHANGES.items():
+        types, attributes = (", ".join(f"`{name}`" for name in names) for names in (change.types, change.attributes))
+        lines.append(f"| {spec_of(api_key).name} | {types} | {attributes or '—'} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown_table())

@@ -1,0 +1,1 @@
+"""The settings of the observer, of the commands and of detections."""

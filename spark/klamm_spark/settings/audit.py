@@ -1,0 +1,241 @@
+"""Settings of the observer `audit`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from klamm import setting
+from klamm.config import check_networks, check_table
+from klamm.wire.api_keys import ApiKey
+from klamm_spark.storage.filesystems import check_spool
+
+OFF: Final = "off"
+METADATA: Final = "metadata"
+DETAIL: Final = "detail"
+LEVELS: Final = (OFF, METADATA, DETAIL)
+REFUSE: Final = "refuse"
+ALLOW: Final = "allow"
+_DAY_MS: Final = 24 * 3600 * 1000
+
+SINK_KEYS: Final = (
+    "node",
+    "flush_interval_ms",
+    "fsync_interval_ms",
+    "segment_bytes",
+    "segment_age_ms",
+    "compression",
+    "retention_bytes",
+    "retention_ms",
+    "security_retention_bytes",
+    "security_retention_ms",
+    "administration_retention_bytes",
+    "administration_retention_ms",
+    "delete_unshipped",
+    "on_limit",
+    "queue_capacity",
+    "on_full",
+    "max_open_changes",
+    "on_unrecordable_change",
+    "sync_intents",
+    "intent_sync_interval_ms",
+    "signing_key",
+    "topic",
+)
+"""Settings of the spool itself: all listeners that write to it must have the same values."""
+
+
+def _check_topic(name: str) -> str | None:
+    return None if re.fullmatch(r"[A-Za-z0-9._-]{0,249}", name) else "is no name of a topic"
+
+
+def api_key_of(name: str) -> int | None:
+    """The key of an API by its name, e.g. `Produce`; None if there is no such API."""
+    wanted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+    return next((int(key) for key in ApiKey if key.name == wanted), None)
+
+
+def _check_apis(names: Any) -> str | None:
+    for name in names:
+        if api_key_of(name) is None:
+            return f'there is no API "{name}"; names are those of Kafka, e.g. "OffsetCommit"'
+    return None
+
+
+def _check_level(level: str) -> str | None:
+    return None if level in LEVELS else f'"{level}" is not a level; levels are {", ".join(LEVELS)}'
+
+
+def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
+    return _check_apis(levels) or _check_levels(levels)
+
+
+def _check_principals(names: Iterable[str]) -> str | None:
+    wrong = next((name for name in names if not all(name.partition(":"))), None)
+    return None if wrong is None else f'"{wrong}" is not a principal such as User:{wrong.strip(":") or "alice"}'
+
+
+def _check_levels_of_principals(levels: dict[str, str]) -> str | None:
+    return _check_principals(levels) or _check_levels(levels)
+
+
+def _check_levels(levels: dict[str, str]) -> str | None:
+    return next((problem for level in levels.values() if (problem := _check_level(level))), None)
+
+
+def _check_node(node: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z0-9._-]{0,200}", node) and node not in (".", ".."):
+        return None
+    return "may have letters, digits, dots, dashes and underscores"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """`[audit]` is for all listeners that name the observer, `[listeners.NAME.audit]` for one."""
+
+    spool: Path = setting(
+        check=check_spool,
+        doc="Directory of the spool; each node writes to its own folder below it.",
+        private=True,
+    )
+    node: str = setting(
+        "", check=_check_node, doc="Name of this server in events and in the spool; empty is the host's name."
+    )
+    level: str = setting(
+        DETAIL,
+        choices=LEVELS,
+        doc="How much of a request is recorded: off nothing, metadata all except its resources, detail everything. "
+        "State changes and denied requests are always recorded in detail.",
+    )
+    apis: dict[str, str] = setting(
+        {}, check=_check_levels_of_apis, doc='Levels of some APIs, e.g. `{ Fetch = "metadata", Heartbeat = "off" }`.'
+    )
+    principals: dict[str, str] = setting(
+        {},
+        check=_check_levels_of_principals,
+        doc='Levels of some principals, which override those of APIs: `{ "User:probe" = "off" }`.',
+    )
+    exclude_apis: tuple[str, ...] = setting(
+        (), check=_check_apis, doc="APIs that are not recorded. No exclusion hides a state change or a denied request."
+    )
+    exclude_principals: tuple[str, ...] = setting(
+        (), check=_check_principals, doc="Principals that are not recorded, e.g. `User:probe`."
+    )
+    exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not recorded.")
+    exclude_networks: tuple[str, ...] = setting(
+        (), check=check_networks, doc="Addresses and CIDR networks whose clients are not recorded."
+    )
+    aggregate_above_per_second: int = setting(
+        10,
+        minimum=-1,
+        doc="How many requests of one connection, API and result within a second get an event each; the others share "
+        "one event with a `repeat_count`. Denials and state changes are never aggregated, nor is anything with -1.",
+    )
+    max_resources: int = setting(
+        64,
+        minimum=1,
+        doc="The most resources in one event; `resource_count` says how many there were. State changes and denied "
+        "requests have all.",
+    )
+    flush_interval_ms: int = setting(50, minimum=1, doc="How long events are collected before they are written.")
+    fsync_interval_ms: int = setting(
+        1000, minimum=0, doc="The longest time between a write and its fsync; 0 syncs after every write."
+    )
+    segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="Size at which a segment is sealed.")
+    segment_age_ms: int = setting(60_000, minimum=10, doc="Age of its first event at which a segment is sealed.")
+    compression: str = setting(
+        "zstd", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. All readers take all three."
+    )
+    retention_bytes: int = setting(
+        10 * 1024**3,
+        minimum=-1,
+        doc="Size of the folder of requests and connections above which `on_limit` applies; -1 is no limit.",
+    )
+    retention_ms: int = setting(
+        7 * _DAY_MS, minimum=-1, doc="Age at which sealed segments of requests and connections are deleted; -1 is none."
+    )
+    security_retention_bytes: int = setting(
+        2 * 1024**3,
+        minimum=-1,
+        doc="The same for authentications and denied requests, which have a folder of their own.",
+    )
+    security_retention_ms: int = setting(30 * _DAY_MS, minimum=-1, doc="The same, by age.")
+    administration_retention_bytes: int = setting(
+        2 * 1024**3, minimum=-1, doc="The same for state changes and administrative events, which have another folder."
+    )
+    administration_retention_ms: int = setting(365 * _DAY_MS, minimum=-1, doc="The same, by age.")
+    delete_unshipped: bool = setting(
+        False,
+        doc="Whether retention may delete segments without a `.shipped` file, which `klamm audit ship` or another "
+        "program creates. If not, nothing is written at the limit until there is room.",
+    )
+    on_limit: str = setting(
+        "delete_oldest",
+        choices=("delete_oldest", "stop"),
+        doc="What happens at `retention_bytes`: the oldest segments are deleted, or nothing is written until there is "
+        "room, so that the queue fills up and `on_full` applies.",
+    )
+    queue_capacity: int = setting(
+        20_000,
+        minimum=1,
+        doc="Requests that may wait to be written, and as many again of other events; the same for authentications and "
+        "denied requests.",
+    )
+    on_full: str = setting(
+        "drop",
+        choices=("drop", "block", "refuse"),
+        doc="What happens when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
+        "thread waits, or requests are answered with a retriable error.",
+    )
+    max_open_changes: int = setting(
+        50_000, minimum=1, doc="State changes that may run, or wait to be written, at a time."
+    )
+    on_unrecordable_change: str = setting(
+        REFUSE,
+        choices=(REFUSE, ALLOW),
+        doc="What becomes of a state change whose intent cannot be written before it: it is answered with a retriable "
+        "error, or executed all the same.",
+    )
+    sync_intents: str = setting(
+        "administrative",
+        choices=("none", "administrative", "all"),
+        doc="Whose intents are synced to the disk before they are executed, so that they survive a power failure: "
+        "none; those of changes that people make, e.g. CreateTopics; those of groups, offsets and transactions too.",
+    )
+    intent_sync_interval_ms: int = setting(
+        5,
+        minimum=0,
+        maximum=1000,
+        doc="The shortest time between two syncs of intents. State changes that come meanwhile share the next sync, so "
+        "that no client, with rights or without, has the disk sync more often; 0 is no limit.",
+    )
+    signing_key: Path | None = setting(
+        None,
+        doc="File with the Ed25519 key that signs seals, as `klamm audit key FILE` writes it: PEM, mode 0600. Without "
+        "one, seals are not signed.",
+        private=True,
+    )
+    topic: str = setting(
+        "",
+        doc="Topic of this server that gets the events as records too, e.g. `__audit`; empty is none. The server's "
+        "api_set must have topics. It is created with one partition if there is none.",
+        check=_check_topic,
+    )
+    spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
+    detect: dict[str, Any] = setting({}, doc="Settings of `klamm audit detect`; the server does not use them.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Problems of `[audit.spark]` and `[audit.detect]` that the commands will report."""
+        if self.detect:
+            from klamm_spark.settings.findings import DetectSettings
+
+            for key, message in check_table(DetectSettings, self.detect):
+                yield f"detect.{key}", message
+        if self.spark:
+            from klamm_spark.settings.spark import SparkSettings
+
+            for key, message in check_table(SparkSettings, self.spark):
+                yield f"spark.{key}", message

@@ -1,0 +1,106 @@
+"""Settings of the `klamm audit` commands: `[audit.spark]`, and the spool of `[audit]`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from klamm import setting
+from klamm.config import load_settings, read_tables
+from klamm_spark.storage.filesystems import check_location, check_spool, parse_location
+
+SINKS: Final = ("parquet", "delta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """`[audit.spark]`."""
+
+    lake: str | Path = setting(
+        Path("audit-lake"),
+        doc="Folder that the events are shipped to, or a URI that Hadoop supports, `s3a://BUCKET/FOLDER`.",
+        check=check_location,
+    )
+    spool: str | Path = setting(
+        "",
+        doc="Folder or URI that sealed segments are copied to, if the commands do not read the server's own folder. "
+        "Empty is the spool of `[audit]`.",
+        check=lambda text: check_location(text) if text else None,
+    )
+    sink: str = setting("parquet", choices=SINKS, doc="Format of the lake's tables.")
+    master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
+    remote: str = setting("", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty starts a session.")
+    driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
+    trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
+    max_bytes_per_trigger: int = setting(
+        256 * 1024**2, minimum=1, doc="Bytes of segments in one micro-batch, as they are on disk; one segment at least."
+    )
+    max_files_per_trigger: int = setting(
+        0, minimum=0, doc="Segments in one micro-batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
+    )
+    shuffle_partitions: int = setting(
+        4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
+    )
+    aggregates: bool = setting(True, doc="Whether `ship` also keeps the streaming aggregates in tables of their own.")
+    aggregates_interval_ms: int = setting(
+        60_000, minimum=0, doc="Time between the starts of two micro-batches of an aggregate."
+    )
+    failures_threshold: int = setting(
+        5,
+        minimum=1,
+        doc="Failed authentications of an address within `failures_window_s` that count as brute force.",
+    )
+    failures_window_s: int = setting(300, minimum=60, doc="Length of the sliding window for `failures_threshold`.")
+    hot_client_requests_per_minute: int = setting(60_000, minimum=1, doc="Requests in a minute that make a client hot.")
+    anchor: str = setting(
+        "",
+        doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "
+        "each. Empty is nowhere.",
+    )
+    conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SpoolSettings:
+    spool: Path | None = setting(None, doc="Directory of the spool.", check=check_spool)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The spool and the settings of a command: `spool` is None if none is configured; a URI is a str."""
+
+    spool: str | Path | None
+    settings: SparkSettings
+
+
+def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
+    """Read `[audit.spark]`, with the spool of `[audit]` or of the first listener that has its own.
+
+    `given` are arguments that override fields of `SparkSettings`, unless they are None. Raises `klamm.ConfigError`.
+    """
+    spool: str | Path | None = given.get("spool")
+    settings = SparkSettings()
+    if file is not None:
+        settings = load_settings(file, ("audit", "spark"), SparkSettings)
+        settings = dataclasses.replace(settings, lake=parse_location(settings.lake, file.parent))
+        if spool is None:
+            spool = parse_location(settings.spool, file.parent) if settings.spool else _spool_of(file)
+    changes = {key: value for key, value in given.items() if value is not None and key != "spool"}
+    return Pipeline(spool, dataclasses.replace(settings, **changes))
+
+
+def _spool_of(file: Path) -> Path | None:
+    tables, _ = read_tables(file)
+    listeners = tables.get("listeners", {})
+    paths = [
+        ("audit",),
+        *(("listeners", name, "audit") for name in (listeners if isinstance(listeners, dict) else ())),
+    ]
+    for path in paths:
+        found: Path | None = load_settings(file, path, _SpoolSettings, others=True).spool
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,1 @@
+"""Spark: its sessions, and the spool as a table."""

@@ -1,0 +1,42 @@
+"""Lines of the spool from the columns of the lake: what a row must have been, byte by byte.
+
+The server writes the fields in one order, texts in ASCII and times with three digits. So the columns give a line back,
+and its digest shows whether a row is still what a seal says. A line that they do not give back, e.g. one with an
+escaped character, is kept whole in `kept_line`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from klamm_spark.events.event import FIELDS
+from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
+from klamm_spark.spool.layout import DIGEST_DIGITS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_DOUBLES: Final = frozenset(field.name for field in FIELDS if field.type == "double")
+_THREE_DIGITS: Final = "decimal(24,3)"
+
+
+def written_line(event: str = "") -> Column:
+    """The line of an event whose fields are columns, or fields of the struct `event`."""
+    prefix = f"{event}." if event else ""
+    kind = F.col(f"{prefix}kind")
+    line = F.to_json(F.struct(*(_field(prefix, name) for name in OTHER_ORDER)))
+    for one, order in LINE_ORDER.items():
+        line = F.when(kind == one, F.to_json(F.struct(*(_field(prefix, name) for name in order)))).otherwise(line)
+    return line
+
+
+def _field(prefix: str, name: str) -> Column:
+    value = F.col(f"{prefix}{name}")
+    return (value.cast(_THREE_DIGITS) if name in _DOUBLES else value).alias(name)
+
+
+def digest(line: Column) -> Column:
+    """As `klamm_spark.spool.layout.line_digest` computes it."""
+    return F.substring(F.sha2(line.cast("binary"), 256), 1, DIGEST_DIGITS)

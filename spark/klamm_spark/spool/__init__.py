@@ -1,0 +1,1 @@
+"""The spool: its writer, and its readers without Spark."""

@@ -1,0 +1,218 @@
+"""The hash chain of a spool, checked without Spark: what was changed, removed or inserted since it was sealed.
+
+A server may write and retention may delete during the check: retention deletes the oldest segments first, so seals
+before the first segment do not break the chain. Nothing shows that events after the newest seal were cut off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from klamm_spark.events.event import AUDIT_GAP
+from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.layout import (
+    NO_CHAIN,
+    NODE_END,
+    OPEN_SUFFIX,
+    REQUESTS,
+    SEAL_SUFFIX,
+    STREAMS,
+    Seal,
+    chain_of,
+    open_segments,
+    parse_name,
+    sealed_segments,
+    segment_files,
+)
+from klamm_spark.spool.signatures import PublicKeys
+from klamm_spark.storage.filesystems import AnyPath
+
+
+@dataclass(slots=True)
+class NodeFolder:
+    """The state of one folder of a node: of the stream that `mark` stands for, see `stream_mark`.
+
+    `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
+    sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `breaks` describes
+    each break of the chain in a sentence. `signed` are the seals whose signatures were checked.
+    """
+
+    node: str
+    mark: str
+    first: Seal | None = None
+    ends: dict[str, Seal] = field(default_factory=dict)
+    open: dict[str, int] = field(default_factory=dict)
+    gaps: list[dict[str, object]] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    signed: int = 0
+
+
+class Digest(NamedTuple):
+    """SHA-256 and number of a segment's lines, uncompressed. If they cannot be decompressed, those of no bytes."""
+
+    sha256: str
+    events: int
+
+
+class SpoolContent(Protocol):
+    """Reads the seals and segments of a folder."""
+
+    def seals(self, folder: AnyPath) -> Sequence[AnyPath]:
+        """The files of the seals."""
+
+    def seal(self, path: AnyPath) -> Seal:
+        """One seal. Raises OSError, ValueError."""
+
+    def begin(self, folder: AnyPath) -> None:
+        """Prepare to compute the digests of a folder's segments."""
+
+    def digest(self, segment: AnyPath) -> Digest | None:
+        """The digest of a segment; None if retention has deleted it."""
+
+
+class FileContent:
+    """Reads one file after the other."""
+
+    def seals(self, folder: AnyPath) -> Sequence[AnyPath]:
+        return segment_files(folder, SEAL_SUFFIX)
+
+    def seal(self, path: AnyPath) -> Seal:
+        return Seal.read(path)
+
+    def begin(self, folder: AnyPath) -> None:
+        pass
+
+    def digest(self, segment: AnyPath) -> Digest | None:
+        try:
+            data = segment.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return digest_of(decompress(data, segment.suffix))
+        except ValueError:
+            return digest_of(b"")
+
+
+def digest_of(data: bytes) -> Digest:
+    """The digest of a segment's lines."""
+    return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"))
+
+
+def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: PublicKeys | None = None) -> NodeFolder:
+    """Read and check every segment of one node. From files, it takes about a second per gigabyte.
+
+    With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
+    all must be, unless `keys` are none, too.
+    """
+    node, _, stream = folder.name.partition(NODE_END)
+    found, content = NodeFolder(node, STREAMS.get(stream or REQUESTS, "")), content or FileContent()
+    # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
+    seals = {path.stem: path for path in content.seals(folder)}
+    for path in open_segments(folder):
+        name = parse_name(path.name)
+        if name is not None:
+            found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
+            found.gaps += _gaps_of(path)
+    segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
+    if segments:
+        content.begin(folder)
+    chain = SealChain(found, keys)
+    for stem in sorted(seals.keys() | segments.keys()):
+        segment = segments.get(stem)
+        if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
+            continue
+        try:
+            # A seal may have come after the listing, with its segment.
+            seal = content.seal(seals.get(stem) or segments[stem].with_name(f"{stem}{SEAL_SUFFIX}"))
+        except (OSError, ValueError):
+            if segment is not None and segment.exists():
+                found.breaks.append(f"{segment} was inserted, or its seal was removed: no seal can be read")
+            continue
+        digest = content.digest(segment) if segment is not None else None
+        if digest is not None:
+            found.first = found.first or seal
+            found.breaks += (f"{segment} was changed: {change}" for change in _changes(digest, seal))
+        elif found.first is not None:
+            found.breaks.append(f"{folder / stem} was removed: only its seal exists")
+        chain.add(str(folder / stem), stem, seal)
+    chain.end()
+    return found
+
+
+class SealChain:
+    """Checks the seals of a stream, oldest first, and adds to its NodeFolder what they say. `end` it.
+
+    With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
+    all must be, unless `keys` are none, too.
+    """
+
+    def __init__(self, found: NodeFolder, keys: PublicKeys | None) -> None:
+        self._found = found
+        self._keys = keys
+        self._previous: Seal | None = None
+        self._unsigned: list[str] = []
+
+    def add(self, name: str, stem: str, seal: Seal) -> None:
+        """The next seal, of the segment `stem`; messages call it `name`."""
+        found = self._found
+        found.node = seal.node
+        found.ends[seal.boot] = seal
+        found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
+        flaw = self._keys.problem(seal) if self._keys is not None else None
+        if seal.signature:
+            # Those before it are older than the key, and this one's signature covers their chain.
+            self._unsigned.clear()
+        found.signed += self._keys is not None and bool(seal.signature)
+        if flaw is not None:
+            (found.breaks if found.signed else self._unsigned).append(f"{name}: {flaw}")
+        self._previous = seal
+
+    def end(self) -> None:
+        """Add what only the end of the chain shows."""
+        self._found.breaks += self._unsigned
+        self._unsigned = []
+
+
+def _changes(digest: Digest, seal: Seal) -> Iterator[str]:
+    if digest.sha256 != seal.sha256:
+        yield "its SHA-256 differs from its seal"
+    if digest.events != seal.events:
+        yield f"it has {digest.events:,} events, its seal says {seal.events:,}"
+
+
+def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
+    if seal.segment != stem or stem != f"{seal.boot}-{seal.first_seq:020d}":
+        yield f"its seal is that of {seal.segment}"
+    if seal.chain != chain_of(seal.previous_chain, seal.sha256, seal.lines_sha256):
+        yield "its seal was changed: the chain does not match its SHA-256"
+    if previous is None:
+        if seal.index == 0 and seal.previous_chain != NO_CHAIN:
+            yield "its seal says that it is the first, but its chain continues another"
+        return
+    missing = seal.index - previous.index - 1
+    if missing > 0:
+        yield f"{missing:,} segments between it and {previous.segment} were removed"
+    elif missing < 0:
+        yield f"it or {previous.segment} was inserted: they have the indexes {seal.index} and {previous.index}"
+    elif seal.previous_chain != previous.chain:
+        yield f"its chain does not continue {previous.segment}: one of them was replaced"
+
+
+def _gaps_of(path: AnyPath) -> Iterator[dict[str, object]]:
+    """The `audit_gap` events in a segment that is being written."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return
+    for line in lines:
+        if line.endswith(b"\n") and AUDIT_GAP.encode() in line:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("kind") == AUDIT_GAP:
+                yield event

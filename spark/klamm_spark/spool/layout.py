@@ -1,0 +1,284 @@
+"""Names and side files of the spool, for writers and readers. No klamm server is needed.
+
+```
+SPOOL/NODE/                                        one folder per server
+    0190f3c2a1b49f3e21aa-00000000000000091377.open         being written: whole lines, and perhaps a torn last one
+    0190f3c2a1b49f3e21aa-00000000000000091377.open.unreadable    could not be read at a start; seals too
+    2026-01-01/                                    the sealed segments whose first event is of that day, UTC
+        0190f3c2a1b49f3e21aa-00000000000000048211.jsonl.zst    never changes; only retention deletes it
+        0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the segment must hold, and the hash chain
+        0190f3c2a1b49f3e21aa-00000000000000048211.shipped      it is elsewhere too: retention may delete it
+    3f1c….pub                                      the public key of the seals' signatures
+    .lock                                          locked by the server that writes
+SPOOL/NODE~security/                               authentications and denied requests
+SPOOL/NODE~administration/                         state changes and administrative events
+    intents                                        state changes that run; see `klamm_spark.observer.intents`
+```
+A server writes three streams, each a folder with segments, numbers, a hash chain and a retention of its own. The boots
+of the latter two end with `s` and `a`.
+
+Segments of an earlier klamm are not in folders of days but beside them; readers take both. With `compression = "none"`
+a sealed segment's suffix is `.jsonl`, else `.jsonl.zst` or `.jsonl.gz`.
+
+A segment's name is the boot and the first `seq` in it, with twenty digits, so that names sort by time. A line is one
+event (see `klamm_spark.events.event`); there are no other lines. A segment holds events of one boot only.
+
+The seal is written and synced before the segment gets its final name: a sealed segment always has its seal. It holds
+`sha256`, that of the uncompressed lines, `lines_sha256`, that of the lines' digests, sorted, which can be computed from
+rows of a lake in any order, and `chain`, the SHA-256 of `previous_chain`, `sha256` and `lines_sha256` as ASCII text: to
+change, remove or insert a segment breaks the chain of all that follow. The first `previous_chain` of a node is 64
+zeros. Retention deletes seals with their segments, but always keeps the newest seal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klamm_spark.storage.filesystems import AnyPath, HadoopPath
+
+OPEN_SUFFIX: Final = ".open"
+SEALED_SUFFIX: Final = ".jsonl"
+SEAL_SUFFIX: Final = ".seal"
+SHIPPED_SUFFIX: Final = ".shipped"
+UNREADABLE_SUFFIX: Final = ".unreadable"
+COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
+NO_CHAIN: Final = "0" * 64
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SEQ_DIGITS: Final = 20
+_OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
+DIGEST_DIGITS: Final = 32
+"""Of the SHA-256 of a line."""
+_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain", *_OPTIONAL)
+_NUMBERS: Final = (
+    "schema_version",
+    "index",
+    "first_seq",
+    "last_seq",
+    "events",
+    "size_bytes",
+    "sealed_time_us",
+    "torn_bytes",
+    "clean",
+    "final",
+)
+
+
+REQUESTS: Final = "requests"
+SECURITY: Final = "security"
+ADMINISTRATION: Final = "administration"
+STREAMS: Final = {REQUESTS: "", SECURITY: "s", ADMINISTRATION: "a"}
+"""The streams of a server, and what the boots of each end with."""
+NODE_END: Final = "~"
+"""Ends a node's name in the name of a folder: no node has it in its name."""
+_BOOT_CHARACTERS: Final = 20
+BOOT_PATTERN: Final = "^.{20}(.*)$"
+"""Its group is what `stream_mark` returns; for Spark."""
+
+
+def folder_name(node: str, stream: str) -> str:
+    """The name of a stream's folder."""
+    return node if stream == REQUESTS else f"{node}{NODE_END}{stream}"
+
+
+def stream_mark(boot: str) -> str:
+    """The suffix of a boot that names its stream: a value of `STREAMS`."""
+    return boot[_BOOT_CHARACTERS:]
+
+
+class SegmentName(NamedTuple):
+    """The name of a segment; names of a node sort by time."""
+
+    boot: str
+    first_seq: int
+
+    @property
+    def stem(self) -> str:
+        """The name without a suffix."""
+        return f"{self.boot}-{self.first_seq:0{_SEQ_DIGITS}d}"
+
+
+def parse_name(file_name: str) -> SegmentName | None:
+    """The segment that a file with any of the suffixes belongs to; None for files that are not part of a spool."""
+    boot, dash, seq = file_name.partition(".")[0].rpartition("-")
+    if not dash or not boot or len(seq) != _SEQ_DIGITS or not seq.isdigit():
+        return None
+    return SegmentName(boot, int(seq))
+
+
+@overload
+def beside(path: Path, suffix: str) -> Path: ...
+@overload
+def beside(path: HadoopPath, suffix: str) -> HadoopPath: ...
+def beside(path: AnyPath, suffix: str) -> AnyPath:
+    """The file of the same segment in the same folder with another suffix."""
+    return path.with_name(path.name.partition(".")[0] + suffix)
+
+
+def is_sealed(file_name: str) -> bool:
+    """Whether it is the name of a sealed segment, compressed or not."""
+    return parse_name(file_name) is not None and file_name.partition(".")[2] in ("jsonl", "jsonl.zst", "jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The content of a `.seal` file: a JSON object with these keys.
+
+    `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
+    segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
+    a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
+    `sealed_time_us` is wall-clock time. `lines_sha256` is left out by an earlier klamm. `signature` is that of the
+    file's content without it, in base64, by the key `key_id`; both are left out where nothing signs.
+    """
+
+    schema_version: int
+    node: str
+    boot: str
+    index: int
+    segment: str
+    first_seq: int
+    last_seq: int
+    events: int
+    size_bytes: int
+    sha256: str
+    previous_chain: str
+    chain: str
+    sealed_time_us: int
+    torn_bytes: int = 0
+    clean: bool = True
+    final: bool = False
+    lines_sha256: str = ""
+    key_id: str = ""
+    signature: str = ""
+
+    def to_json(self) -> bytes:
+        """The file's content."""
+        values = {name: value for name, value in asdict(self).items() if value or name not in _OPTIONAL}
+        return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+
+    @staticmethod
+    def read(path: AnyPath) -> Seal:
+        """Read a seal from a file. Raises OSError, ValueError."""
+        data = path.read_bytes()
+        try:
+            return Seal.parse(data)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @staticmethod
+    def parse(data: bytes) -> Seal:
+        """Read a seal from the content of its file. Raises ValueError."""
+        try:
+            seal = Seal(**json.loads(data))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+        texts = all(isinstance(getattr(seal, name), str) and getattr(seal, name).isascii() for name in _TEXTS)
+        if not texts or not all(isinstance(getattr(seal, name), int) for name in _NUMBERS):
+            raise ValueError("a value has the wrong type")
+        return seal
+
+
+def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:
+    """The next value of the hash chain; of a seal of an earlier klamm, `lines_sha256` is empty."""
+    return hashlib.sha256(f"{previous_chain}{sha256}{lines_sha256}".encode("ascii")).hexdigest()
+
+
+def line_digest(line: bytes) -> str:
+    """The digest of one line without its end."""
+    return hashlib.sha256(line).hexdigest()[:DIGEST_DIGITS]
+
+
+def digests_of(data: bytes) -> list[str]:
+    """The digest of each line, in order."""
+    return [line_digest(line) for line in data.split(b"\n")[:-1]]
+
+
+def lines_sha256(digests: Iterable[str]) -> str:
+    """The SHA-256 of lines' digests, each once, in whatever order they come."""
+    return hashlib.sha256("".join(sorted(set(digests))).encode("ascii")).hexdigest()
+
+
+def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
+    """The folders of all nodes of a spool."""
+    yield from sorted(path for path in spool.iterdir() if path.is_dir())
+
+
+def day_of(time_us: int) -> str:
+    """The name of a day's folder."""
+    return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
+
+
+@overload
+def folders_of(node_folder: Path) -> list[Path]: ...
+@overload
+def folders_of(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def folders_of(node_folder: AnyPath) -> list[Any]:
+    """A node's folder and those of its days, oldest first."""
+    days = (path for path in node_folder.iterdir() if _DAY.fullmatch(path.name) and path.is_dir())
+    return [node_folder, *sorted(days)]
+
+
+def _entries(node_folder: AnyPath) -> list[Any]:
+    """The files of a node's folder and of its days by their names: those of segments sort by time."""
+    found: list[Any] = []
+    days: list[Any] = []
+    for path in node_folder.iterdir():
+        (days if _DAY.fullmatch(path.name) else found).append(path)
+    for day in days:
+        # Retention may have deleted it.
+        with contextlib.suppress(FileNotFoundError):
+            found.extend(day.iterdir())
+    return sorted(found, key=lambda path: path.name)
+
+
+@overload
+def segment_files(node_folder: Path, suffix: str = "") -> list[Path]: ...
+@overload
+def segment_files(node_folder: HadoopPath, suffix: str = "") -> list[HadoopPath]: ...
+def segment_files(node_folder: AnyPath, suffix: str = "") -> list[Any]:
+    """A node's files that belong to segments and end with `suffix`, oldest first."""
+    return [path for path in _entries(node_folder) if path.name.endswith(suffix) and parse_name(path.name)]
+
+
+@overload
+def find_file(node_folder: Path, *names: str) -> Path | None: ...
+@overload
+def find_file(node_folder: HadoopPath, *names: str) -> HadoopPath | None: ...
+def find_file(node_folder: AnyPath, *names: str) -> Any:
+    """The first file that exists with one of these names, in a node's folder or a day's; None if there is none."""
+    folders: list[Any] = folders_of(node_folder)
+    paths = (folder / name for folder in reversed(folders) for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
+@overload
+def sealed_segments(node_folder: Path) -> list[Path]: ...
+@overload
+def sealed_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def sealed_segments(node_folder: AnyPath) -> list[Any]:
+    """A node's sealed segments, oldest first."""
+    return [path for path in _entries(node_folder) if is_sealed(path.name)]
+
+
+@overload
+def open_segments(node_folder: Path) -> list[Path]: ...
+@overload
+def open_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def open_segments(node_folder: AnyPath) -> list[Any]:
+    """The segment that a node is writing. After a crash there may be several, until the next start."""
+    return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
+
+
+def unreadable_files(node_folder: Path) -> list[Path]:
+    """Files that could not be read and were put aside, oldest first."""
+    return segment_files(node_folder, UNREADABLE_SUFFIX)

@@ -1,0 +1,89 @@
+"""Retention of the spool: the oldest segments go, by age and by size."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from klamm_spark.spool.folder import SpoolError, SpoolFolder
+from klamm_spark.spool.layout import SEAL_SUFFIX, UNREADABLE_SUFFIX, Seal, SegmentName, parse_name
+from klamm_spark.spool.losses import Deleted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from klamm.runtime import Clock
+    from klamm_spark.settings.audit import AuditSettings
+    from klamm_spark.spool.segment import OpenSegment
+
+log = logging.getLogger("klamm.audit")
+
+
+def delete_old(
+    folder: SpoolFolder,
+    settings: AuditSettings,
+    clock: Clock,
+    open_segment: OpenSegment | None,
+    report: Callable[[Deleted], None],
+    more_bytes: int = 0,
+) -> None:
+    """Delete what `retention_ms` and `retention_bytes` do not allow, oldest first, and report each deleted segment.
+
+    `more_bytes` are to be written next. Unless `delete_unshipped` is set, it ends at a segment that was not shipped,
+    and leaves what was put aside. Raises SpoolError; what was deleted before that is reported.
+    """
+    reason, count = "", 0
+    sizes = folder.sealed | folder.unreadable
+    total_bytes = more_bytes + folder.size_bytes + (open_segment.size_bytes if open_segment is not None else 0)
+    limit_us = clock.wall_us() - settings.retention_ms * 1000
+    paths = sorted(sizes, key=lambda path: path.name)
+    try:
+        for index, path in enumerate(paths):
+            try:
+                stat = folder.files.stat(path)
+            except FileNotFoundError:
+                # Deleted by hand: not reported.
+                total_bytes -= sizes[path]
+                folder.forget(path)
+                continue
+            seal = folder.read_seal(path) if path in folder.sealed else None
+            sealed_us = seal.sealed_time_us if seal is not None else stat.st_mtime_ns // 1000
+            if settings.retention_ms >= 0 and sealed_us < limit_us:
+                reason = "retention_ms"
+            elif settings.on_limit == "delete_oldest" and 0 <= settings.retention_bytes < total_bytes:
+                reason = "retention_bytes"
+            else:
+                break
+            if not settings.delete_unshipped:
+                if path in folder.unreadable:
+                    continue
+                if not folder.is_shipped(path):
+                    break
+            folder.files.remove(path)
+            total_bytes -= sizes[path]
+            folder.forget(path)
+            # There are no events in a seal.
+            if path.suffixes[0] != SEAL_SUFFIX:
+                open_name = open_segment.name if open_segment is not None else None
+                report(_deleted(path, seal, paths[index + 1 :], open_name, reason))
+            count += 1
+    except OSError as error:
+        raise SpoolError(f"{path}: {error.strerror or error}") from error
+    finally:
+        if count:
+            log.warning("audit spool %s: %d segments or files put aside deleted (%s)", folder.path, count, reason)
+    folder.settle()
+
+
+def _deleted(path: Path, seal: Seal | None, later: list[Path], open_name: SegmentName | None, reason: str) -> Deleted:
+    """Without a seal, the next segment's name says where a deleted one of the same boot ended."""
+    if seal is not None:
+        return Deleted(seal.boot, seal.first_seq, seal.last_seq, seal.events, reason)
+    name = parse_name(path.name)
+    assert name is not None
+    if path.suffix == UNREADABLE_SUFFIX:
+        return Deleted(name.boot, name.first_seq, None, None, reason)
+    after = next((each for other in later if (each := parse_name(other.name)) is not None and each > name), open_name)
+    last_seq = after.first_seq - 1 if after is not None and after.boot == name.boot else None
+    return Deleted(name.boot, name.first_seq, last_seq, None, reason)

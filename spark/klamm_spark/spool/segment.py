@@ -1,0 +1,164 @@
+"""The segment that is being written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm_spark.spool.compression import Compressor
+from klamm_spark.spool.layout import day_of, digests_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klamm_spark.spool.layout import SegmentName
+    from klamm_spark.storage.files import SpoolFiles
+
+_WRITE_BYTES: Final = 1 << 20
+_TIME_US: Final = re.compile(rb'"time_us":(\d{1,16})\D')
+_BOOT_TIME_DIGITS: Final = 12
+
+
+class WholeEvents(NamedTuple):
+    """The whole events at the beginning of a segment's lines."""
+
+    events: int
+    last_seq: int
+    size_bytes: int
+
+
+def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
+    """Count up to the first line that is torn or no event."""
+    events, last_seq, size_bytes = 0, name.first_seq - 1, 0
+    while True:
+        end = data.find(b"\n", size_bytes)
+        if end < 0:
+            break
+        try:
+            event: Any = json.loads(data[size_bytes:end])
+            last_seq = int(event["seq"])
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            break
+        events += 1
+        size_bytes = end + 1
+    return WholeEvents(events, last_seq, size_bytes)
+
+
+def day_of_lines(lines: bytes, name: SegmentName) -> str:
+    """The day of the first event, so that the same lines get the same folder after a crash. Without a time, that of the
+    boot."""
+    found = _TIME_US.search(lines, 0, lines.find(b"\n"))
+    return day_of(int(found[1]) if found else int(name.boot[:_BOOT_TIME_DIGITS], 16) * 1000)
+
+
+class OpenSegment:
+    """An `.open` file, and what its seal must say of it.
+
+    `events`, `last_seq`, `size_bytes`, `sha256` and `digests`, one of each line, count whole writes only. `day` is that
+    of the first event, `synced_seq` the last event that the disk has confirmed. After a sync has `failed`, the
+    descriptor is closed and the segment only waits to be sealed. With a `codec`, lines are compressed in memory as they
+    come: to compress a whole segment when it is sealed would stop the writer for as long.
+    """
+
+    __slots__ = (
+        "_compressor",
+        "_descriptor",
+        "_files",
+        "_torn",
+        "day",
+        "digests",
+        "events",
+        "failed",
+        "first_write_ns",
+        "last_seq",
+        "name",
+        "path",
+        "sha256",
+        "size_bytes",
+        "synced_seq",
+    )
+
+    def __init__(self, name: SegmentName, path: Path, files: SpoolFiles, now_ns: int, codec: str = "none") -> None:
+        """Open or create the file. Raises OSError."""
+        self.name = name
+        self.path = path
+        self.first_write_ns = now_ns
+        self.day = ""
+        self.events = 0
+        self.last_seq = self.synced_seq = name.first_seq - 1
+        self.size_bytes = 0
+        self.sha256 = hashlib.sha256()
+        self.digests: list[str] = []
+        self.failed = False
+        self._torn = False
+        self._compressor = Compressor(codec) if codec != "none" else None
+        self._files = files
+        self._descriptor = files.open_append(self.path)
+
+    def append(self, lines: bytes, last_seq: int, events: int) -> None:
+        """Write all lines or none. Raises OSError."""
+        try:
+            self.cut_torn()
+            self._torn = True
+            view = memoryview(lines)
+            while view:
+                view = view[self._files.write(self._descriptor, view[:_WRITE_BYTES]) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.cut_torn()
+            raise
+        self._torn = False
+        self.day = self.day or day_of_lines(lines, self.name)
+        self.size_bytes += len(lines)
+        self.sha256.update(lines)
+        self.digests += digests_of(lines)
+        if self._compressor is not None:
+            self._compressor.add(lines)
+        self.events += events
+        self.last_seq = last_seq
+
+    def cut_torn(self) -> None:
+        """Cut off what a failed write has left. Raises OSError."""
+        if self._torn:
+            self.truncate()
+            self._torn = False
+
+    def truncate(self) -> None:
+        """Cut the file to `size_bytes`. Raises OSError."""
+        self._files.truncate(self._descriptor, self.size_bytes)
+
+    def sync(self) -> None:
+        """Wait for the disk. Raises OSError."""
+        try:
+            self._files.fsync(self._descriptor)
+        except OSError:
+            # The system may have dropped what it could not write: a second fsync would succeed and prove nothing.
+            self.failed = True
+            self._torn = False
+            self.close()
+            raise
+        self.synced_seq = self.last_seq
+
+    def close(self) -> None:
+        """Close the descriptor, if it is open."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._files.close(self._descriptor)
+            self._descriptor = -1
+
+    def take_compressed(self) -> bytes | None:
+        """All lines, compressed; None without a codec, and from the second call on."""
+        compressor, self._compressor = self._compressor, None
+        return compressor.finish() if compressor is not None else None
+
+    def recount(self, data: bytes) -> int:
+        """Count the whole events that the file really holds. Returns how many torn bytes follow them."""
+        self.events, self.last_seq, self.size_bytes = count_whole_events(data, self.name)
+        self.day = day_of_lines(data, self.name)
+        self.sha256 = hashlib.sha256(data[: self.size_bytes])
+        self.digests = digests_of(data[: self.size_bytes])
+        self._compressor = None
+        return len(data) - self.size_bytes

@@ -1,0 +1,138 @@
+"""Signatures of seals (Ed25519, RFC 8032): the server's key signs them, `ship` keeps its public key in the lake.
+
+A signature covers everything that a seal says: its place in the chain, so that of all segments before it too. Who has
+the spool, but not the key, can cut off its end, and change nothing before that.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from klamm_spark.spool.layout import Seal
+    from klamm_spark.storage.filesystems import AnyPath
+
+PUBLIC_SUFFIX: Final = ".pub"
+"""Of a file in a node's folder of the spool, and in `keys` of the lake, with a public key in PEM."""
+_ID_DIGITS: Final = 32
+
+
+class KeyFileError(ValueError):
+    """A file has no key for signatures; the message says why."""
+
+
+class SealSigner:
+    """Signs seals with the private key of a file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises KeyFileError."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            data, mode = path.read_bytes(), path.stat().st_mode
+        except OSError as error:
+            raise KeyFileError(f"{path}: {error.strerror}") from error
+        if mode & 0o077:
+            raise KeyFileError(f"{path} can be read by others: its mode is {mode & 0o777:04o}, and must be 0600")
+        try:
+            key = load_pem_private_key(data, None)
+        except (ValueError, TypeError) as error:
+            raise KeyFileError(f"{path} is no private key in PEM without a password") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise KeyFileError(f"{path} is no Ed25519 key: make one with klamm audit key FILE")
+        self._key = key
+        self.public_pem = _public_pem(key.public_key())
+        self.key_id = key_id_of(self.public_pem)
+
+    def signed(self, seal: Seal) -> Seal:
+        """The seal with its signature."""
+        seal = replace(seal, key_id=self.key_id, signature="")
+        return replace(seal, signature=self.sign(seal.to_json()))
+
+    def sign(self, data: bytes) -> str:
+        """The signature of data, in base64."""
+        return base64.b64encode(self._key.sign(data)).decode("ascii")
+
+
+class PublicKeys:
+    """The public keys that a node's seals may be signed with."""
+
+    def __init__(self, pems: Iterable[bytes]) -> None:
+        """Raises KeyFileError."""
+        self._keys = {key_id_of(pem): _public_key(pem) for pem in pems}
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def problem(self, seal: Seal) -> str | None:
+        """What is wrong with a seal's signature; None if nothing is. Without any key, no seal needs one."""
+        if not seal.signature:
+            return "its seal is not signed" if self._keys else None
+        if seal.key_id not in self._keys:
+            return f"its seal is signed with the key {seal.key_id}, which is not in the lake"
+        if not self.has_signed(seal.key_id, seal.signature, replace(seal, signature="").to_json()):
+            return "the signature of its seal is wrong: the seal was changed"
+        return None
+
+    def has_signed(self, key_id: str, signature: str, data: bytes) -> bool:
+        """Whether it is the signature of data by a key of these."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._keys[key_id].verify(base64.b64decode(signature, validate=True), data)
+        except (KeyError, InvalidSignature, binascii.Error):
+            return False
+        return True
+
+
+def write_key(path: Path) -> str:
+    """Write a new private key, mode 0600, to a file that does not exist yet; returns the key's id. Raises OSError."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = Ed25519PrivateKey.generate()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        file.flush()
+        os.fsync(descriptor)
+    return key_id_of(_public_pem(key.public_key()))
+
+
+def key_id_of(public_pem: bytes) -> str:
+    """The first digits of the SHA-256 of a public key's 32 bytes. Raises KeyFileError."""
+    return hashlib.sha256(_public_key(public_pem).public_bytes_raw()).hexdigest()[:_ID_DIGITS]
+
+
+def public_files(folder: AnyPath) -> list[Any]:
+    """The files with public keys in a folder, which may not exist."""
+    return sorted(path for path in folder.glob(f"*{PUBLIC_SUFFIX}") if path.name.endswith(PUBLIC_SUFFIX))
+
+
+def _public_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem: bytes = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def _public_key(pem: bytes) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(pem)
+    except ValueError as error:
+        raise KeyFileError("no public key in PEM") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyFileError("not the public key of an Ed25519 key")
+    return key

@@ -1,0 +1,435 @@
+"""Paths of the spool and the lake: a folder of this machine, or a URI of any file system that Hadoop supports.
+
+A folder is a `pathlib.Path`. A URI is a `HadoopPath`: it has the methods of Path that the commands use and calls Hadoop
+in the session's JVM, so that Spark's jars, settings and credentials apply. A path that was found by listing its folder
+keeps its size and time: with an object store each look-up is a request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+from klamm_spark.storage.hadoop_errors import FileSystemError, translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)([^/]*)(.*)", re.DOTALL)
+_BUCKETS: Final = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs"})
+_PATTERN: Final = re.compile(r"[*?{}\[\]\\]")
+_READ_BYTES: Final = 8 * 1024 * 1024
+_VISIBLE_WHEN_CLOSED: Final = "fs.capability.outputstream.abortable"
+"""Hadoop's name for stores where a file appears when it is closed, whole and at once."""
+_ATOMIC_OVERWRITES: Final = frozenset({"hdfs"})
+"""File systems where a rename that overwrites is atomic."""
+
+
+class Status(NamedTuple):
+    """Size and time of a path, by the names of `os.stat_result`."""
+
+    st_size: int
+    st_mtime: float
+    is_dir: bool
+
+
+class PureHadoopPath:
+    """The name of a `HadoopPath`, as `pathlib.PurePath` is that of a Path."""
+
+    __slots__ = ("_file_system", "uri")
+
+    def __init__(self, uri: str, file_system: _FileSystem | None = None) -> None:
+        self.uri = uri.rstrip("/")
+        self._file_system = file_system
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PureHadoopPath) and self.uri == other.uri
+
+    def __hash__(self) -> int:
+        return hash(self.uri)
+
+    def __lt__(self, other: Self) -> bool:
+        return self.uri < other.uri
+
+    def __truediv__(self, name: str) -> Self:
+        return type(self)(f"{self.uri}/{name}", self._file_system)
+
+    @property
+    def name(self) -> str:
+        return self.uri.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        return Path(self.name).stem
+
+    @property
+    def parent(self) -> Self:
+        return type(self)(self.uri.rpartition("/")[0], self._file_system)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.uri.split("/"))
+
+    @property
+    def scheme(self) -> str:
+        """`s3a` of `s3a://bucket/lake`."""
+        return self.uri.partition(":")[0]
+
+    def with_name(self, name: str) -> Self:
+        return self.parent / name
+
+    def resolve(self) -> Self:
+        return self
+
+
+class HadoopPath(PureHadoopPath):
+    """A path in a file system of Hadoop. Without a session, only its name can be used.
+
+    Methods are those of `pathlib.Path`. They raise FileNotFoundError as it does, and FileSystemError for every other
+    failure of the store.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self, uri: str, file_system: _FileSystem | None = None, known: Status | None = None) -> None:
+        super().__init__(uri, file_system)
+        self._known = known
+
+    def as_uri(self) -> str:
+        """The URI with its special characters escaped, as commit logs have it."""
+        return str(self._path.toUri().toString())
+
+    def exists(self) -> bool:
+        with translated(self.uri):
+            return bool(self._fs.exists(self._path))
+
+    def is_dir(self) -> bool:
+        try:
+            return self.stat().is_dir
+        except FileNotFoundError:
+            return False
+
+    def stat(self) -> Status:
+        """As it was when the folder was listed, if the path was found so."""
+        if self._known is not None:
+            return self._known
+        with translated(self.uri):
+            return _status(self._fs.getFileStatus(self._path))
+
+    def iterdir(self) -> Iterator[HadoopPath]:
+        with translated(self.uri):
+            found = [self._listed(status) for status in self._fs.listStatus(self._path)]
+        yield from found
+
+    def glob(self, pattern: str) -> Iterator[HadoopPath]:
+        """The files of this folder whose names match; none if there is no such folder."""
+        try:
+            yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
+        except FileNotFoundError:
+            return
+
+    def rglob(self, pattern: str) -> Iterator[HadoopPath]:
+        """All files below this folder whose names match, by one listing."""
+        jvm = self._opened.jvm
+        try:
+            with translated(self.uri):
+                iterator = self._fs.listFiles(self._path, True)
+                statuses = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(iterator).toArray()
+                found = [self._listed(status) for status in statuses]
+        except FileNotFoundError:
+            return
+        yield from (path for path in found if fnmatchcase(path.name, pattern))
+
+    def read_bytes(self) -> bytes:
+        with translated(self.uri):
+            stream = self._fs.open(self._path)
+            try:
+                parts = [stream.readNBytes(_READ_BYTES)]
+                while len(parts[-1]) == _READ_BYTES:
+                    parts.append(stream.readNBytes(_READ_BYTES))
+            finally:
+                stream.close()
+        return b"".join(parts)
+
+    def read_text(self, encoding: str) -> str:
+        return self.read_bytes().decode(encoding)
+
+    def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
+        """Create the folder and its parents, if it does not exist."""
+        with translated(self.uri):
+            self._fs.mkdirs(self._path)
+
+    def unlink(self, *, missing_ok: bool) -> None:
+        """Delete the file, if it exists."""
+        with translated(self.uri):
+            self._fs.delete(self._path, False)
+
+    def remove_tree(self) -> None:
+        """Delete the folder and everything below it."""
+        with translated(self.uri):
+            self._fs.delete(self._path, True)
+
+    def rename(self, target: HadoopPath) -> HadoopPath:
+        """Rename a file to a name that does not exist yet."""
+        with translated(self.uri):
+            renamed = self._fs.rename(self._path, target._path)
+        if not renamed:
+            raise FileSystemError(f"{self} cannot be renamed to {target}")
+        return target
+
+    def replace(self, data: bytes) -> None:
+        """Replace the content atomically: readers see the old or the new, and a crash leaves one of them.
+
+        Raises FileSystemError, before it has changed anything, if the store cannot do so.
+        """
+        with translated(self.uri):
+            self._opened.replace(self, data)
+
+    def create(self, data: bytes) -> None:
+        """Write a file that readers see whole or not at all. If there is one already, it stays."""
+        with translated(self.uri):
+            self._opened.create(self, data)
+
+    def _listed(self, status: Any) -> HadoopPath:
+        return HadoopPath(status.getPath().toString(), self._file_system, _status(status))
+
+    @property
+    def _opened(self) -> _FileSystem:
+        if self._file_system is None:
+            raise FileSystemError(f"{self.uri} can be opened in a Spark session only")
+        return self._file_system
+
+    @property
+    def _fs(self) -> Any:
+        return self._opened.fs
+
+    @property
+    def _path(self) -> Any:
+        return self._opened.path(self.uri)
+
+
+class _FileSystem:
+    """One file system of Hadoop, in the session's JVM."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self.gateway: Any = spark.sparkContext._gateway
+        jvm: Any = spark.sparkContext._jvm
+        self.jvm = jvm
+        self.conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+        with translated(uri, str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())):
+            self.fs: Any = self.path(uri).getFileSystem(self.conf)
+
+    def path(self, uri: str) -> Any:
+        """Java's Path. Hadoop requires a bucket's root with its slash."""
+        return self._path_class(uri if uri.count("/") > 2 else f"{uri}/")
+
+    @cached_property
+    def _path_class(self) -> Any:
+        return self.jvm.org.apache.hadoop.fs.Path
+
+    def qualified(self, uri: str) -> str:
+        """The URI with the authority that Hadoop's configuration gives it."""
+        with translated(uri):
+            return str(self.fs.makeQualified(self.path(uri)).toString())
+
+    def resolved(self, uri: str) -> Any:
+        """The target of a path of viewfs; any other path itself."""
+        return self.fs.resolvePath(self.path(uri))
+
+    def replace_method(self, folder: HadoopPath) -> str:
+        """How to replace a file atomically: `close`, `rename` or, for a folder of this machine, its path."""
+        path = self.path(folder.uri)
+        if self.fs.hasPathCapability(path, _VISIBLE_WHEN_CLOSED):
+            return "close"
+        real = self.resolved(folder.uri)
+        scheme = str(real.toUri().getScheme())
+        if scheme == "file":
+            return str(real.toUri().getPath())
+        if scheme not in _ATOMIC_OVERWRITES:
+            raise FileSystemError(
+                f"a file cannot be replaced at once at {folder}: {scheme}:// does not promise it, and a crash would "
+                'lose what the commit log says; sink = "delta" does not need it'
+            )
+        return "rename"
+
+    def replace(self, target: HadoopPath, data: bytes) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        method = self.replace_method(target.parent)
+        path = self.path(target.uri)
+        if method == "close":
+            self._write(path, data)
+            return
+        if method != "rename":
+            _replace_local(Path(method) / target.name, data)
+            return
+        temporary = self.path(str(target.with_name(f".{target.name}.klamm")))
+        self._write(temporary, data)
+        # FileSystem.rename does not overwrite.
+        kind = getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename")
+        options = self.gateway.new_array(kind, 1)
+        options[0] = kind.OVERWRITE
+        files = self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), self.conf)
+        files.rename(temporary, path, options)
+
+    def create(self, target: HadoopPath, data: bytes) -> None:
+        temporary = self.path(str(target.with_name(f".{target.name}.klamm")))
+        self._write(temporary, data)
+        if not self.fs.rename(temporary, self.path(target.uri)):
+            self.fs.delete(temporary, False)
+
+    def _write(self, path: Any, data: bytes) -> None:
+        stream = self.fs.create(path, True)
+        try:
+            stream.write(bytearray(data))
+        except BaseException:
+            # Closing it would make it visible.
+            if stream.hasCapability(_VISIBLE_WHEN_CLOSED):
+                stream.abort()
+            raise
+        stream.close()
+
+
+AnyPath = Path | HadoopPath
+"""A path in the spool or the lake."""
+
+
+def check_spool(spool: Path | None) -> str | None:
+    """What is wrong with the folder that a server writes its spool to; None if nothing is."""
+    # A URI has become a path by now, with one slash.
+    scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
+    if not scheme:
+        return None
+    return (
+        f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
+        "a copy of it is [audit.spark] spool"
+    )
+
+
+def is_uri(text: str) -> bool:
+    """Whether a text is the URI of a file system other than this machine's: `file:` does not count."""
+    match = _URI.match(text)
+    return match is not None and match[1].lower() != "file"
+
+
+def check_location(text: str | Path) -> str | None:
+    """What is wrong with the text of a folder or URI; None if nothing is."""
+    if isinstance(text, Path):
+        return None
+    if not text.strip():
+        return "must be a folder or a URI, not empty"
+    match = _URI.match(text)
+    if match is None:
+        return None
+    scheme, slashes, authority, path = match.groups()
+    if scheme.lower() == "file":
+        local = len(slashes) != 2
+        return None if local else f'"{text}" names a host; a folder of this machine is file:///FOLDER'
+    if len(slashes) == 1:
+        return f'"{text}" has one slash: did you mean {scheme}:/{text.partition(":")[2]}'
+    if len(slashes) > 3 or (len(slashes) == 3 and scheme.lower() in _BUCKETS):
+        return f'"{text}" names no bucket: {scheme}://BUCKET/FOLDER'
+    if _PATTERN.search(authority + path):
+        return f'"{text}" has a character that Spark takes for a pattern: one of * ? {{ }} [ ] \\'
+    return None
+
+
+def parse_location(text: str | Path, base: Path) -> str | Path:
+    """A folder as a Path, below `base` if it is relative; a URI as it is. The text has passed `check_location`."""
+    if isinstance(text, Path) or is_uri(text):
+        return text
+    match = _URI.match(text)
+    return base / Path(f"/{match[3]}{match[4]}" if match else text).expanduser()
+
+
+def path_of(location: str | Path, spark: SparkSession | None = None) -> AnyPath:
+    """The path of a folder or URI; without a session only the name of a URI can be used.
+
+    Raises FileSystemError if Spark does not support the file system.
+    """
+    location = parse_location(location, Path())
+    if isinstance(location, Path):
+        return location.resolve()
+    if spark is None:
+        return HadoopPath(location)
+    file_system = _FileSystem(spark, location)
+    return HadoopPath(file_system.qualified(location), file_system)
+
+
+def path_from_uri(uri: str, table: AnyPath) -> AnyPath:
+    """The path of a URI in a commit log, where special characters are escaped; relative ones are below `table`."""
+    parts = urlsplit(uri)
+    path = unquote(parts.path)
+    if not parts.scheme:
+        return (table / path).resolve()
+    if isinstance(table, Path):
+        return Path(path)
+    return HadoopPath(f"{parts.scheme}://{parts.netloc}{path}", table._file_system)
+
+
+def replace_durably(path: AnyPath, text: str) -> None:
+    """Replace a file atomically and durably."""
+    if isinstance(path, HadoopPath):
+        path.replace(text.encode())
+    else:
+        _replace_local(path, text.encode())
+
+
+def create_durably(path: AnyPath, data: bytes) -> None:
+    """Write a file whose name stands for its content: whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(path, HadoopPath):
+        path.create(data)
+    else:
+        _replace_local(path, data)
+
+
+def _replace_local(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.klamm")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    # Hadoop would compare the new content with the checksum of the old.
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    temporary.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def move_file(path: AnyPath, folder: AnyPath, name: str) -> AnyPath:
+    """Move a file within its file system, to a name that does not exist yet. Returns its new path."""
+    target: Any = folder / name
+    return path.rename(target)
+
+
+def remove_tree(folder: AnyPath) -> None:
+    """Delete a folder and everything below it."""
+    if isinstance(folder, Path):
+        import shutil
+
+        shutil.rmtree(folder)
+    else:
+        folder.remove_tree()
+
+
+def _status(status: Any) -> Status:
+    return Status(status.getLen(), status.getModificationTime() / 1000, status.isDirectory())
