@@ -75,34 +75,32 @@ def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
     as no version removes or renames one, and `newer_line` is the line.
     """
     with_corrupt = StructType([*EVENT_SCHEMA.fields, StructField(_CORRUPT, StringType())])
-    parsed = lines.withColumn("event", F.from_json(line, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT}))
-    required = [F.col(f"event.{field.name}").isNull() for field in FIELDS if field.required]
+    others = [name for name in lines.columns if name != line]
+    parsed = F.from_json(line, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT}).alias("event")
+    # A later version may have further kinds.
     newer = F.col("event.schema_version") > SCHEMA_VERSION
-    bad = reduce(
-        lambda left, right: left | right,
+    good = reduce(
+        lambda left, right: left & right,
         [
-            F.col(f"event.{_CORRUPT}").isNotNull(),
-            *required,
-            # A later version may have further kinds.
-            ~(F.col("event.kind").isin(*ACTIONS) | newer),
+            F.col(f"event.{_CORRUPT}").isNull(),
+            *(F.col(f"event.{field.name}").isNotNull() for field in FIELDS if field.required),
+            F.col("event.kind").isin(*ACTIONS) | newer,
         ],
     )
-    marked = parsed.withColumn("bad", F.coalesce(bad, F.lit(True)))
-    others = [name for name in lines.columns if name != line]
-    whole = marked.withColumn("kept", ~marked.bad & ~newer & ~F.col(line).eqNullSafe(written_line("event")))
-    return whole.select(
-        *(F.when(~F.col("bad"), F.col(f"event.{name}")).alias(name) for name in EVENT_SCHEMA.names),
-        F.when(F.col("bad"), F.col(line)).alias("bad_line"),
-        F.when(~F.col("bad") & newer, F.col(line)).alias("newer_line"),
-        F.when(F.col("kept"), F.col(line)).alias("kept_line"),
+    # Each further step would copy the row: what is no event is null from here on.
+    events = lines.select(line, *others, parsed).select(line, *others, F.when(good, F.col("event")).alias("event"))
+    bad = F.col("event").isNull()
+    kept = ~bad & ~newer & ~F.col(line).eqNullSafe(written_line("event"))
+    return events.select(
+        *(F.col(f"event.{name}").alias(name) for name in EVENT_SCHEMA.names),
+        F.when(bad, F.col(line)).alias("bad_line"),
+        F.when(newer, F.col(line)).alias("newer_line"),
+        F.when(kept, F.col(line)).alias("kept_line"),
         *others,
     )
 
 
 def with_time(events: DataFrame) -> DataFrame:
     """`time`, and from it the lake's partitions `date` and `hour`, all UTC and null for a bad line."""
-    return (
-        events.withColumn("time", F.timestamp_micros("time_us"))
-        .withColumn("date", F.to_date("time"))
-        .withColumn("hour", F.hour("time"))
-    )
+    time = F.timestamp_micros("time_us")
+    return events.select("*", time.alias("time"), F.to_date(time).alias("date"), F.hour(time).alias("hour"))

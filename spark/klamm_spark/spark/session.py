@@ -132,6 +132,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         # HotSpot does not compile methods of more bytes, and one for all columns of an event has more.
         "spark.sql.codegen.hugeMethodLimit": "8000",
+        # A task writes so many hours of the lake at once before it sorts its rows by them.
+        "spark.sql.maxConcurrentOutputFileWriters": "8",
         # State of days does not fit on the heap.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
