@@ -6,7 +6,8 @@
 
 The segments repeat eight samples with other names of nodes and boots: of each boot there is one segment. `--many` is
 the number of small segments for the last table, which shows whether the time per batch stays the same. Needs the extra
-`spark` and Java. Memory is the resident size of the JVM.
+`spark` and Java. Memory is the resident size of the JVM. Plain PySpark runs in a process of its own, with Spark's own
+settings and as many cores and as much memory as `ship`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
 import shutil
 import statistics
 import tempfile
@@ -72,6 +74,7 @@ def main() -> None:
         print("| | s | events/s |\n| --- | ---: | ---: |")
         row("DuckDB reads the spool", events, lambda: read_with_duckdb(folder / "spool"))
         row("`klamm audit report SPOOL`", events, lambda: report_on_spool(folder / "spool"))
+        run_plain(folder, events)
         spark = open_session(settings, "klamm bench")
         try:
             measure_spark(spark, folder, settings, events)
@@ -179,18 +182,36 @@ def report_on_spool(spool: Path) -> None:
     views.close()
 
 
+def run_plain(folder: Path, events: int) -> None:
+    """Measure plain PySpark in a process of its own: a JVM's options are those of the first session in a process."""
+    process = multiprocessing.get_context("spawn").Process(target=measure_plain, args=(folder, events))
+    process.start()
+    process.join()
+
+
+def measure_plain(folder: Path, events: int) -> None:
+    """What PySpark does with Spark's settings as they are."""
+    from pyspark.sql import SparkSession
+
+    from klamm_spark.spark.schema import EVENT_SCHEMA
+
+    ours = SparkSettings()
+    builder = SparkSession.builder.master(ours.master).config("spark.driver.memory", ours.driver_memory)
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    reader = spark.read.schema(EVENT_SCHEMA).option("recursiveFileLookup", "true")
+    plain = reader.option("pathGlobFilter", "*.jsonl*").json(str(folder / "spool"))
+    row("PySpark: JSON to Parquet", events, lambda: plain.write.parquet(str(folder / "plain")))
+    spark.stop()
+
+
 def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, events: int) -> None:
-    """Plain PySpark and `ship` over the same files, then what reads the lake."""
+    """`ship` over the same files, then what reads the lake."""
     from klamm_spark.lake import ship, verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.report.command import build
-    from klamm_spark.spark.schema import EVENT_SCHEMA
 
     pipeline = Pipeline(folder / "spool", settings)
-    plain = spark.read.schema(EVENT_SCHEMA).json(f"{folder}/spool/*/*/*.jsonl*")
-    # Codes of the JVM are warm for the second.
-    plain.limit(1000).write.mode("overwrite").parquet(str(folder / "plain"))
-    row("PySpark: JSON to Parquet", events, lambda: plain.write.mode("overwrite").parquet(str(folder / "plain")))
     with Memory(spark) as memory:
         row("`klamm audit ship --once`", events, lambda: ship.run(spark, pipeline, once=True, say=lambda line: None))
     lake = Lake.of(settings, spark)

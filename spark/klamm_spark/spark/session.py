@@ -25,6 +25,8 @@ MIN_JAVA: Final = 17
 _JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _CONNECT_TIMEOUT_S: Final = 5.0
 _DEFAULT_PORTS: Final = {"spark": 7077, "sc": 15002}
+_JVM_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_CHOSEN_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 # Spark has these itself.
 _NOT_WITH_DELTA: Final = (
     "com.fasterxml.jackson.core:*",
@@ -146,7 +148,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
     if _is_local(settings.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
-        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log_settings}"
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log_settings}{_collector()}"
     if settings.sink == "delta":
         conf |= {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -162,6 +164,12 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
             # The user's packages are added to ours.
             return conf | given | {key: ",".join(filter(None, (ours[key], given.get(key)))) for key in ours}
     return conf | settings.conf
+
+
+def _collector() -> str:
+    """An option for the collector of the highest throughput, as a batch may pause. A JVM refuses to start with two."""
+    chosen = any(_CHOSEN_COLLECTOR.search(os.environ.get(name, "")) for name in _JVM_OPTIONS)
+    return "" if chosen else " -XX:+UseParallelGC"
 
 
 def open_session(settings: SparkSettings, name: str) -> SparkSession:

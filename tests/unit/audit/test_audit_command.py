@@ -155,6 +155,16 @@ def test_jars_of_a_file_system_are_added_to_those_of_delta(monkeypatch):
     assert session.spark_conf(SparkSettings(sink="delta", conf=own))["spark.jars.packages"].endswith(":9")
 
 
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"])
+def test_a_collector_that_the_environment_chooses_is_the_only_one(monkeypatch, name):
+    for other in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(other, raising=False)
+    ours = session.spark_conf(SparkSettings())["spark.driver.extraJavaOptions"]
+    assert ours.endswith(" -XX:+UseParallelGC")
+    monkeypatch.setenv(name, "-Xmx1g -XX:+UseZGC")
+    assert "GC" not in session.spark_conf(SparkSettings())["spark.driver.extraJavaOptions"]
+
+
 def test_submit_takes_uris_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = parser().parse_args(["submit", "--spool", "s3a://bucket/spool", "--lake", "lake", "--once"])
