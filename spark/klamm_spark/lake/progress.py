@@ -34,6 +34,7 @@ class Progress:
         self._seen: StreamingQueryProgress | None = None
         self._log = ShippedLog(lake.ship_checkpoint, spool)
         self._backlog = SpoolBacklog(spool)
+        self._in_work: list[AnyPath] = []
         earlier = self._log.new_files()
         self._backlog.take(earlier)
         self._marks = ShippedMarks(spool, lake, say, anchor)
@@ -56,6 +57,14 @@ class Progress:
             if progress.numInputRows:
                 self._count(progress)
         self._marks.add(shipped)
+
+    def read_ahead(self) -> bool:
+        """Read one segment of the batch that Spark works on, for the next `update`; False if there is none left."""
+        if not self._in_work:
+            self._in_work = self._log.files_in_work()
+        if self._in_work:
+            self._marks.read_ahead(self._in_work.pop())
+        return bool(self._in_work)
 
     def _count(self, progress: StreamingQueryProgress) -> None:
         observed = progress.observedMetrics["shipped"].asDict()

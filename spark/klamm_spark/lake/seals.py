@@ -109,10 +109,17 @@ class LakeSeals:
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
         seals = read_seals(lake).seals
         self._known = set(seals)
+        self._read_ahead: dict[str, tuple[AnyPath, Seal, str] | None] = {}
         for stem in sorted(seals):
             self._follow(None, seals[stem])
         for node_boot, (_, seal) in self._running.items():
             self._running[node_boot] = _seal_file(spool, seal), seal
+
+    def read_ahead(self, segment: AnyPath) -> None:
+        """Keep the seal and the digests of a segment that is being shipped, for `add`."""
+        name = parse_name(segment.name)
+        if name is not None and name.stem not in self._known and name.stem not in self._read_ahead:
+            self._read_ahead[name.stem] = self._read(segment, name.stem)
 
     def add(self, segments: Iterable[AnyPath]) -> None:
         """Add the seals of segments that the lake has, and of the last ones of boots that have ended since.
@@ -125,10 +132,12 @@ class LakeSeals:
             name = parse_name(path.name)
             if name is not None and name.stem not in self._known:
                 self._known.add(name.stem)
-                sealed = self._read(path, name.stem)
+                sealed = self._taken(path, name.stem)
                 if sealed is not None:
-                    rows.append(_row_with(*sealed))
-                    added.append(sealed[0])
+                    seal_path, seal, lines = sealed
+                    self._follow(seal_path, seal)
+                    rows.append(_row_with(seal, lines))
+                    added.append(seal)
         rows += self._ended()
         if rows:
             write_rows(self._lake, rows)
@@ -136,8 +145,11 @@ class LakeSeals:
             for anchored in newest_of(added):
                 self._anchor(anchored)
 
-    def _read(self, path: AnyPath, stem: str) -> tuple[Seal, str] | None:
-        """The seal of a segment, and the digests of its lines."""
+    def _taken(self, path: AnyPath, stem: str) -> tuple[AnyPath, Seal, str] | None:
+        return self._read_ahead.pop(stem) if stem in self._read_ahead else self._read(path, stem)
+
+    def _read(self, path: AnyPath, stem: str) -> tuple[AnyPath, Seal, str] | None:
+        """The seal of a segment with its file, and the digests of the lines."""
         seal_path = path.with_name(stem + SEAL_SUFFIX)
         try:
             seal = Seal.read(seal_path)
@@ -147,8 +159,7 @@ class LakeSeals:
             return None
         if hashlib.sha256(data).hexdigest() != seal.sha256:
             self._say(f"{path} differs from its seal, and was shipped as it is: klamm audit verify shows its events")
-        self._follow(seal_path, seal)
-        return seal, "".join(digests_of(data))
+        return seal_path, seal, "".join(digests_of(data))
 
     def _follow(self, path: AnyPath | None, seal: Seal) -> None:
         if seal.final:

@@ -194,7 +194,8 @@ def _watch(
     until: Callable[[], bool] = _never,
 ) -> None:
     """Wait until all queries have ended, one fails, `stop` is set or `until()` is true. Raises LakeError."""
-    while not stop.wait(_POLL_ONCE_S if once else _POLL_S):
+    # What is shipped once ends with its last batch: without reading ahead, its seals would come after it.
+    while not stop.wait(0 if once and progress.read_ahead() else _POLL_ONCE_S if once else _POLL_S):
         progress.update()
         for query in queries:
             failure = query.exception()

@@ -22,6 +22,7 @@ class ShippedLog:
         self._source = source
         self._committed: int | None = None
         self._offset = -1
+        self._in_work: int | None = None
 
     def new_files(self) -> list[AnyPath]:
         """The files that were committed since the last call. Raises LakeError if the log's format is unknown."""
@@ -37,6 +38,17 @@ class ShippedLog:
         ]
         self._committed, self._offset = last, offset
         return found
+
+    def files_in_work(self) -> list[AnyPath]:
+        """The files of the batch that has started and is not committed, at the first call within it."""
+        batch = 0 if self._committed is None else self._committed + 1
+        if batch == self._in_work or not (self._checkpoint / "offsets" / str(batch)).exists():
+            return []
+        self._in_work = batch
+        entries = (
+            entry for entry in self._entries(self._checkpoint / "sources" / "0") if entry["batchId"] > self._offset
+        )
+        return [path_from_uri(entry["path"], self._source) for entry in entries]
 
     def _entries(self, folder: AnyPath) -> Iterator[dict[str, Any]]:
         """At least the entries after the last offset."""

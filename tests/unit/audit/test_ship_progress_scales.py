@@ -108,6 +108,20 @@ def test_what_is_not_committed_yet_comes_later(tmp_path):
     assert len(ShippedLog(checkpoint.folder, tmp_path).new_files()) == COMPACT_EVERY + 2
 
 
+def test_the_files_of_a_batch_that_has_started_are_known_before_it_is_committed(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    log = ShippedLog(checkpoint.folder, tmp_path)
+    assert log.files_in_work() == []
+    for number in range(COMPACT_EVERY + 2):
+        path = tmp_path / name_of(number)
+        checkpoint.commit([path], committed=False)
+        assert log.files_in_work() == [path]
+        assert log.files_in_work() == []
+        (checkpoint.folder / "commits" / str(number)).write_text("v1\n{}")
+        assert log.new_files() == [path]
+        assert log.files_in_work() == []
+
+
 @pytest.mark.parametrize("batches", [1, COMPACT_EVERY])
 def test_a_log_of_another_format_is_refused(tmp_path, batches):
     checkpoint = Checkpoint(tmp_path / "checkpoint")
