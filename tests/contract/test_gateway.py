@@ -154,8 +154,9 @@ def test_pipelined_requests_are_answered_in_order():
         assert len(node.frames) == 200
 
 
+@pytest.mark.parametrize("groups_listed", [300, 5_000])
 @pytest.mark.parametrize("connection", ["stays", "leaves"])
-def test_a_large_response_is_decoded_beside_the_network_thread(monkeypatch, connection):
+def test_a_large_response_is_decoded_beside_the_network_thread(monkeypatch, connection, groups_listed):
     """Other clients of that thread would wait. Its answer comes before those to later requests all the same."""
     on_worker = {}
     find = forwarded_request._response_class
@@ -165,12 +166,13 @@ def test_a_large_response_is_decoded_beside_the_network_thread(monkeypatch, conn
             self.found = found
 
         def decode(self, *parts):
+            message = self.found.decode(*parts)
             thread = threading.current_thread().name
             on_worker.setdefault(self.found.__name__, []).append(thread.startswith("klamm-gateway-responses"))
-            return self.found.decode(*parts)
+            return message
 
     monkeypatch.setattr(forwarded_request, "_response_class", lambda api_key: Noting(find(api_key)))
-    groups = ListGroupsResponse(groups=[ListedGroup(f"group-{number}", "consumer") for number in range(5_000)])
+    groups = ListGroupsResponse(groups=[ListedGroup(f"group-{number}", "consumer") for number in range(groups_listed)])
 
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)

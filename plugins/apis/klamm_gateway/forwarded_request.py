@@ -16,7 +16,7 @@ from klamm.forwarding import (
 )
 from klamm.runtime import Workers
 from klamm.wire.api_keys import ApiKey, load, spec_of
-from klamm.wire.primitives import WireError
+from klamm.wire.primitives import TooManyElementsError, WireError, decode_limited
 
 if TYPE_CHECKING:
     from klamm_gateway.fetch_walk import FetchWalk
@@ -25,6 +25,9 @@ _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _DECODED_AT_ONCE_BYTES: Final = 16 * 1024
 """On a network thread, where other clients wait; what is larger is decoded on a thread of the gateway. The bytes of
 records are not decoded, so they do not count."""
+_DECODED_AT_ONCE_ELEMENTS: Final = 250
+"""As many as an answer of the network thread's own has. One of 16 KiB may have thousands, which take milliseconds."""
+_ANY_NUMBER: Final = 1 << 62
 
 Change: TypeAlias = "Callable[[Any], Any]"
 UNCHANGED: Final = object()
@@ -71,22 +74,28 @@ class ForwardedRequest:
         # Of a response with records, what is decoded grows with the partitions that were asked for.
         decoded_bytes = context.size_bytes if self.api_key in _CARRY_RECORDS else len(body)
         if decoded_bytes <= _DECODED_AT_ONCE_BYTES:
-            self._decode(body)
-        else:
-            self._workers.submit(lambda: self._decode_large(body), context.connection.connection_id)
+            try:
+                self._decode(body, _DECODED_AT_ONCE_ELEMENTS)
+                return
+            except TooManyElementsError:
+                pass
+        self._workers.submit(lambda: self._decode_large(body), context.connection.connection_id)
 
     def _decode_large(self, body: bytes) -> None:
         with large_response(self._context):
             # No variable holds the message, so that it can be freed.
-            decoded = [self._decode(body)]
+            decoded = [self._decode(body, _ANY_NUMBER)]
             if not self._context.response_wanted:
                 free_in_pieces(decoded)
 
-    def _decode(self, body: bytes) -> Any:
-        """The message that was decoded, None if the bytes are none."""
+    def _decode(self, body: bytes, max_elements: int) -> Any:
+        """The message that was decoded, None if the bytes are none. Raises TooManyElementsError."""
         context = self._context
+        decode = _response_class(self.api_key).decode
         try:
-            decoded = message = _response_class(self.api_key).decode(self.api_version, body, 0)
+            decoded = message = decode_limited(decode, self.api_version, body, 0, max_elements)
+        except TooManyElementsError:
+            raise
         except WireError as error:
             context.close_connection(f"malformed response of a node to {context.api_name}: {error}")
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from klamm_spark.requests.resources import Resource, TopicNames
@@ -35,7 +36,9 @@ def resource_of(type: str, name: str | None, *attributes: tuple[str, Any]) -> Re
     return resource
 
 
+@lru_cache(maxsize=1024)
 def name_of(kind: type[Any], code: int) -> str:
+    # Clients choose the codes: an enum takes microseconds for one that it does not have.
     try:
         return str(kind(code).name)
     except ValueError:
