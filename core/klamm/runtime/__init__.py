@@ -4,6 +4,7 @@ from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
+from klamm.runtime.shared_interpreter import switch_threads_often
 from klamm.runtime.workers import Workers
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "Timer",
     "TokenBucket",
     "Workers",
+    "switch_threads_often",
 ]

@@ -64,20 +64,29 @@ class SharedInterpreter:
                 self._changed.wait()
             self._collect_if_due()
             self._running[may_wait] += 1
-            if self._normal is None:
-                self._normal = sys.getswitchinterval(), gc.get_threshold()
-                sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._normal[0]))
-                gc.set_threshold(*self._normal[1][:2], _NO_FULL_COLLECTION)
-            if self._schedule != schedule:
-                # The first turn, or the timer of a server that has stopped does not run.
-                self._schedule = schedule
-                schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
+            self._switch_often(schedule)
         try:
             yield
         finally:
             with self._changed:
                 self._running[may_wait] -= 1
                 self._changed.notify_all()
+
+    def switch_often(self, schedule: Schedule) -> None:
+        """As a turn, threads switch often for a second; nothing waits, and any number of threads may compute."""
+        with self._changed:
+            self._collect_if_due()
+            self._switch_often(schedule)
+
+    def _switch_often(self, schedule: Schedule) -> None:
+        if self._normal is None:
+            self._normal = sys.getswitchinterval(), gc.get_threshold()
+            sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._normal[0]))
+            gc.set_threshold(*self._normal[1][:2], _NO_FULL_COLLECTION)
+        if self._schedule != schedule:
+            # The first one, or the timer of a server that has stopped does not run.
+            self._schedule = schedule
+            schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
 
     def stopped(self, schedule: Schedule) -> None:
         """A server has stopped, whose timer runs no more: the interpreter's settings return now, unless others run."""
@@ -114,6 +123,14 @@ class SharedInterpreter:
 
 
 SHARED_INTERPRETER: Final = SharedInterpreter()
+
+
+def switch_threads_often(schedule: Schedule) -> None:
+    """Let network threads run in between while another thread computes for a millisecond or longer; for a second.
+
+    `schedule(delay_ms, call)` is that of the server's `Scheduler`.
+    """
+    SHARED_INTERPRETER.switch_often(schedule)
 
 
 def free_in_pieces(message: list[Any]) -> None:

@@ -27,6 +27,8 @@ _DECODED_AT_ONCE_BYTES: Final = 16 * 1024
 records are not decoded, so they do not count."""
 _DECODED_AT_ONCE_ELEMENTS: Final = 250
 """As many as an answer of the network thread's own has. One of 16 KiB may have thousands, which take milliseconds."""
+_CHANGED_AT_ONCE_BYTES: Final = 4 * 1024
+"""Of a request. A change may add to the response what was refused of it here, which is not in the node's bytes."""
 _ANY_NUMBER: Final = 1 << 62
 
 Change: TypeAlias = "Callable[[Any], Any]"
@@ -73,7 +75,8 @@ class ForwardedRequest:
             return
         # Of a response with records, what is decoded grows with the partitions that were asked for.
         decoded_bytes = context.size_bytes if self.api_key in _CARRY_RECORDS else len(body)
-        if decoded_bytes <= _DECODED_AT_ONCE_BYTES:
+        is_small = decoded_bytes <= _DECODED_AT_ONCE_BYTES
+        if is_small and (not self._changes or context.size_bytes <= _CHANGED_AT_ONCE_BYTES):
             try:
                 self._decode(body, _DECODED_AT_ONCE_ELEMENTS)
                 return

@@ -8,9 +8,11 @@ others only sums are kept.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm import RequestOutcome
+from klamm.runtime import switch_threads_often
 from klamm_spark.observer.encoder import connection_fields, listener_fields
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
@@ -100,6 +102,7 @@ class ListenerAudit:
         "put",
         "put_administration",
         "put_security",
+        "switch_often",
         "topics",
     )
 
@@ -115,6 +118,7 @@ class ListenerAudit:
         self.put_administration = sink.administration.queue.put
         self.abandon = sink.journal.abandon
         self.new_counting = sink.new_counting
+        self.switch_often = partial(switch_threads_often, listener.services.scheduler.schedule)
         self._queues = (sink.requests.queue, sink.security.queue, sink.administration.queue)
 
     def has_room(self, size: int) -> bool:
@@ -276,6 +280,8 @@ class Client:
         if individual:
             kept = [_kept(event, self.listener) for event in individual]
             size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
+            if size > len(kept):
+                self.listener.switch_often()
             self.listener.put((REQUESTS, self, kept), size, request=True)
         for event in apart:
             self._put_apart(event)
@@ -289,6 +295,9 @@ class Client:
         changes = is_change(event.context.api_key, event.request)
         kept = _kept(event, self.listener, change=changes)
         size = _size_of(kept)
+        if size > 1:
+            # The writer's thread takes a millisecond or longer for it.
+            self.listener.switch_often()
         not_run = intent_id is None and event.outcome in _NOT_RUN
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
             if intent_id is not None:

@@ -19,6 +19,7 @@ from klamm_spark.observer.aggregation import (
 from klamm_spark.observer.encoder import context_fields, resource_texts
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import UnrecordableError
+from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT
 from klamm_spark.observer.sink import AuditSink
 from klamm_spark.requests.api_classes import ADMINISTRATIVE, CHANGING, is_change
 from klamm_spark.requests.resources import Summary
@@ -94,6 +95,8 @@ class AuditObserver(RequestObserver):
             return
         client = self._client(context.connection)
         resources = described(context.api_key, message, None, self._listener.topics)
+        if len(resources) > RESOURCES_OF_ONE_EVENT:
+            self._listener.switch_often()
         texts = ",".join(resource_texts(Summary(0, False, resources, len(resources))))
         fields = f'{client.fields}{context_fields(context)},"resources":[{texts}]'
         try:

@@ -79,3 +79,14 @@ def test_its_messages_are_freed_when_it_is_written(audit):
     del event
     audit.flush()
     assert sys.getrefcount(topic) == 2
+
+
+@pytest.mark.parametrize(("count", "often"), [(10, False), (100, True), (MANY, True)])
+def test_threads_switch_often_while_the_writer_records_many_resources(audit, monkeypatch, count, often):
+    said = []
+    connection = audit.connection()
+    client = audit.observer._client(connection)
+    monkeypatch.setattr(client.listener, "switch_often", lambda: said.append(True))
+    audit.complete(committed(audit, connection, [f"topic-{number}" for number in range(count)]))
+    assert bool(said) is often
+    assert len(audit.requests()[0]["resources"]) == 1 + count

@@ -52,6 +52,19 @@ def test_settings_return_a_second_after_the_last_turn(settings):
     assert not timers.due
 
 
+def test_threads_switch_often_for_a_second_without_a_turn(settings):
+    normal, timers, shared = settings(), Timers(), SharedInterpreter()
+    shared.switch_often(timers.schedule)
+    assert settings()[0] == pytest.approx(SWITCH_INTERVAL_S, rel=0.05)
+    timers.run()
+    shared.switch_often(timers.schedule)
+    timers.run()
+    assert settings() != normal
+    timers.run()
+    assert settings() == normal
+    assert not timers.due
+
+
 def test_the_timers_of_a_stopped_server_are_not_needed(settings):
     normal, stopped, timers, shared = settings(), Timers(), Timers(), SharedInterpreter()
     for one in (stopped, timers):
