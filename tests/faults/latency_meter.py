@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from klamm.wire.api_keys import spec_of
@@ -20,11 +20,19 @@ from tests.peers.wire_client import WireClient
 FLOOR_MS = 2.0
 """What a quiet p99 counts as at least: a fraction of it is the scheduler of the operating system, not the server."""
 EVERY_S = 0.002
+_COMPUTE = [
+    sys.executable,
+    "-S",
+    "-c",
+    "import os, sys, threading\n"
+    "threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()\n"
+    "while True: pass",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The 99th percentile of a client's latency, beside a process that only computes and beside hostile clients."""
+    """The 99th percentile of a client's latency, beside processes that only compute and beside hostile clients."""
 
     quiet_p99_ms: float
     p99_ms: float
@@ -35,21 +43,27 @@ class Beside:
 
 
 @contextmanager
-def computing() -> Iterator[None]:
-    """A process uses a core during the block: what a machine that is in use costs by itself is not the server's."""
-    with subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
+def computing(count: int) -> Iterator[None]:
+    """So many processes use a core each during the block: what a machine that is in use costs by itself is not the
+    server's."""
+    with ExitStack() as running:
+        for _ in range(count):
+            # It ends with its input, however the test ends.
+            process = running.enter_context(subprocess.Popen(_COMPUTE, stdin=subprocess.PIPE))
+            running.callback(process.kill)
+        yield
 
 
 class LatencyMeter:
-    """A client of a server that has `topics` topics of five partitions."""
+    """A client of a server that has `topics` topics of five partitions.
 
-    def __init__(self, server: Server, hostile: HostileClients, topics: int) -> None:
+    `processes` serve a request: with a gateway, two. On a machine of their own each would have a core.
+    """
+
+    def __init__(self, server: Server, hostile: HostileClients, topics: int, processes: int = 1) -> None:
         self._client = WireClient(HOST, server.port)
         self._hostile = hostile
+        self._processes = processes
         self._create(topics)
 
     def _create(self, topics: int) -> None:
@@ -75,8 +89,8 @@ class LatencyMeter:
         return taken_ms[int(len(taken_ms) * 0.99)]
 
     def beside(self, frame: bytes, connections: int, seconds: float) -> Beside:
-        """Beside a process that computes, and as long while so many connections send a frame without a pause."""
-        with computing():
+        """Beside processes that compute, as many as serve a request, and as long while so many connections send a frame without a pause."""
+        with computing(self._processes):
             quiet_p99_ms = self._p99_ms(seconds)
         with self._hostile.sending(frame, connections):
             time.sleep(0.05)

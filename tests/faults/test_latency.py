@@ -38,8 +38,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def meter(server: KlammServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LatencyMeter]:
+    processes = 2 if "gateway.bootstrap" in server.settings else 1
     with HostileClients(server.port, tmp_path_factory.mktemp("hostile")) as hostile:
-        yield LatencyMeter(server, hostile, topics=40)
+        yield LatencyMeter(server, hostile, 40, processes)
 
 
 def best_ratio(
