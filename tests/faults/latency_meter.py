@@ -89,7 +89,8 @@ class LatencyMeter:
         return taken_ms[int(len(taken_ms) * 0.99)]
 
     def beside(self, frame: bytes, connections: int, seconds: float) -> Beside:
-        """Beside processes that compute, as many as serve a request, and as long while so many connections send a frame without a pause."""
+        """Beside processes that compute, as many as serve a request, and beside connections that send a frame without a
+        pause; for as long each."""
         with computing(self._processes):
             quiet_p99_ms = self._p99_ms(seconds)
         with self._hostile.sending(frame, connections):
