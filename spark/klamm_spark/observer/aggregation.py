@@ -14,7 +14,6 @@ from klamm import RequestOutcome
 from klamm_spark.observer.encoder import connection_fields, listener_fields
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
-from klamm_spark.requests.api_classes import CHANGING, is_change
 from klamm_spark.requests.resources import (
     AUTHORIZATION_ERRORS,
     Summary,
@@ -22,7 +21,7 @@ from klamm_spark.requests.resources import (
     add_produced_and_fetched,
     summarize,
 )
-from klamm_spark.requests.state_changes import summarize_change
+from klamm_spark.requests.state_changes import CHANGING, is_change, summarize_change
 
 if TYPE_CHECKING:
     from collections import deque

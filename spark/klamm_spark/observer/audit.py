@@ -20,9 +20,8 @@ from klamm_spark.observer.encoder import context_fields, resource_texts
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import UnrecordableError
 from klamm_spark.observer.sink import AuditSink
-from klamm_spark.requests.api_classes import ADMINISTRATIVE, CHANGING, is_change
 from klamm_spark.requests.resources import Summary
-from klamm_spark.requests.state_changes import described
+from klamm_spark.requests.state_changes import ADMINISTRATIVE, CHANGING, described, is_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -111,57 +111,28 @@ class _Source(NamedTuple):
 _TOPICS: Final = _Source("TOPIC", ("topics",), "name", "partitions")
 _PLAIN_TOPICS: Final = _Source("TOPIC", ("topics",), "name")
 _GROUP: Final = _Source("GROUP", (), "group_id")
-_TRANSACTION: Final = _Source("TRANSACTIONAL_ID", (), "transactional_id")
 _K = ApiKey
 _SOURCES: Final[dict[int, tuple[_Source, ...]]] = {
     _K.LIST_OFFSETS: (_TOPICS,),
     _K.METADATA: (_PLAIN_TOPICS,),
-    _K.OFFSET_COMMIT: (_GROUP, _TOPICS),
     _K.OFFSET_FETCH: (
         _GROUP,
         _Source("TOPIC", ("topics",), "name", "partition_indexes"),
         _Source("GROUP", ("groups",), "group_id"),
         _Source("TOPIC", ("groups", "topics"), "name", "partition_indexes"),
     ),
-    _K.JOIN_GROUP: (_GROUP,),
     _K.HEARTBEAT: (_GROUP,),
-    _K.LEAVE_GROUP: (_GROUP,),
-    _K.SYNC_GROUP: (_GROUP,),
     _K.CONSUMER_GROUP_HEARTBEAT: (_GROUP,),
     _K.DESCRIBE_GROUPS: (_Source("GROUP", ("groups",)),),
     _K.CONSUMER_GROUP_DESCRIBE: (_Source("GROUP", ("group_ids",)),),
-    _K.DELETE_GROUPS: (_Source("GROUP", ("groups_names",)),),
-    _K.CREATE_TOPICS: (_PLAIN_TOPICS,),
-    _K.DELETE_TOPICS: (_PLAIN_TOPICS, _Source("TOPIC", ("topic_names",))),
-    _K.DELETE_RECORDS: (_TOPICS,),
-    _K.INIT_PRODUCER_ID: (_TRANSACTION,),
     _K.OFFSET_FOR_LEADER_EPOCH: (_Source("TOPIC", ("topics",), "topic", "partitions"),),
-    _K.ADD_PARTITIONS_TO_TXN: (
-        _Source("TRANSACTIONAL_ID", (), "v3_and_below_transactional_id"),
-        _Source("TOPIC", ("v3_and_below_topics",), "name", "partitions"),
-        _Source("TRANSACTIONAL_ID", ("transactions",), "transactional_id"),
-        _Source("TOPIC", ("transactions", "topics"), "name", "partitions"),
-    ),
-    _K.ADD_OFFSETS_TO_TXN: (_TRANSACTION, _GROUP),
-    _K.END_TXN: (_TRANSACTION,),
-    _K.TXN_OFFSET_COMMIT: (_TRANSACTION, _GROUP, _TOPICS),
-    _K.CREATE_PARTITIONS: (_PLAIN_TOPICS,),
-    _K.ELECT_LEADERS: (_Source("TOPIC", ("topic_partitions",), "topic", "partitions"),),
-    _K.ALTER_PARTITION_REASSIGNMENTS: (_TOPICS,),
-    _K.OFFSET_DELETE: (_GROUP, _TOPICS),
     _K.DESCRIBE_PRODUCERS: (_Source("TOPIC", ("topics",), "name", "partition_indexes"),),
     _K.DESCRIBE_TOPIC_PARTITIONS: (_PLAIN_TOPICS,),
     _K.DESCRIBE_TRANSACTIONS: (_Source("TRANSACTIONAL_ID", ("transactional_ids",)),),
     _K.DESCRIBE_USER_SCRAM_CREDENTIALS: (_Source("USER", ("users",), "name"),),
-    _K.ALTER_USER_SCRAM_CREDENTIALS: (
-        _Source("USER", ("upsertions",), "name"),
-        _Source("USER", ("deletions",), "name"),
-    ),
 }
 CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
-ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _COORDINATOR_TYPES: Final = {0: "GROUP", 1: "TRANSACTIONAL_ID", 2: "SHARE"}
-_CONFIG_APIS: Final = frozenset({_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS})
 _CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
@@ -223,22 +194,12 @@ def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) ->
         yield from _produced(message, topics)
     elif api_key == _K.FETCH:
         yield from _fetched(message, response, topics)
-    elif api_key in _CONFIG_APIS:
+    elif api_key == _K.DESCRIBE_CONFIGS:
         for item in message.resources or ():
             yield Resource(CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
-    elif api_key == _K.CREATE_ACLS:
-        for item in message.creations or ():
-            yield Resource(ACL_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
-    elif api_key == _K.DELETE_ACLS:
-        for item in message.filters or ():
-            yield Resource(ACL_TYPES.get(item.resource_type_filter, "ANY"), item.resource_name_filter or "*")
     elif api_key == _K.FIND_COORDINATOR:
         for name in message.coordinator_keys or [message.key]:
             yield Resource(_COORDINATOR_TYPES.get(message.key_type, "UNKNOWN"), name)
-    elif api_key == _K.ALTER_CLIENT_QUOTAS:
-        for entry in message.entries or ():
-            for entity in entry.entity or ():
-                yield Resource(entity.entity_type.upper().replace("-", "_"), entity.entity_name or "<default>")
     else:
         for source in _SOURCES.get(api_key, ()):
             yield from _from_source(source, message, topics)
