@@ -8,6 +8,7 @@ others only sums are kept.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm import RequestOutcome
@@ -121,6 +122,7 @@ class ListenerAudit:
         return all(2 * (queue.size + size) <= queue.capacity for queue in self._queues)
 
 
+@dataclass(slots=True, eq=False)
 class Window:
     """Requests of one connection, client id, API and result in one second, which begins with the first of them.
 
@@ -129,41 +131,26 @@ class Window:
     a part is `measured`.
     """
 
-    __slots__ = (
-        "completed_ns",
-        "count",
-        "end_ns",
-        "first",
-        "individual_left",
-        "last_ns",
-        "longest_ns",
-        "measured",
-        "received_ns",
-        "recorded",
-        "remote_ns",
-        "request_bytes",
-        "response_bytes",
-        "response_queue_ns",
-        "sent_ns",
-        "start_ns",
-        "started_ns",
-        "throttle_ms",
-        "topics",
-        "topics_summed",
-    )
-
-    def __init__(self, end_ns: int, individual_left: int, *, recorded: bool, topics_summed: bool) -> None:
-        self.end_ns = end_ns
-        self.individual_left = individual_left
-        self.recorded = recorded
-        self.topics_summed = topics_summed
-        self.first: RequestEvent | None = None
-        self.measured = 0
-        self.count = self.request_bytes = self.response_bytes = self.throttle_ms = 0
-        self.start_ns = self.last_ns = self.longest_ns = 0
-        self.received_ns = self.started_ns = self.completed_ns = self.sent_ns = 0
-        self.remote_ns = self.response_queue_ns = 0
-        self.topics: dict[str, list[int]] = {}
+    end_ns: int
+    individual_left: int
+    recorded: bool
+    topics_summed: bool
+    first: RequestEvent | None = None
+    measured: int = 0
+    count: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    throttle_ms: int = 0
+    start_ns: int = 0
+    last_ns: int = 0
+    longest_ns: int = 0
+    received_ns: int = 0
+    started_ns: int = 0
+    completed_ns: int = 0
+    sent_ns: int = 0
+    remote_ns: int = 0
+    response_queue_ns: int = 0
+    topics: dict[str, list[int]] = field(default_factory=dict)
 
     def measure(self, times: StageTimes) -> None:
         """Add the times of one of the requests."""
@@ -326,11 +313,11 @@ class Client:
             self.counting = True
             self.listener.new_counting.append(self)
         level = self.level(api_key)
-        individual_left = self.listener.aggregate_above
-        topics_summed = level == EVERYTHING and api_key in SUMMED_BY_TOPIC
-        recorded = level != NOTHING or refused
         window = self.windows[key] = Window(
-            now_ns + WINDOW_NS, individual_left, recorded=recorded, topics_summed=topics_summed
+            now_ns + WINDOW_NS,
+            self.listener.aggregate_above,
+            recorded=level != NOTHING or refused,
+            topics_summed=level == EVERYTHING and api_key in SUMMED_BY_TOPIC,
         )
         return window
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,21 +27,19 @@ _RECORD_COUNT_AT: Final = 57
 _BATCH_HEADER_BYTES: Final = 61
 
 
+@dataclass(slots=True, eq=False)
 class Resource:
     """One resource of a request; unknown values are None. See `klamm_spark.events.event.RESOURCE_FIELDS`."""
 
-    __slots__ = ("attributes", "bytes", "error_code", "granted", "name", "operation", "partitions", "records", "type")
-
-    def __init__(self, type: str, name: str) -> None:
-        self.type = type
-        self.name = name
-        self.operation: str | None = None
-        self.granted: bool | None = None
-        self.error_code = 0
-        self.partitions: int | None = None
-        self.records: int | None = None
-        self.bytes: int | None = None
-        self.attributes: list[tuple[str, str | None, str | None]] | None = None
+    type: str
+    name: str
+    operation: str | None = None
+    granted: bool | None = None
+    error_code: int = 0
+    partitions: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    attributes: list[tuple[str, str | None, str | None]] | None = None
 
     def add(self, name: str, value: object, operation: str | None = None) -> None:
         """Add an attribute of a state change: what it sets, or with None only what it does to it."""
@@ -49,16 +48,14 @@ class Resource:
         self.attributes.append((name, None if value is None else str(value), operation))
 
 
+@dataclass(slots=True, eq=False)
 class Summary:
     """What is recorded of a request's messages. `count` is the number of resources before the list was cut."""
 
-    __slots__ = ("count", "denied", "error_code", "resources")
-
-    def __init__(self, error_code: int, denied: bool, resources: list[Resource], count: int) -> None:
-        self.error_code = error_code
-        self.denied = denied
-        self.resources = resources
-        self.count = count
+    error_code: int
+    denied: bool
+    resources: list[Resource]
+    count: int
 
     def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
         """Replace the first request's counts by those of all, see `add_produced_and_fetched`."""
@@ -108,12 +105,11 @@ class _Source(NamedTuple):
     partitions: str = ""
 
 
-_TOPICS: Final = _Source("TOPIC", ("topics",), "name", "partitions")
 _PLAIN_TOPICS: Final = _Source("TOPIC", ("topics",), "name")
 _GROUP: Final = _Source("GROUP", (), "group_id")
 _K = ApiKey
 _SOURCES: Final[dict[int, tuple[_Source, ...]]] = {
-    _K.LIST_OFFSETS: (_TOPICS,),
+    _K.LIST_OFFSETS: (_Source("TOPIC", ("topics",), "name", "partitions"),),
     _K.METADATA: (_PLAIN_TOPICS,),
     _K.OFFSET_FETCH: (
         _GROUP,
