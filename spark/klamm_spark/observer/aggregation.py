@@ -1,5 +1,7 @@
 """Aggregation of requests that are too many to be recorded one by one.
 
+An entry in a queue is the name of a method of the `Recorder`, and its arguments.
+
 Events are aggregated on the thread that serves the requests, before anything is queued: another thread would keep the
 interpreter from the server for much longer. Requests that are recorded one by one go to the writer's thread; of the
 others only sums are kept.
@@ -32,17 +34,6 @@ if TYPE_CHECKING:
     from klamm_spark.observer.event_queue import EventQueue
     from klamm_spark.observer.intents import IntentJournal
     from klamm_spark.settings.audit import AuditSettings
-
-# The kinds of entries in a queue: places in the table of `AuditStream`.
-REQUESTS: Final = 0
-WINDOW: Final = 1
-AUTHENTICATED: Final = 2
-OPENED: Final = 3
-CLOSED: Final = 4
-REFUSED: Final = 5
-ADMIN_EVENT: Final = 6
-CHANGE: Final = 7
-INTERRUPTED: Final = 8
 
 WINDOW_NS: Final = 1_000_000_000
 _SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
@@ -258,11 +249,11 @@ class Client:
                     self._add(window, event)
         # `put` may wait for the writer, which must then be able to take the lock.
         for window in ended:
-            self.listener.put((WINDOW, self, window), request=True)
+            self.listener.put(("window", self, window), request=True)
         if individual:
             kept = [_kept(event, self.listener) for event in individual]
             size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
-            self.listener.put((REQUESTS, self, kept), size, request=True)
+            self.listener.put(("requests", self, kept), size, request=True)
         for event in apart:
             self._put_apart(event)
 
@@ -279,10 +270,10 @@ class Client:
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
             if intent_id is not None:
                 self.listener.abandon(intent_id)
-            entry = (CHANGE, self, kept, intent_id) if changes else (REQUESTS, self, [kept])
+            entry = ("change", self, kept, intent_id) if changes else ("requests", self, [kept])
             self.listener.put_security(entry, size)
         else:
-            self.listener.put_administration((CHANGE, self, kept, intent_id), size)
+            self.listener.put_administration(("change", self, kept, intent_id), size)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
         count = window.count = window.count + 1

@@ -8,7 +8,6 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
-from klamm_spark.observer.aggregation import ADMIN_EVENT, INTERRUPTED
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
 from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
@@ -140,7 +139,7 @@ class AuditSink:
             if f'"intent_id":"{intent["intent_id"]}"'.encode() in written:
                 self.journal.finish([intent["intent_id"]])
             else:
-                self.administration.queue.put((INTERRUPTED, intent), may_wait=False)
+                self.administration.queue.put(("interrupted", intent), may_wait=False)
 
     def _register_metrics(self) -> None:
         metrics = self._services.metrics
@@ -201,7 +200,7 @@ class AuditSink:
         )
 
     def _admin_event(self, event: AdminEvent) -> None:
-        self.administration.queue.put((ADMIN_EVENT, event), may_wait=False)
+        self.administration.queue.put(("admin_event", event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
             # Topics are closed before observers are.
