@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,32 +20,6 @@ LEVELS: Final = (OFF, METADATA, DETAIL)
 REFUSE: Final = "refuse"
 ALLOW: Final = "allow"
 _DAY_MS: Final = 24 * 3600 * 1000
-
-SINK_KEYS: Final = (
-    "node",
-    "flush_interval_ms",
-    "fsync_interval_ms",
-    "segment_bytes",
-    "segment_age_ms",
-    "compression",
-    "retention_bytes",
-    "retention_ms",
-    "security_retention_bytes",
-    "security_retention_ms",
-    "administration_retention_bytes",
-    "administration_retention_ms",
-    "delete_unshipped",
-    "on_limit",
-    "queue_capacity",
-    "on_full",
-    "max_open_changes",
-    "on_unrecordable_change",
-    "sync_intents",
-    "intent_sync_interval_ms",
-    "signing_key",
-    "topic",
-)
-"""Settings of the spool itself: all listeners that write to it must have the same values."""
 
 
 def _check_topic(name: str) -> str | None:
@@ -239,3 +213,14 @@ class AuditSettings:
 
             for key, message in check_table(SparkSettings, self.spark):
                 yield f"spark.{key}", message
+
+
+_NOT_OF_THE_SPOOL: Final = frozenset(
+    (
+        *("spool", "spark", "detect"),
+        *("level", "apis", "principals", "aggregate_above_per_second", "max_resources"),
+        *("exclude_apis", "exclude_principals", "exclude_client_ids", "exclude_networks"),
+    )
+)
+SINK_KEYS: Final = tuple(field.name for field in fields(AuditSettings) if field.name not in _NOT_OF_THE_SPOOL)
+"""Settings of the spool itself: all listeners that write to it must have the same values."""
