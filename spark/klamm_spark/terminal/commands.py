@@ -94,7 +94,6 @@ def run(
         sys.stderr.close()
         return 0
     finally:
-        reader.close()
         table.close()
     for problem in reader.problems:
         print(f"klamm audit: {problem}", file=sys.stderr)
