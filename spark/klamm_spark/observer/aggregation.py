@@ -80,20 +80,6 @@ class ListenerAudit:
     to count; `abandon` is the journal's.
     """
 
-    __slots__ = (
-        "_queues",
-        "abandon",
-        "aggregate_above",
-        "fields",
-        "max_resources",
-        "new_counting",
-        "policy",
-        "put",
-        "put_administration",
-        "put_security",
-        "topics",
-    )
-
     def __init__(self, listener: ListenerContext, settings: AuditSettings, sink: Queues) -> None:
         self.fields = listener_fields(listener)
         self.policy = Policy(settings)
