@@ -28,8 +28,7 @@ def _check_topic(name: str) -> str | None:
 
 def api_key_of(name: str) -> int | None:
     """The key of an API by its name, e.g. `Produce`; None if there is no such API."""
-    wanted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
-    return next((int(key) for key in ApiKey if key.name == wanted), None)
+    return ApiKey.__members__.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper())
 
 
 def _check_apis(names: Any) -> str | None:
@@ -37,10 +36,6 @@ def _check_apis(names: Any) -> str | None:
         if api_key_of(name) is None:
             return f'there is no API "{name}"; names are those of Kafka, e.g. "OffsetCommit"'
     return None
-
-
-def _check_level(level: str) -> str | None:
-    return None if level in LEVELS else f'"{level}" is not a level; levels are {", ".join(LEVELS)}'
 
 
 def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
@@ -57,7 +52,8 @@ def _check_levels_of_principals(levels: dict[str, str]) -> str | None:
 
 
 def _check_levels(levels: dict[str, str]) -> str | None:
-    return next((problem for level in levels.values() if (problem := _check_level(level))), None)
+    wrong = next((level for level in levels.values() if level not in LEVELS), None)
+    return None if wrong is None else f'"{wrong}" is not a level; levels are {", ".join(LEVELS)}'
 
 
 def _check_node(node: str) -> str | None:

@@ -45,7 +45,8 @@ def test_what_is_in_the_spool_is_in_the_topic_and_its_reading_brings_no_more(tmp
         values = [json.loads(found.value) for found in server.consume(TOPIC)]
         metrics = {family.name: family.samples for family in server.server.services.metrics.collect()}
     assert [sample.value for sample in metrics["klamm:type=Audit,name=TopicMisses"]] == [0]
-    assert all(sample.value >= len(values) for sample in metrics["klamm:type=Audit,name=TopicRecords"])
+    (taken,) = metrics["klamm:type=Audit,name=TopicRecords"]
+    assert taken.value >= len(values)
     assert not [event for event in values if event.get("api_name") == "Fetch"]
     assert {event["kind"] for event in values} >= {"request", "connection", "admin"}
     assert len({event["event_id"] for event in values}) == len(values), "each once"

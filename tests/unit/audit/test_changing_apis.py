@@ -38,7 +38,7 @@ def test_what_is_named_like_a_change_is_one():
     assert [key.name for key in named if not is_change(key, None)] == []
 
 
-def test_changes_that_people_make_are_told_from_those_of_running_clients():
+def test_people_make_other_changes_than_running_clients():
     assert {K.CREATE_TOPICS, K.DELETE_GROUPS, K.OFFSET_DELETE, K.UNREGISTER_BROKER} <= ADMINISTRATIVE
     assert ADMINISTRATIVE.isdisjoint({K.OFFSET_COMMIT, K.JOIN_GROUP, K.END_TXN, K.ALTER_PARTITION, K.VOTE})
 
