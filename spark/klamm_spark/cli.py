@@ -19,7 +19,7 @@ from klamm_spark.findings import command as detect
 from klamm_spark.lake.layout import MIN_KEEP_HOURS
 from klamm_spark.settings.spark import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
-from klamm_spark.spool.reader import spool_of
+from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.spool.signatures import KeyFileError
 from klamm_spark.storage.filesystems import check_location, parse_location, path_of
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
@@ -274,8 +274,8 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     alone = options.command == "verify" and pipeline.spool is None and options.lake is not None
     if options.command in ("ship", "verify", "recover", "replay") and not alone:
         spool = spool_of(pipeline)
-        if isinstance(spool, Path) and not spool.is_dir():
-            raise LakeError(f"there is no spool at {spool}")
+        if isinstance(spool, Path):
+            require_spool(spool)
     html = getattr(options, "html", None)
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
         raise LakeError(f"--html {html} cannot be written: " + ("is a folder" if html.is_dir() else "no such folder"))

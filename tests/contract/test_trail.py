@@ -14,7 +14,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import spec_of
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
-from klamm_spark.requests.api_classes import CHANGING
+from klamm_spark.requests.state_changes import CHANGING
 from tests.audit_spool import assert_numbered, events_of
 from tests.contract.cutting import CutClient, CuttingSocket, CuttingTransports
 from tests.contract.gateway_nodes import free_ports

@@ -25,7 +25,7 @@ from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.settings.findings import DetectSettings
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.reader import spool_of
+from klamm_spark.spool.reader import local_spool
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _SubParsersAction
@@ -84,11 +84,7 @@ def run_on_lake(spark: SparkSession, options: argparse.Namespace, pipeline: Pipe
 
 def run_on_spool(options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
     """Detect over a spool, once or until a signal; the exit code. Raises LakeError."""
-    spool = spool_of(pipeline)
-    if not isinstance(spool, Path):
-        raise LakeError(f"detect reads a folder of this machine, not {spool}")
-    if not spool.is_dir():
-        raise LakeError(f"there is no spool at {spool}")
+    spool = local_spool(pipeline, options.command)
     settings = read_settings(options)
     if options.follow:
         return _follow(str(spool), partial(_watch_spool, spool, settings, options), settings, say)

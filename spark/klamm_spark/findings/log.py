@@ -135,10 +135,8 @@ class FindingLog:
     def _append(self, data: bytes) -> None:
         if not data:
             return
-        view = memoryview(data)
         try:
-            while view:
-                view = view[self._files.write(self._descriptor, view) :]
+            self._files.write_all(self._descriptor, data)
             self._files.fsync(self._descriptor)
         except OSError:
             self._files.truncate(self._descriptor, self._size)

@@ -107,8 +107,7 @@ class SpoolWatch(Watch):
         return found
 
     def close(self) -> None:
-        """Close the files."""
-        self._reader.close()
+        """Remove the events."""
         self._views.close()
 
 

@@ -1,5 +1,7 @@
 """Aggregation of requests that are too many to be recorded one by one.
 
+An entry in a queue is the name of a method of the `Recorder`, and its arguments.
+
 Events are aggregated on the thread that serves the requests, before anything is queued: another thread would keep the
 interpreter from the server for much longer. Requests that are recorded one by one go to the writer's thread; of the
 others only sums are kept.
@@ -8,6 +10,7 @@ others only sums are kept.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,7 +19,6 @@ from klamm.runtime import switch_threads_often
 from klamm_spark.observer.encoder import connection_fields, listener_fields
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
-from klamm_spark.requests.api_classes import CHANGING, is_change
 from klamm_spark.requests.resources import (
     AUTHORIZATION_ERRORS,
     Summary,
@@ -24,7 +26,7 @@ from klamm_spark.requests.resources import (
     add_produced_and_fetched,
     summarize,
 )
-from klamm_spark.requests.state_changes import summarize_change
+from klamm_spark.requests.state_changes import CHANGING, is_change, summarize_change
 
 if TYPE_CHECKING:
     from collections import deque
@@ -34,17 +36,6 @@ if TYPE_CHECKING:
     from klamm_spark.observer.event_queue import EventQueue
     from klamm_spark.observer.intents import IntentJournal
     from klamm_spark.settings.audit import AuditSettings
-
-# The kinds of entries in a queue: places in the table of `AuditStream`.
-REQUESTS: Final = 0
-WINDOW: Final = 1
-AUTHENTICATED: Final = 2
-OPENED: Final = 3
-CLOSED: Final = 4
-REFUSED: Final = 5
-ADMIN_EVENT: Final = 6
-CHANGE: Final = 7
-INTERRUPTED: Final = 8
 
 WINDOW_NS: Final = 1_000_000_000
 _SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
@@ -91,21 +82,6 @@ class ListenerAudit:
     to count; `abandon` is the journal's.
     """
 
-    __slots__ = (
-        "_queues",
-        "abandon",
-        "aggregate_above",
-        "fields",
-        "max_resources",
-        "new_counting",
-        "policy",
-        "put",
-        "put_administration",
-        "put_security",
-        "switch_often",
-        "topics",
-    )
-
     def __init__(self, listener: ListenerContext, settings: AuditSettings, sink: Queues) -> None:
         self.fields = listener_fields(listener)
         self.policy = Policy(settings)
@@ -126,6 +102,7 @@ class ListenerAudit:
         return all(2 * (queue.size + size) <= queue.capacity for queue in self._queues)
 
 
+@dataclass(slots=True, eq=False)
 class Window:
     """Requests of one connection, client id, API and result in one second, which begins with the first of them.
 
@@ -134,41 +111,26 @@ class Window:
     a part is `measured`.
     """
 
-    __slots__ = (
-        "completed_ns",
-        "count",
-        "end_ns",
-        "first",
-        "individual_left",
-        "last_ns",
-        "longest_ns",
-        "measured",
-        "received_ns",
-        "recorded",
-        "remote_ns",
-        "request_bytes",
-        "response_bytes",
-        "response_queue_ns",
-        "sent_ns",
-        "start_ns",
-        "started_ns",
-        "throttle_ms",
-        "topics",
-        "topics_summed",
-    )
-
-    def __init__(self, end_ns: int, individual_left: int, *, recorded: bool, topics_summed: bool) -> None:
-        self.end_ns = end_ns
-        self.individual_left = individual_left
-        self.recorded = recorded
-        self.topics_summed = topics_summed
-        self.first: RequestEvent | None = None
-        self.measured = 0
-        self.count = self.request_bytes = self.response_bytes = self.throttle_ms = 0
-        self.start_ns = self.last_ns = self.longest_ns = 0
-        self.received_ns = self.started_ns = self.completed_ns = self.sent_ns = 0
-        self.remote_ns = self.response_queue_ns = 0
-        self.topics: dict[str, list[int]] = {}
+    end_ns: int
+    individual_left: int
+    recorded: bool
+    topics_summed: bool
+    first: RequestEvent | None = None
+    measured: int = 0
+    count: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    throttle_ms: int = 0
+    start_ns: int = 0
+    last_ns: int = 0
+    longest_ns: int = 0
+    received_ns: int = 0
+    started_ns: int = 0
+    completed_ns: int = 0
+    sent_ns: int = 0
+    remote_ns: int = 0
+    response_queue_ns: int = 0
+    topics: dict[str, list[int]] = field(default_factory=dict)
 
     def measure(self, times: StageTimes) -> None:
         """Add the times of one of the requests."""
@@ -276,13 +238,13 @@ class Client:
                     self._add(window, event)
         # `put` may wait for the writer, which must then be able to take the lock.
         for window in ended:
-            self.listener.put((WINDOW, self, window), request=True)
+            self.listener.put(("window", self, window), request=True)
         if individual:
             kept = [_kept(event, self.listener) for event in individual]
             size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
             if size > len(kept):
                 self.listener.switch_often()
-            self.listener.put((REQUESTS, self, kept), size, request=True)
+            self.listener.put(("requests", self, kept), size, request=True)
         for event in apart:
             self._put_apart(event)
 
@@ -302,10 +264,10 @@ class Client:
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
             if intent_id is not None:
                 self.listener.abandon(intent_id)
-            entry = (CHANGE, self, kept, intent_id) if changes else (REQUESTS, self, [kept])
+            entry = ("change", self, kept, intent_id) if changes else ("requests", self, [kept])
             self.listener.put_security(entry, size)
         else:
-            self.listener.put_administration((CHANGE, self, kept, intent_id), size)
+            self.listener.put_administration(("change", self, kept, intent_id), size)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
         count = window.count = window.count + 1
@@ -336,11 +298,11 @@ class Client:
             self.counting = True
             self.listener.new_counting.append(self)
         level = self.level(api_key)
-        individual_left = self.listener.aggregate_above
-        topics_summed = level == EVERYTHING and api_key in SUMMED_BY_TOPIC
-        recorded = level != NOTHING or refused
         window = self.windows[key] = Window(
-            now_ns + WINDOW_NS, individual_left, recorded=recorded, topics_summed=topics_summed
+            now_ns + WINDOW_NS,
+            self.listener.aggregate_above,
+            recorded=level != NOTHING or refused,
+            topics_summed=level == EVERYTHING and api_key in SUMMED_BY_TOPIC,
         )
         return window
 

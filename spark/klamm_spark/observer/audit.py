@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestFilter, RequestObserver
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.observer.aggregation import (
-    AUTHENTICATED,
-    CLOSED,
-    OPENED,
-    REFUSED,
-    WINDOW,
-    Client,
-    ListenerAudit,
-)
+from klamm_spark.observer.aggregation import Client, ListenerAudit
 from klamm_spark.observer.encoder import context_fields, resource_texts
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import UnrecordableError
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT
 from klamm_spark.observer.sink import AuditSink
-from klamm_spark.requests.api_classes import ADMINISTRATIVE, CHANGING, is_change
 from klamm_spark.requests.resources import Summary
-from klamm_spark.requests.state_changes import described
+from klamm_spark.requests.state_changes import ADMINISTRATIVE, CHANGING, described, is_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -124,7 +115,7 @@ class AuditObserver(RequestObserver):
         return client
 
     def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
-        self._put_security((AUTHENTICATED, self._client(connection), action, reason, self._now_ns()))
+        self._put_security(("authentication", self._client(connection), action, reason, self._now_ns()))
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
         self._authentication(connection, "reauthentication" if reauthentication else "success", "")
@@ -136,16 +127,16 @@ class AuditObserver(RequestObserver):
         self._authentication(connection, "expiry", "not authenticated again within the session's lifetime")
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
-        self._put((REFUSED, self._listener, address, reason, detail, self._now_ns()))
+        self._put(("refused", self._listener, address, reason, detail, self._now_ns()))
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        self._put((OPENED, self._client(connection), self._now_ns()))
+        self._put(("opened", self._client(connection), self._now_ns()))
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
         client = self._client(connection)
         for window in client.take_windows(None):
-            self._put((WINDOW, client, window), request=True)
-        self._put((CLOSED, client, reason, self._now_ns()))
+            self._put(("window", client, window), request=True)
+        self._put(("closed", client, reason, self._now_ns()))
 
 
 class AuditFilter(RequestFilter):

@@ -160,9 +160,7 @@ class IntentJournal:
         try:
             self._cut_torn()
             self._torn = True
-            view = memoryview(line)
-            while view:
-                view = view[self._files.write(self._descriptor, view) :]
+            self._files.write_all(self._descriptor, line)
         except OSError as error:
             self.errors += 1
             raise UnrecordableError(f"{self._path}: {error.strerror or error}") from error

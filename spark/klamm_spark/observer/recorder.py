@@ -93,41 +93,34 @@ class Recorder:
         """Requests of one connection that are recorded one by one."""
         client.refresh()
         for each in events:
-            event = self._summarized(client, each, change=False)
-            summary = self._summary(client, event)
+            event, summary = self._summarized(client, each, change=False)
             if self._is_recorded(client, event) or summary.denied or event.outcome is RequestOutcome.REFUSED:
-                fields = (
-                    f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}'
-                    f"{stage_times(event)}"
-                )
-                self._request_line(client, event, summary, fields, event.times.end_ns)
+                self._request_line(client, event, summary, _of_one(event), event.times.end_ns)
             if isinstance(each, LongEvent):
                 free_in_pieces(summary.resources)
 
     def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None) -> None:
         """A state change: always, with all of its resources, whatever the levels and exclusions."""
         client.refresh()
-        event = self._summarized(client, kept, change=True)
-        summary = self._summary(client, event, change=True)
-        fields = (
-            f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}{stage_times(event)}'
-        )
-        self._request_line(client, event, summary, fields, event.times.end_ns, whole=True, intent_id=intent_id)
+        event, summary = self._summarized(client, kept, change=True)
+        self._request_line(client, event, summary, _of_one(event), event.times.end_ns, whole=True, intent_id=intent_id)
         if intent_id is not None:
             self._finished.append(intent_id)
         if isinstance(kept, LongEvent):
             free_in_pieces(summary.resources)
 
-    def _summarized(self, client: Client, kept: RequestEvent | LongEvent, *, change: bool) -> RequestEvent:
-        """An event; a long one with its summary in place of its messages, which other threads need not wait for."""
+    def _summarized(
+        self, client: Client, kept: RequestEvent | LongEvent, *, change: bool
+    ) -> tuple[RequestEvent, Summary]:
+        """An event and its summary; a long one without its messages, which other threads need not wait for."""
         if not isinstance(kept, LongEvent):
-            return kept
+            return kept, self._summary(client, kept, change=change)
         event = kept.take()
         summary = self._summary(client, event, change=change)
         messages = [event.request, event.response]
         event = event._replace(request=summary, response=None)
         free_in_pieces(messages)
-        return event
+        return event, summary
 
     def interrupted(self, intent: dict[str, Any]) -> None:
         """A state change that an earlier life of the server began and whose outcome is unknown."""
@@ -291,6 +284,12 @@ def _outcome(event: RequestEvent, summary: Summary) -> str:
     if summary.error_code or event.outcome in (RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE):
         return "error"
     return "throttled" if event.context.throttle_time_ms else "ok"
+
+
+def _of_one(event: RequestEvent) -> str:
+    """Sizes and times of a request that is recorded by itself."""
+    sizes = f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}'
+    return sizes + stage_times(event)
 
 
 def _repeats(count: int, span_ns: int, longest_ns: int) -> str:

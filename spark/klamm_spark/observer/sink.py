@@ -6,9 +6,9 @@ import contextlib
 import logging
 import socket
 import threading
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Literal
 
-from klamm_spark.observer.aggregation import ADMIN_EVENT, INTERRUPTED
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
 from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
@@ -19,7 +19,7 @@ from klamm_spark.storage.files import SpoolFiles
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from klamm import AdminEvent, ServerServices
     from klamm_spark.observer.aggregation import Client
@@ -30,26 +30,33 @@ log = logging.getLogger("klamm.audit")
 _SWEEP_S: Final = 1.0
 _STOP_TIMEOUT_S: Final = 30.0
 _METRICS: Final = "klamm:type=Audit,name="
-_COUNTERS: Final[tuple[tuple[str, str, Callable[[AuditStream], float]], ...]] = (
-    ("EventsWritten", "Audit events written to the spool.", lambda stream: stream.events_written),
-    ("BytesWritten", "Bytes of audit events written to the spool.", lambda stream: stream.bytes_written),
-    ("EventsDropped", "Audit events that found no room in the queue.", lambda stream: stream.events_dropped),
-    ("WriteErrors", "Failed attempts to write, sync or seal.", lambda stream: stream.write_errors),
-    ("SegmentsSealed", "Segments sealed since the start.", lambda stream: stream.spool.sealed_count),
+_STREAM_COUNTERS: Final = (
+    ("EventsWritten", "events_written", "Audit events written to the spool."),
+    ("BytesWritten", "bytes_written", "Bytes of audit events written to the spool."),
+    ("EventsDropped", "events_dropped", "Audit events that found no room in the queue."),
+    ("WriteErrors", "write_errors", "Failed attempts to write, sync or seal."),
+    ("SegmentsSealed", "spool.sealed_count", "Segments sealed since the start."),
     (
         "UnreadableFiles",
+        "spool.unreadable_count",
         "Files of the spool that could not be read at the start and were renamed.",
-        lambda stream: stream.spool.unreadable_count,
     ),
 )
-_GAUGES: Final[tuple[tuple[str, str, Callable[[AuditStream], float]], ...]] = (
-    ("QueueSize", "Audit events that wait to be written.", lambda stream: stream.queue.size),
-    ("SpoolBytes", "Size of the stream's folder of the spool.", lambda stream: stream.spool.size_bytes),
-    (
-        "SpoolLimitBytes",
-        "The size at which on_limit applies; -1 for none.",
-        lambda stream: stream.settings.retention_bytes,
-    ),
+"""Each metric's name, its attribute of an `AuditStream`, and its documentation; so for the others."""
+_STREAM_GAUGES: Final = (
+    ("QueueSize", "queue.size", "Audit events that wait to be written."),
+    ("SpoolBytes", "spool.size_bytes", "Size of the stream's folder of the spool."),
+    ("SpoolLimitBytes", "settings.retention_bytes", "The size at which on_limit applies; -1 for none."),
+)
+_JOURNAL_COUNTERS: Final = (
+    ("IntentErrors", "errors", "Intents of state changes that could not be written or synced."),
+    ("IntentSyncs", "sync.count", "Syncs of the journal of intents."),
+    ("IntentsSynced", "synced_count", "Intents of state changes that waited for a sync; many may have the same."),
+)
+_JOURNAL_GAUGES: Final = (("OpenChanges", "open_count", "State changes whose outcome is not in the spool yet."),)
+_TOPIC_COUNTERS: Final = (
+    ("TopicRecords", "records", "Audit events that were written to the topic."),
+    ("TopicMisses", "missed", "Audit events that the topic did not take; the spool has them."),
 )
 
 
@@ -140,68 +147,36 @@ class AuditSink:
             if f'"intent_id":"{intent["intent_id"]}"'.encode() in written:
                 self.journal.finish([intent["intent_id"]])
             else:
-                self.administration.queue.put((INTERRUPTED, intent), may_wait=False)
+                self.administration.queue.put(("interrupted", intent), may_wait=False)
 
     def _register_metrics(self) -> None:
-        metrics = self._services.metrics
-
-        def samples(read: Callable[[AuditStream], float]) -> Callable[[], list[tuple[dict[str, str], float]]]:
-            streams = self.streams.values()
-            return lambda: [({"node": self.node, "stream": stream.name}, read(stream)) for stream in streams]
-
-        for name, doc, read in _COUNTERS:
-            self._unregister.append(metrics.register(_METRICS + name, "counter", doc, samples(read)))
-        for name, doc, read in _GAUGES:
-            self._unregister.append(metrics.register(_METRICS + name, "gauge", doc, samples(read)))
+        node = {"node": self.node}
+        streams = [({**node, "stream": name}, stream) for name, stream in self.streams.items()]
+        self._register("counter", _STREAM_COUNTERS, streams)
+        self._register("gauge", _STREAM_GAUGES, streams)
+        self._register("counter", _JOURNAL_COUNTERS, [(node, self.journal)])
+        self._register("gauge", _JOURNAL_GAUGES, [(node, self.journal)])
         if self.topic is not None:
-            self._register_topic(self.topic)
-        node, journal = {"node": self.node}, self.journal
-        self._unregister += (
-            metrics.register(
-                f"{_METRICS}IntentErrors",
-                "counter",
-                "Intents of state changes that could not be written or synced.",
-                lambda: ((node, journal.errors),),
-            ),
-            metrics.register(
-                f"{_METRICS}IntentSyncs",
-                "counter",
-                "Syncs of the journal of intents.",
-                lambda: ((node, journal.sync.count),),
-            ),
-            metrics.register(
-                f"{_METRICS}IntentsSynced",
-                "counter",
-                "Intents of state changes that waited for a sync; many may have the same.",
-                lambda: ((node, journal.synced_count),),
-            ),
-            metrics.register(
-                f"{_METRICS}OpenChanges",
-                "gauge",
-                "State changes whose outcome is not in the spool yet.",
-                lambda: ((node, journal.open_count),),
-            ),
-        )
+            self._register("counter", _TOPIC_COUNTERS, [({**node, "topic": self.settings.topic}, self.topic)])
 
-    def _register_topic(self, topic: AuditTopic) -> None:
-        labels = {"node": self.node, "topic": self.settings.topic}
-        self._unregister += (
-            self._services.metrics.register(
-                f"{_METRICS}TopicRecords",
-                "counter",
-                "Audit events that were written to the topic.",
-                lambda: ((labels, topic.records),),
-            ),
-            self._services.metrics.register(
-                f"{_METRICS}TopicMisses",
-                "counter",
-                "Audit events that the topic did not take; the spool has them.",
-                lambda: ((labels, topic.missed),),
-            ),
-        )
+    def _register(
+        self,
+        kind: Literal["counter", "gauge"],
+        metrics: Iterable[tuple[str, str, str]],
+        sources: Sequence[tuple[dict[str, str], object]],
+    ) -> None:
+        """Register metrics that are read from each of these objects, with its labels."""
+
+        def samples(attribute: str) -> Callable[[], list[tuple[dict[str, str], float]]]:
+            read = attrgetter(attribute)
+            return lambda: [(labels, read(source)) for labels, source in sources]
+
+        registry = self._services.metrics
+        for name, attribute, doc in metrics:
+            self._unregister.append(registry.register(_METRICS + name, kind, doc, samples(attribute)))
 
     def _admin_event(self, event: AdminEvent) -> None:
-        self.administration.queue.put((ADMIN_EVENT, event), may_wait=False)
+        self.administration.queue.put(("admin_event", event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
             # Topics are closed before observers are.

@@ -17,7 +17,6 @@ from klamm_spark.spool.writer import Spool
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from klamm.runtime import Clock
     from klamm_spark.observer.aggregation import Client
@@ -75,7 +74,6 @@ class AuditStream:
         self.bytes_written = 0
         self.events_dropped = 0
         self.write_errors = 0
-        self._handlers: tuple[Callable[..., None], ...] = ()
         self.topic: AuditTopic | None = None
         """What gets the lines too, once they are in the spool."""
 
@@ -83,19 +81,7 @@ class AuditStream:
         """Open the spool, and record what an earlier boot has lost. Raises OSError, SpoolError."""
         recovered = self.spool.open(boot_suffix + STREAMS[self.name])
         self._encoder = LineEncoder(self._node, self.spool.boot)
-        self._recorder = recorder = Recorder(self._encoder, self._clock, self.new_counting)
-        # By the kinds of entries in `klamm_spark.observer.aggregation`.
-        self._handlers = (
-            recorder.requests,
-            recorder.window,
-            recorder.authentication,
-            recorder.opened,
-            recorder.closed,
-            recorder.refused,
-            recorder.admin_event,
-            recorder.change,
-            recorder.interrupted,
-        )
+        self._recorder = Recorder(self._encoder, self._clock, self.new_counting)
         for one in recovered:
             self._record_crash(one)
 
@@ -140,7 +126,7 @@ class AuditStream:
 
     def _record(self, entry: tuple[Any, ...]) -> None:
         try:
-            self._handlers[entry[0]](*entry[1:])
+            getattr(self._recorder, entry[0])(*entry[1:])
         except Exception:
             log.exception("audit: an event cannot be recorded")
             self.events_dropped += 1

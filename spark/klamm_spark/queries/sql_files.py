@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm_spark.events.event import REQUEST_OUTCOMES
-from klamm_spark.requests.api_classes import ADMINISTRATIVE
+from klamm_spark.requests.state_changes import ADMINISTRATIVE
 
 _HEAD: Final = re.compile(r"-- ([a-z]+): (.*)")
 _NOT_A_NUMBER: Final = 999

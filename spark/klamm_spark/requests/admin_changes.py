@@ -1,4 +1,4 @@
-"""State changes of topics, configurations, rights, tokens, users, quotas and servers."""
+"""State changes that people and tools make, rarely: of topics, configurations, rights, users and the like."""
 
 from __future__ import annotations
 
@@ -10,23 +10,36 @@ from klamm.acl import AclOperation, AclPermission, PatternType
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.requests.change_parts import (
     Names,
-    StateChange,
+    StateChanges,
     config_value,
     name_of,
     numbers,
     only_checked,
     resource_of,
+    succeeded,
 )
-from klamm_spark.requests.resources import ACL_TYPES, CONFIG_TYPES, Resource
+from klamm_spark.requests.resources import CONFIG_TYPES, Resource
 
 _CONFIG_OPERATIONS: Final = {0: "SET", 1: "DELETE", 2: "APPEND", 3: "SUBTRACT"}
 _SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _HASH_CHARACTERS: Final = 32
+_ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
+_BINDING: Final = ("pattern_type", "principal", "host", "operation", "permission")
+_CONFIGURABLE: Final = tuple(CONFIG_TYPES.values())
+_SECURABLE: Final = tuple(_ACL_TYPES.values())
+_K = ApiKey
+
+ADMIN_CHANGES: Final = StateChanges()
 
 
 # ---- topics and configurations
 
 
+@ADMIN_CHANGES.of(
+    _K.CREATE_TOPICS,
+    types=("TOPIC",),
+    attributes=("partitions", "replication_factor", "topic_id", "replicas.N", "config.KEY", "validate_only"),
+)
 def _create_topics(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     created = {topic.name: topic for topic in response.topics} if response is not None else {}
     for topic in request.topics:
@@ -50,6 +63,7 @@ def _create_topics(request: Any, response: Any, topics: Names) -> Iterator[Resou
         yield resource
 
 
+@ADMIN_CHANGES.of(_K.DELETE_TOPICS, types=("TOPIC",), attributes=("topic_id",))
 def _delete_topics(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     named = {topic.topic_id: topic.name for topic in response.responses} if response is not None else {}
     for topic in request.topics:
@@ -60,6 +74,7 @@ def _delete_topics(request: Any, response: Any, topics: Names) -> Iterator[Resou
         yield Resource("TOPIC", name)
 
 
+@ADMIN_CHANGES.of(_K.DELETE_RECORDS, types=("TOPIC",), attributes=("offset.N",))
 def _delete_records(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for topic in request.topics:
         yield resource_of(
@@ -67,6 +82,7 @@ def _delete_records(request: Any, response: Any, topics: Names) -> Iterator[Reso
         )
 
 
+@ADMIN_CHANGES.of(_K.CREATE_PARTITIONS, types=("TOPIC",), attributes=("partitions", "replicas.N", "validate_only"))
 def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for topic in request.topics:
         resource = resource_of("TOPIC", topic.name, ("partitions", topic.count), only_checked(request))
@@ -77,6 +93,9 @@ def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[R
         yield resource
 
 
+@ADMIN_CHANGES.of(
+    _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS, types=_CONFIGURABLE, attributes=("config.KEY", "validate_only")
+)
 def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """AlterConfigs sets all, IncrementalAlterConfigs says for each."""
     for item in request.resources:
@@ -90,6 +109,7 @@ def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resou
         yield resource
 
 
+@ADMIN_CHANGES.of(_K.ELECT_LEADERS, types=("TOPIC",), attributes=("partitions", "election_type"))
 def _elect_leaders(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     election = ("election_type", "UNCLEAN" if request.election_type else "PREFERRED")
     if request.topic_partitions is None:
@@ -98,6 +118,7 @@ def _elect_leaders(request: Any, response: Any, topics: Names) -> Iterator[Resou
         yield resource_of("TOPIC", topic.topic, ("partitions", numbers(topic.partitions)), election)
 
 
+@ADMIN_CHANGES.of(_K.ALTER_PARTITION_REASSIGNMENTS, types=("TOPIC",), attributes=("replicas.N",))
 def _reassign(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for topic in request.topics:
         resource = Resource("TOPIC", topic.name)
@@ -108,12 +129,16 @@ def _reassign(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
         yield resource
 
 
+@ADMIN_CHANGES.of(_K.ALTER_REPLICA_LOG_DIRS, types=("TOPIC",), attributes=("partitions", "path"))
 def _alter_log_dirs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for folder in request.dirs:
         for topic in folder.topics:
             yield resource_of("TOPIC", topic.name, ("partitions", numbers(topic.partitions)), ("path", folder.path))
 
 
+@ADMIN_CHANGES.of(
+    _K.UPDATE_FEATURES, types=("FEATURE",), attributes=("max_version_level", "upgrade_type", "validate_only")
+)
 def _update_features(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for update in request.feature_updates:
         yield resource_of(
@@ -125,12 +150,44 @@ def _update_features(request: Any, response: Any, topics: Names) -> Iterator[Res
         )
 
 
+# ---- groups and their offsets
+
+
+@ADMIN_CHANGES.of(_K.DELETE_GROUPS, types=("GROUP",))
+def _delete_groups(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    for name in request.groups_names:
+        yield Resource("GROUP", name)
+
+
+@ADMIN_CHANGES.of(_K.OFFSET_DELETE, types=("GROUP", "TOPIC"), attributes=("partitions",))
+def _offset_delete(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield Resource("GROUP", request.group_id)
+    for topic in request.topics:
+        partitions = numbers(one.partition_index for one in topic.partitions)
+        yield resource_of("TOPIC", topic.name, ("partitions", partitions))
+
+
+@ADMIN_CHANGES.of(_K.ALTER_SHARE_GROUP_OFFSETS, types=("GROUP", "TOPIC"), attributes=("offset.N",))
+def _alter_share_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield Resource("GROUP", request.group_id)
+    for topic in request.topics:
+        offsets = ((f"offset.{one.partition_index}", one.start_offset) for one in topic.partitions)
+        yield resource_of("TOPIC", topic.topic_name, *offsets)
+
+
+@ADMIN_CHANGES.of(_K.DELETE_SHARE_GROUP_OFFSETS, types=("GROUP", "TOPIC"))
+def _delete_share_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield Resource("GROUP", request.group_id)
+    for topic in request.topics:
+        yield Resource("TOPIC", topic.topic_name)
+
+
 # ---- rights, tokens, users, quotas
 
 
 def _binding(type: int, name: str | None, pattern: int, principal: str | None, host: str | None, item: Any) -> Resource:
     return resource_of(
-        ACL_TYPES.get(type, "ANY"),
+        _ACL_TYPES.get(type, "ANY"),
         "*" if name is None else name,
         ("pattern_type", name_of(PatternType, pattern)),
         ("principal", principal),
@@ -140,6 +197,7 @@ def _binding(type: int, name: str | None, pattern: int, principal: str | None, h
     )
 
 
+@ADMIN_CHANGES.of(_K.CREATE_ACLS, types=_SECURABLE, attributes=_BINDING)
 def _create_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     results = response.results if response is not None else ()
     for number, item in enumerate(request.creations):
@@ -151,6 +209,7 @@ def _create_acls(request: Any, response: Any, topics: Names) -> Iterator[Resourc
         yield resource
 
 
+@ADMIN_CHANGES.of(_K.DELETE_ACLS, types=(*_SECURABLE, "ANY"), attributes=(*_BINDING, "binding"))
 def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """The filters, then the bindings that they deleted."""
     results = response.filter_results if response is not None else ()
@@ -182,8 +241,13 @@ def token_hash(hmac: bytes) -> str:
     return hashlib.sha256(hmac).hexdigest()[:_HASH_CHARACTERS]
 
 
+@ADMIN_CHANGES.of(
+    _K.CREATE_DELEGATION_TOKEN,
+    types=("DELEGATION_TOKEN",),
+    attributes=("owner", "renewer", "max_lifetime_ms", "expiry_timestamp_ms", "token_hash"),
+)
 def _create_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    made = response if response is not None and response.error_code == 0 else None
+    made = succeeded(response)
     owner = f"{request.owner_principal_type}:{request.owner_principal_name}" if request.owner_principal_name else None
     if made is not None:
         owner = f"{made.principal_type}:{made.principal_name}"
@@ -200,20 +264,36 @@ def _create_token(request: Any, response: Any, topics: Names) -> Iterator[Resour
     yield resource
 
 
+@ADMIN_CHANGES.of(
+    _K.RENEW_DELEGATION_TOKEN,
+    types=("DELEGATION_TOKEN",),
+    attributes=("token_hash", "renew_period_ms", "expiry_timestamp_ms"),
+)
 def _renew_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _token(request, response, ("renew_period_ms", request.renew_period_ms))
 
 
+@ADMIN_CHANGES.of(
+    _K.EXPIRE_DELEGATION_TOKEN,
+    types=("DELEGATION_TOKEN",),
+    attributes=("token_hash", "expiry_time_period_ms", "expiry_timestamp_ms"),
+)
 def _expire_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _token(request, response, ("expiry_time_period_ms", request.expiry_time_period_ms))
 
 
 def _token(request: Any, response: Any, period: tuple[str, Any]) -> Resource:
-    expiry = response.expiry_timestamp_ms if response is not None and response.error_code == 0 else None
-    hmac = ("token_hash", token_hash(bytes(request.hmac)))
-    return resource_of("DELEGATION_TOKEN", "", hmac, period, ("expiry_timestamp_ms", expiry))
+    made = succeeded(response)
+    return resource_of(
+        "DELEGATION_TOKEN",
+        "",
+        ("token_hash", token_hash(bytes(request.hmac))),
+        period,
+        ("expiry_timestamp_ms", made.expiry_timestamp_ms if made is not None else None),
+    )
 
 
+@ADMIN_CHANGES.of(_K.ALTER_USER_SCRAM_CREDENTIALS, types=("USER",), attributes=("mechanism", "iterations"))
 def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for items, operation in ((request.deletions, "DELETE"), (request.upsertions, "UPSERT")):
         for item in items:
@@ -224,6 +304,9 @@ def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resourc
             yield resource
 
 
+@ADMIN_CHANGES.of(
+    _K.ALTER_CLIENT_QUOTAS, types=("USER", "CLIENT_ID", "IP"), attributes=("entity", "quota.KEY", "validate_only")
+)
 def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """A resource for each part of an entity, each with the whole entity."""
     for entry in request.entries:
@@ -236,86 +319,6 @@ def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resour
             yield resource
 
 
-# ---- servers
-
-
-def _broker(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+@ADMIN_CHANGES.of(_K.UNREGISTER_BROKER, types=("BROKER",))
+def _unregister_broker(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield Resource("BROKER", str(request.broker_id))
-
-
-def _voter(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("VOTER", str(request.voter_id))
-
-
-def _cluster(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """Requests between the servers of a cluster, which klamm does not serve."""
-    yield Resource("CLUSTER", "kafka-cluster")
-
-
-_BINDING: Final = ("pattern_type", "principal", "host", "operation", "permission")
-_CONFIGURABLE: Final = tuple(CONFIG_TYPES.values())
-_SECURABLE: Final = tuple(ACL_TYPES.values())
-_K = ApiKey
-
-ADMIN_CHANGES: Final[dict[ApiKey, StateChange]] = {
-    _K.CREATE_TOPICS: StateChange(
-        ("TOPIC",),
-        ("partitions", "replication_factor", "topic_id", "replicas.N", "config.KEY", "validate_only"),
-        _create_topics,
-    ),
-    _K.DELETE_TOPICS: StateChange(("TOPIC",), ("topic_id",), _delete_topics),
-    _K.DELETE_RECORDS: StateChange(("TOPIC",), ("offset.N",), _delete_records),
-    _K.CREATE_PARTITIONS: StateChange(("TOPIC",), ("partitions", "replicas.N", "validate_only"), _create_partitions),
-    _K.ALTER_CONFIGS: StateChange(_CONFIGURABLE, ("config.KEY", "validate_only"), _alter_configs),
-    _K.INCREMENTAL_ALTER_CONFIGS: StateChange(_CONFIGURABLE, ("config.KEY", "validate_only"), _alter_configs),
-    _K.ELECT_LEADERS: StateChange(("TOPIC",), ("partitions", "election_type"), _elect_leaders),
-    _K.ALTER_PARTITION_REASSIGNMENTS: StateChange(("TOPIC",), ("replicas.N",), _reassign),
-    _K.ALTER_REPLICA_LOG_DIRS: StateChange(("TOPIC",), ("partitions", "path"), _alter_log_dirs),
-    _K.UPDATE_FEATURES: StateChange(
-        ("FEATURE",), ("max_version_level", "upgrade_type", "validate_only"), _update_features
-    ),
-    _K.CREATE_ACLS: StateChange(_SECURABLE, _BINDING, _create_acls),
-    _K.DELETE_ACLS: StateChange((*_SECURABLE, "ANY"), (*_BINDING, "binding"), _delete_acls),
-    _K.CREATE_DELEGATION_TOKEN: StateChange(
-        ("DELEGATION_TOKEN",),
-        ("owner", "renewer", "max_lifetime_ms", "expiry_timestamp_ms", "token_hash"),
-        _create_token,
-    ),
-    _K.RENEW_DELEGATION_TOKEN: StateChange(
-        ("DELEGATION_TOKEN",), ("token_hash", "renew_period_ms", "expiry_timestamp_ms"), _renew_token
-    ),
-    _K.EXPIRE_DELEGATION_TOKEN: StateChange(
-        ("DELEGATION_TOKEN",), ("token_hash", "expiry_time_period_ms", "expiry_timestamp_ms"), _expire_token
-    ),
-    _K.ALTER_USER_SCRAM_CREDENTIALS: StateChange(("USER",), ("mechanism", "iterations"), _alter_users),
-    _K.ALTER_CLIENT_QUOTAS: StateChange(
-        ("USER", "CLIENT_ID", "IP"), ("entity", "quota.KEY", "validate_only"), _alter_quotas
-    ),
-    **dict.fromkeys(
-        (
-            _K.CONTROLLED_SHUTDOWN,
-            _K.ALTER_PARTITION,
-            _K.BROKER_REGISTRATION,
-            _K.UNREGISTER_BROKER,
-            _K.ALLOCATE_PRODUCER_IDS,
-            _K.ASSIGN_REPLICAS_TO_DIRS,
-        ),
-        StateChange(("BROKER",), (), _broker),
-    ),
-    **dict.fromkeys(
-        (_K.ADD_RAFT_VOTER, _K.REMOVE_RAFT_VOTER, _K.UPDATE_RAFT_VOTER), StateChange(("VOTER",), (), _voter)
-    ),
-    **dict.fromkeys(
-        (
-            _K.LEADER_AND_ISR,
-            _K.STOP_REPLICA,
-            _K.UPDATE_METADATA,
-            _K.VOTE,
-            _K.BEGIN_QUORUM_EPOCH,
-            _K.END_QUORUM_EPOCH,
-            _K.ENVELOPE,
-            _K.CONTROLLER_REGISTRATION,
-        ),
-        StateChange(("CLUSTER",), (), _cluster),
-    ),
-}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from klamm.wire.api_keys import ApiKey
 from klamm_spark.requests.resources import Resource, TopicNames
 
 _SENSITIVE: Final = re.compile(r"password|secret|credential|jaas|private|token|\.key$", re.IGNORECASE)
@@ -26,6 +27,19 @@ class StateChange(NamedTuple):
     types: tuple[str, ...]
     attributes: tuple[str, ...]
     describe: Describe
+
+
+class StateChanges(dict[ApiKey, StateChange]):
+    """By API. `of` is a decorator that adds a function as the description of some."""
+
+    def of(
+        self, *api_keys: ApiKey, types: tuple[str, ...], attributes: tuple[str, ...] = ()
+    ) -> Callable[[Describe], Describe]:
+        def add(describe: Describe) -> Describe:
+            self.update(dict.fromkeys(api_keys, StateChange(types, attributes, describe)))
+            return describe
+
+        return add
 
 
 def resource_of(type: str, name: str | None, *attributes: tuple[str, Any]) -> Resource:
@@ -58,6 +72,11 @@ def numbers(values: Iterable[int]) -> str:
         else:
             ranges.append([value, value])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def succeeded(response: Any) -> Any:
+    """A response with an `error_code`, or None if there is none or it is an error."""
+    return response if response is not None and response.error_code == 0 else None
 
 
 def only_checked(request: Any) -> tuple[str, Any]:

@@ -6,12 +6,22 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.requests.change_parts import Names, StateChange, numbers, resource_of, topic_name
+from klamm_spark.requests.change_parts import Names, StateChanges, numbers, resource_of, succeeded, topic_name
 from klamm_spark.requests.resources import Resource
+
+_PRODUCER: Final = ("producer_id", "producer_epoch")
+_MEMBER: Final = ("member_id", "instance_id", "generation")
+_JOINED: Final = ("member_id", "member_epoch", "instance_id")
+_GROUP_AND_TOPIC: Final = ("GROUP", "TOPIC")
+_K = ApiKey
+
+GROUP_CHANGES: Final = StateChanges()
+
 
 # ---- groups and offsets
 
 
+@GROUP_CHANGES.of(_K.OFFSET_COMMIT, types=_GROUP_AND_TOPIC, attributes=(*_MEMBER, "offset.N"))
 def _offset_commit(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _member(request, request.generation_id_or_member_epoch)
     for topic in request.topics:
@@ -33,15 +43,9 @@ def _offsets(name: str, topic: Any) -> Resource:
     return resource_of("TOPIC", name, *offsets)
 
 
-def _offset_delete(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("GROUP", request.group_id)
-    for topic in request.topics:
-        partitions = numbers(one.partition_index for one in topic.partitions)
-        yield resource_of("TOPIC", topic.name, ("partitions", partitions))
-
-
+@GROUP_CHANGES.of(_K.JOIN_GROUP, types=("GROUP",), attributes=(*_MEMBER, "protocol_type"))
 def _join_group(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    joined = response if response is not None and response.error_code == 0 else None
+    joined = succeeded(response)
     yield resource_of(
         "GROUP",
         request.group_id,
@@ -52,6 +56,7 @@ def _join_group(request: Any, response: Any, topics: Names) -> Iterator[Resource
     )
 
 
+@GROUP_CHANGES.of(_K.SYNC_GROUP, types=("GROUP",), attributes=(*_MEMBER, "assigned_members"))
 def _sync_group(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield resource_of(
         "GROUP",
@@ -63,6 +68,7 @@ def _sync_group(request: Any, response: Any, topics: Names) -> Iterator[Resource
     )
 
 
+@GROUP_CHANGES.of(_K.LEAVE_GROUP, types=("GROUP",), attributes=("member_id", "instance_id"))
 def _leave_group(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     resource = resource_of("GROUP", request.group_id, ("member_id", request.member_id))
     for member in request.members:
@@ -73,11 +79,13 @@ def _leave_group(request: Any, response: Any, topics: Names) -> Iterator[Resourc
     yield resource
 
 
-def _delete_groups(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    for name in request.groups_names:
-        yield Resource("GROUP", name)
-
-
+@GROUP_CHANGES.of(
+    _K.CONSUMER_GROUP_HEARTBEAT, types=_GROUP_AND_TOPIC, attributes=(*_JOINED, "subscribed_topic_regex", "subscribed")
+)
+@GROUP_CHANGES.of(
+    _K.SHARE_GROUP_HEARTBEAT, types=_GROUP_AND_TOPIC, attributes=("member_id", "member_epoch", "subscribed")
+)
+@GROUP_CHANGES.of(_K.STREAMS_GROUP_HEARTBEAT, types=_GROUP_AND_TOPIC, attributes=(*_JOINED, "subscribed"))
 def _group_heartbeat(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """Of the groups of KIP-848, KIP-932 and KIP-1071."""
     yield resource_of(
@@ -96,19 +104,13 @@ def _group_heartbeat(request: Any, response: Any, topics: Names) -> Iterator[Res
         yield resource_of("TOPIC", name, ("subscribed", "true"))
 
 
-def _alter_share_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("GROUP", request.group_id)
-    for topic in request.topics:
-        offsets = ((f"offset.{one.partition_index}", one.start_offset) for one in topic.partitions)
-        yield resource_of("TOPIC", topic.topic_name, *offsets)
-
-
-def _delete_share_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("GROUP", request.group_id)
-    for topic in request.topics:
-        yield Resource("TOPIC", topic.topic_name)
-
-
+@GROUP_CHANGES.of(
+    _K.INITIALIZE_SHARE_GROUP_STATE,
+    _K.WRITE_SHARE_GROUP_STATE,
+    _K.DELETE_SHARE_GROUP_STATE,
+    types=_GROUP_AND_TOPIC,
+    attributes=("partitions",),
+)
 def _share_state(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield Resource("GROUP", request.group_id)
     for topic in request.topics:
@@ -119,8 +121,11 @@ def _share_state(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 # ---- transactions
 
 
+@GROUP_CHANGES.of(
+    _K.INIT_PRODUCER_ID, types=("TRANSACTIONAL_ID", "PRODUCER_ID"), attributes=(*_PRODUCER, "transaction_timeout_ms")
+)
 def _init_producer_id(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    given = response if response is not None and response.error_code == 0 else request
+    given = succeeded(response) or request
     producer = (
         ("producer_id", given.producer_id if given.producer_id >= 0 else None),
         ("producer_epoch", given.producer_epoch if given.producer_epoch >= 0 else None),
@@ -137,6 +142,9 @@ def _transaction(name: str | None, item: Any) -> Resource:
     return resource_of("TRANSACTIONAL_ID", name, *epochs)
 
 
+@GROUP_CHANGES.of(
+    _K.ADD_PARTITIONS_TO_TXN, types=("TRANSACTIONAL_ID", "TOPIC"), attributes=(*_PRODUCER, "verify_only", "partitions")
+)
 def _add_partitions(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     if request.v3_and_below_transactional_id:
         yield resource_of(
@@ -156,17 +164,22 @@ def _add_partitions(request: Any, response: Any, topics: Names) -> Iterator[Reso
             yield resource_of("TOPIC", topic.name, ("partitions", numbers(topic.partitions)))
 
 
+@GROUP_CHANGES.of(_K.ADD_OFFSETS_TO_TXN, types=("TRANSACTIONAL_ID", "GROUP"), attributes=_PRODUCER)
 def _add_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _transaction(request.transactional_id, request)
     yield Resource("GROUP", request.group_id)
 
 
+@GROUP_CHANGES.of(_K.END_TXN, types=("TRANSACTIONAL_ID",), attributes=(*_PRODUCER, "committed"))
 def _end_txn(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     resource = _transaction(request.transactional_id, request)
     resource.add("committed", "true" if request.committed else "false")
     yield resource
 
 
+@GROUP_CHANGES.of(
+    _K.TXN_OFFSET_COMMIT, types=("TRANSACTIONAL_ID", "GROUP", "TOPIC"), attributes=(*_PRODUCER, *_MEMBER, "offset.N")
+)
 def _txn_offset_commit(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _transaction(request.transactional_id, request)
     yield _member(request, request.generation_id)
@@ -174,6 +187,9 @@ def _txn_offset_commit(request: Any, response: Any, topics: Names) -> Iterator[R
         yield _offsets(topic.name, topic)
 
 
+@GROUP_CHANGES.of(
+    _K.WRITE_TXN_MARKERS, types=("PRODUCER_ID", "TOPIC"), attributes=("producer_epoch", "committed", "partitions")
+)
 def _write_markers(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for marker in request.markers:
         yield resource_of(
@@ -184,45 +200,3 @@ def _write_markers(request: Any, response: Any, topics: Names) -> Iterator[Resou
         )
         for topic in marker.topics:
             yield resource_of("TOPIC", topic.name, ("partitions", numbers(topic.partition_indexes)))
-
-
-_PRODUCER: Final = ("producer_id", "producer_epoch")
-_MEMBER: Final = ("member_id", "instance_id", "generation")
-_JOINED: Final = ("member_id", "member_epoch", "instance_id")
-_GROUP_AND_TOPIC: Final = ("GROUP", "TOPIC")
-_K = ApiKey
-
-GROUP_CHANGES: Final[dict[ApiKey, StateChange]] = {
-    _K.OFFSET_COMMIT: StateChange(_GROUP_AND_TOPIC, (*_MEMBER, "offset.N"), _offset_commit),
-    _K.OFFSET_DELETE: StateChange(_GROUP_AND_TOPIC, ("partitions",), _offset_delete),
-    _K.JOIN_GROUP: StateChange(("GROUP",), (*_MEMBER, "protocol_type"), _join_group),
-    _K.SYNC_GROUP: StateChange(("GROUP",), (*_MEMBER, "assigned_members"), _sync_group),
-    _K.LEAVE_GROUP: StateChange(("GROUP",), ("member_id", "instance_id"), _leave_group),
-    _K.DELETE_GROUPS: StateChange(("GROUP",), (), _delete_groups),
-    _K.CONSUMER_GROUP_HEARTBEAT: StateChange(
-        _GROUP_AND_TOPIC, (*_JOINED, "subscribed_topic_regex", "subscribed"), _group_heartbeat
-    ),
-    _K.SHARE_GROUP_HEARTBEAT: StateChange(
-        _GROUP_AND_TOPIC, ("member_id", "member_epoch", "subscribed"), _group_heartbeat
-    ),
-    _K.STREAMS_GROUP_HEARTBEAT: StateChange(_GROUP_AND_TOPIC, (*_JOINED, "subscribed"), _group_heartbeat),
-    _K.ALTER_SHARE_GROUP_OFFSETS: StateChange(_GROUP_AND_TOPIC, ("offset.N",), _alter_share_offsets),
-    _K.DELETE_SHARE_GROUP_OFFSETS: StateChange(_GROUP_AND_TOPIC, (), _delete_share_offsets),
-    _K.INITIALIZE_SHARE_GROUP_STATE: StateChange(_GROUP_AND_TOPIC, ("partitions",), _share_state),
-    _K.WRITE_SHARE_GROUP_STATE: StateChange(_GROUP_AND_TOPIC, ("partitions",), _share_state),
-    _K.DELETE_SHARE_GROUP_STATE: StateChange(_GROUP_AND_TOPIC, ("partitions",), _share_state),
-    _K.INIT_PRODUCER_ID: StateChange(
-        ("TRANSACTIONAL_ID", "PRODUCER_ID"), (*_PRODUCER, "transaction_timeout_ms"), _init_producer_id
-    ),
-    _K.ADD_PARTITIONS_TO_TXN: StateChange(
-        ("TRANSACTIONAL_ID", "TOPIC"), (*_PRODUCER, "verify_only", "partitions"), _add_partitions
-    ),
-    _K.ADD_OFFSETS_TO_TXN: StateChange(("TRANSACTIONAL_ID", "GROUP"), _PRODUCER, _add_offsets),
-    _K.END_TXN: StateChange(("TRANSACTIONAL_ID",), (*_PRODUCER, "committed"), _end_txn),
-    _K.TXN_OFFSET_COMMIT: StateChange(
-        ("TRANSACTIONAL_ID", "GROUP", "TOPIC"), (*_PRODUCER, *_MEMBER, "offset.N"), _txn_offset_commit
-    ),
-    _K.WRITE_TXN_MARKERS: StateChange(
-        ("PRODUCER_ID", "TOPIC"), ("producer_epoch", "committed", "partitions"), _write_markers
-    ),
-}

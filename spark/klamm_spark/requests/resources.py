@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,21 +27,19 @@ _RECORD_COUNT_AT: Final = 57
 _BATCH_HEADER_BYTES: Final = 61
 
 
+@dataclass(slots=True, eq=False)
 class Resource:
     """One resource of a request; unknown values are None. See `klamm_spark.events.event.RESOURCE_FIELDS`."""
 
-    __slots__ = ("attributes", "bytes", "error_code", "granted", "name", "operation", "partitions", "records", "type")
-
-    def __init__(self, type: str, name: str) -> None:
-        self.type = type
-        self.name = name
-        self.operation: str | None = None
-        self.granted: bool | None = None
-        self.error_code = 0
-        self.partitions: int | None = None
-        self.records: int | None = None
-        self.bytes: int | None = None
-        self.attributes: list[tuple[str, str | None, str | None]] | None = None
+    type: str
+    name: str
+    operation: str | None = None
+    granted: bool | None = None
+    error_code: int = 0
+    partitions: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+    attributes: list[tuple[str, str | None, str | None]] | None = None
 
     def add(self, name: str, value: object, operation: str | None = None) -> None:
         """Add an attribute of a state change: what it sets, or with None only what it does to it."""
@@ -49,16 +48,14 @@ class Resource:
         self.attributes.append((name, None if value is None else str(value), operation))
 
 
+@dataclass(slots=True, eq=False)
 class Summary:
     """What is recorded of a request's messages. `count` is the number of resources before the list was cut."""
 
-    __slots__ = ("count", "denied", "error_code", "resources")
-
-    def __init__(self, error_code: int, denied: bool, resources: list[Resource], count: int) -> None:
-        self.error_code = error_code
-        self.denied = denied
-        self.resources = resources
-        self.count = count
+    error_code: int
+    denied: bool
+    resources: list[Resource]
+    count: int
 
     def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
         """Replace the first request's counts by those of all, see `add_produced_and_fetched`."""
@@ -108,60 +105,30 @@ class _Source(NamedTuple):
     partitions: str = ""
 
 
-_TOPICS: Final = _Source("TOPIC", ("topics",), "name", "partitions")
 _PLAIN_TOPICS: Final = _Source("TOPIC", ("topics",), "name")
 _GROUP: Final = _Source("GROUP", (), "group_id")
-_TRANSACTION: Final = _Source("TRANSACTIONAL_ID", (), "transactional_id")
 _K = ApiKey
 _SOURCES: Final[dict[int, tuple[_Source, ...]]] = {
-    _K.LIST_OFFSETS: (_TOPICS,),
+    _K.LIST_OFFSETS: (_Source("TOPIC", ("topics",), "name", "partitions"),),
     _K.METADATA: (_PLAIN_TOPICS,),
-    _K.OFFSET_COMMIT: (_GROUP, _TOPICS),
     _K.OFFSET_FETCH: (
         _GROUP,
         _Source("TOPIC", ("topics",), "name", "partition_indexes"),
         _Source("GROUP", ("groups",), "group_id"),
         _Source("TOPIC", ("groups", "topics"), "name", "partition_indexes"),
     ),
-    _K.JOIN_GROUP: (_GROUP,),
     _K.HEARTBEAT: (_GROUP,),
-    _K.LEAVE_GROUP: (_GROUP,),
-    _K.SYNC_GROUP: (_GROUP,),
     _K.CONSUMER_GROUP_HEARTBEAT: (_GROUP,),
     _K.DESCRIBE_GROUPS: (_Source("GROUP", ("groups",)),),
     _K.CONSUMER_GROUP_DESCRIBE: (_Source("GROUP", ("group_ids",)),),
-    _K.DELETE_GROUPS: (_Source("GROUP", ("groups_names",)),),
-    _K.CREATE_TOPICS: (_PLAIN_TOPICS,),
-    _K.DELETE_TOPICS: (_PLAIN_TOPICS, _Source("TOPIC", ("topic_names",))),
-    _K.DELETE_RECORDS: (_TOPICS,),
-    _K.INIT_PRODUCER_ID: (_TRANSACTION,),
     _K.OFFSET_FOR_LEADER_EPOCH: (_Source("TOPIC", ("topics",), "topic", "partitions"),),
-    _K.ADD_PARTITIONS_TO_TXN: (
-        _Source("TRANSACTIONAL_ID", (), "v3_and_below_transactional_id"),
-        _Source("TOPIC", ("v3_and_below_topics",), "name", "partitions"),
-        _Source("TRANSACTIONAL_ID", ("transactions",), "transactional_id"),
-        _Source("TOPIC", ("transactions", "topics"), "name", "partitions"),
-    ),
-    _K.ADD_OFFSETS_TO_TXN: (_TRANSACTION, _GROUP),
-    _K.END_TXN: (_TRANSACTION,),
-    _K.TXN_OFFSET_COMMIT: (_TRANSACTION, _GROUP, _TOPICS),
-    _K.CREATE_PARTITIONS: (_PLAIN_TOPICS,),
-    _K.ELECT_LEADERS: (_Source("TOPIC", ("topic_partitions",), "topic", "partitions"),),
-    _K.ALTER_PARTITION_REASSIGNMENTS: (_TOPICS,),
-    _K.OFFSET_DELETE: (_GROUP, _TOPICS),
     _K.DESCRIBE_PRODUCERS: (_Source("TOPIC", ("topics",), "name", "partition_indexes"),),
     _K.DESCRIBE_TOPIC_PARTITIONS: (_PLAIN_TOPICS,),
     _K.DESCRIBE_TRANSACTIONS: (_Source("TRANSACTIONAL_ID", ("transactional_ids",)),),
     _K.DESCRIBE_USER_SCRAM_CREDENTIALS: (_Source("USER", ("users",), "name"),),
-    _K.ALTER_USER_SCRAM_CREDENTIALS: (
-        _Source("USER", ("upsertions",), "name"),
-        _Source("USER", ("deletions",), "name"),
-    ),
 }
 CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
-ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _COORDINATOR_TYPES: Final = {0: "GROUP", 1: "TRANSACTIONAL_ID", 2: "SHARE"}
-_CONFIG_APIS: Final = frozenset({_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS})
 _CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
@@ -223,22 +190,12 @@ def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) ->
         yield from _produced(message, topics)
     elif api_key == _K.FETCH:
         yield from _fetched(message, response, topics)
-    elif api_key in _CONFIG_APIS:
+    elif api_key == _K.DESCRIBE_CONFIGS:
         for item in message.resources or ():
             yield Resource(CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
-    elif api_key == _K.CREATE_ACLS:
-        for item in message.creations or ():
-            yield Resource(ACL_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name)
-    elif api_key == _K.DELETE_ACLS:
-        for item in message.filters or ():
-            yield Resource(ACL_TYPES.get(item.resource_type_filter, "ANY"), item.resource_name_filter or "*")
     elif api_key == _K.FIND_COORDINATOR:
         for name in message.coordinator_keys or [message.key]:
             yield Resource(_COORDINATOR_TYPES.get(message.key_type, "UNKNOWN"), name)
-    elif api_key == _K.ALTER_CLIENT_QUOTAS:
-        for entry in message.entries or ():
-            for entity in entry.entity or ():
-                yield Resource(entity.entity_type.upper().replace("-", "_"), entity.entity_name or "<default>")
     else:
         for source in _SOURCES.get(api_key, ()):
             yield from _from_source(source, message, topics)

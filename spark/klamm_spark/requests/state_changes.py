@@ -15,14 +15,30 @@ from klamm_spark.requests.admin_changes import ADMIN_CHANGES
 from klamm_spark.requests.change_parts import StateChange
 from klamm_spark.requests.group_changes import GROUP_CHANGES
 from klamm_spark.requests.resources import AUTHORIZATION_ERRORS, Resource, Summary, TopicNames, add_decisions
+from klamm_spark.requests.server_changes import SERVER_CHANGES
 
 if TYPE_CHECKING:
     from klamm import RequestEvent
 
 log = logging.getLogger("klamm.audit")
 
-STATE_CHANGES: Final[dict[ApiKey, StateChange]] = {**ADMIN_CHANGES, **GROUP_CHANGES}
-"""Every API that may change state."""
+_K = ApiKey
+
+STATE_CHANGES: Final[dict[ApiKey, StateChange]] = {**ADMIN_CHANGES, **GROUP_CHANGES, **SERVER_CHANGES}
+"""Every API that may change state: the one table by which requests are aggregated, excluded and kept."""
+CHANGING: Final = frozenset(map(int, STATE_CHANGES))
+ADMINISTRATIVE: Final = frozenset(map(int, ADMIN_CHANGES))
+"""Changes that people and tools make, rarely; the others are those of running consumers, producers and servers."""
+_MEMBERSHIP: Final = frozenset({_K.CONSUMER_GROUP_HEARTBEAT, _K.SHARE_GROUP_HEARTBEAT, _K.STREAMS_GROUP_HEARTBEAT})
+"""A heartbeat that joins, leaves or changes a subscription is a change; one that does not is a read."""
+_SUBSCRIPTION: Final = ("subscribed_topic_names", "subscribed_topic_regex", "topology")
+
+
+def is_change(api_key: int, message: Any) -> bool:
+    """Whether a request is a state change; `message` is None if its body was not read: it may have been one."""
+    if api_key not in _MEMBERSHIP or message is None:
+        return api_key in CHANGING
+    return message.member_epoch <= 0 or any(getattr(message, field, None) is not None for field in _SUBSCRIPTION)
 
 
 def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,32 +21,6 @@ REFUSE: Final = "refuse"
 ALLOW: Final = "allow"
 _DAY_MS: Final = 24 * 3600 * 1000
 
-SINK_KEYS: Final = (
-    "node",
-    "flush_interval_ms",
-    "fsync_interval_ms",
-    "segment_bytes",
-    "segment_age_ms",
-    "compression",
-    "retention_bytes",
-    "retention_ms",
-    "security_retention_bytes",
-    "security_retention_ms",
-    "administration_retention_bytes",
-    "administration_retention_ms",
-    "delete_unshipped",
-    "on_limit",
-    "queue_capacity",
-    "on_full",
-    "max_open_changes",
-    "on_unrecordable_change",
-    "sync_intents",
-    "intent_sync_interval_ms",
-    "signing_key",
-    "topic",
-)
-"""Settings of the spool itself: all listeners that write to it must have the same values."""
-
 
 def _check_topic(name: str) -> str | None:
     return None if re.fullmatch(r"[A-Za-z0-9._-]{0,249}", name) else "is no name of a topic"
@@ -54,8 +28,7 @@ def _check_topic(name: str) -> str | None:
 
 def api_key_of(name: str) -> int | None:
     """The key of an API by its name, e.g. `Produce`; None if there is no such API."""
-    wanted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
-    return next((int(key) for key in ApiKey if key.name == wanted), None)
+    return ApiKey.__members__.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper())
 
 
 def _check_apis(names: Any) -> str | None:
@@ -63,10 +36,6 @@ def _check_apis(names: Any) -> str | None:
         if api_key_of(name) is None:
             return f'there is no API "{name}"; names are those of Kafka, e.g. "OffsetCommit"'
     return None
-
-
-def _check_level(level: str) -> str | None:
-    return None if level in LEVELS else f'"{level}" is not a level; levels are {", ".join(LEVELS)}'
 
 
 def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
@@ -83,7 +52,8 @@ def _check_levels_of_principals(levels: dict[str, str]) -> str | None:
 
 
 def _check_levels(levels: dict[str, str]) -> str | None:
-    return next((problem for level in levels.values() if (problem := _check_level(level))), None)
+    wrong = next((level for level in levels.values() if level not in LEVELS), None)
+    return None if wrong is None else f'"{wrong}" is not a level; levels are {", ".join(LEVELS)}'
 
 
 def _check_node(node: str) -> str | None:
@@ -239,3 +209,14 @@ class AuditSettings:
 
             for key, message in check_table(SparkSettings, self.spark):
                 yield f"spark.{key}", message
+
+
+_NOT_OF_THE_SPOOL: Final = frozenset(
+    (
+        *("spool", "spark", "detect"),
+        *("level", "apis", "principals", "aggregate_above_per_second", "max_resources"),
+        *("exclude_apis", "exclude_principals", "exclude_client_ids", "exclude_networks"),
+    )
+)
+SINK_KEYS: Final = tuple(field.name for field in fields(AuditSettings) if field.name not in _NOT_OF_THE_SPOOL)
+"""Settings of the spool itself: all listeners that write to it must have the same values."""

@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from klamm_spark.events.event import ACTIONS, FIELDS, LISTS, SCHEMA_VERSION, Field
+from klamm_spark.events.event import ACTIONS, FIELDS, SCHEMA_VERSION
 from klamm_spark.spark.filters import SpoolFilters
 from klamm_spark.spark.schema import EVENT_SCHEMA
 from klamm_spark.spool.offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
@@ -37,13 +38,9 @@ NAME: Final = "klamm_audit"
 _PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
-_ARROW: Final = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-}
+_ROW: Final = StructType(
+    [*EVENT_SCHEMA.fields, StructField("time", TimestampType()), StructField("bad_line", StringType())]
+)
 
 
 class AuditDataSource(DataSource):
@@ -56,9 +53,7 @@ class AuditDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The event's columns, `time` and `bad_line`."""
-        return StructType(
-            [*EVENT_SCHEMA.fields, StructField("time", TimestampType()), StructField("bad_line", StringType())]
-        )
+        return _ROW
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -164,7 +159,7 @@ def batches_of(lines: bytes) -> Iterator[pa.RecordBatch]:
     """Parse whole lines into batches with the columns of `AuditDataSource.schema`."""
     table = _parsed(lines)
     if table is not None:
-        table = table.append_column("time", table.column("time_us").cast(_TIME))
+        table = table.append_column("time", table.column("time_us").cast(_COLUMNS.field("time").type))
         table = table.append_column("bad_line", pa.nulls(len(table), pa.string()))
         yield from table.select(_COLUMNS.names).combine_chunks().to_batches()
         return
@@ -195,19 +190,8 @@ def _parsed(lines: bytes) -> pa.Table | None:
     return table if pc.all(pc.is_in(table.column("kind"), pa.array(list(ACTIONS)))).as_py() else None
 
 
-def _arrow(fields: tuple[Field, ...]) -> list[pa.Field]:
-    return [
-        pa.field(
-            field.name,
-            pa.list_(pa.struct(_arrow(LISTS[field.type]))) if field.type in LISTS else _ARROW[field.type],
-        )
-        for field in fields
-    ]
-
-
-_EVENT: Final = pa.schema(_arrow(FIELDS))
-_TIME: Final = pa.timestamp("us", tz="UTC")
-_COLUMNS: Final = pa.schema([*_EVENT, pa.field("time", _TIME), pa.field("bad_line", pa.string())])
+_EVENT: Final = to_arrow_schema(EVENT_SCHEMA)
+_COLUMNS: Final = to_arrow_schema(_ROW, timezone="UTC")
 
 
 def _follower(options: Any) -> SpoolFollower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
@@ -24,11 +25,11 @@ from pyspark.sql.datasource import (
 from klamm_spark.spool.layout import NODE_END
 
 _COMPARISONS: Final[dict[type, Callable[[pc.Expression, Any], pc.Expression]]] = {
-    EqualTo: lambda column, value: column == value,
-    GreaterThan: lambda column, value: column > value,
-    GreaterThanOrEqual: lambda column, value: column >= value,
-    LessThan: lambda column, value: column < value,
-    LessThanOrEqual: lambda column, value: column <= value,
+    EqualTo: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
 }
 _LOWER_BOUNDS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual)
 

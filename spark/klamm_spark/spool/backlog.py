@@ -74,7 +74,7 @@ class SpoolBacklog:
         self._taken |= self._taken_since_look
         for node_folder in node_folders(self._spool):
             if self._has_changed(node_folder):
-                days: list[AnyPath] = folders_of(node_folder)[1:]  # type: ignore[assignment]
+                days = folders_of(node_folder)[1:]
                 for day in set(self._days.get(node_folder, ())) - set(days):
                     self._has_names(day, frozenset())
                     self._listed.pop(day, None)

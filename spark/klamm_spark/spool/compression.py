@@ -26,8 +26,6 @@ def compress(data: bytes, codec: str) -> bytes:
 class Compressor:
     """Compresses in pieces, as they come: `codec` is zstd or gzip."""
 
-    __slots__ = ("_compressor",)
-
     def __init__(self, codec: str) -> None:
         import cramjam
 

@@ -37,14 +37,16 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from klamm_spark.storage.filesystems import AnyPath, HadoopPath
+    from klamm_spark.storage.filesystems import AnyPath
+
+P = TypeVar("P", bound="AnyPath")
 
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
@@ -59,21 +61,6 @@ _SEQ_DIGITS: Final = 20
 _OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
 """Of the SHA-256 of a line."""
-_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain", *_OPTIONAL)
-_NUMBERS: Final = (
-    "schema_version",
-    "index",
-    "first_seq",
-    "last_seq",
-    "events",
-    "size_bytes",
-    "sealed_time_us",
-    "torn_bytes",
-    "clean",
-    "final",
-)
-
-
 REQUESTS: Final = "requests"
 SECURITY: Final = "security"
 ADMINISTRATION: Final = "administration"
@@ -116,13 +103,9 @@ def parse_name(file_name: str) -> SegmentName | None:
     return SegmentName(boot, int(seq))
 
 
-@overload
-def beside(path: Path, suffix: str) -> Path: ...
-@overload
-def beside(path: HadoopPath, suffix: str) -> HadoopPath: ...
-def beside(path: AnyPath, suffix: str) -> AnyPath:
+def beside(path: P, suffix: str) -> P:
     """The file of the same segment in the same folder with another suffix."""
-    return path.with_name(path.name.partition(".")[0] + suffix)
+    return cast("P", path.with_name(path.name.partition(".")[0] + suffix))
 
 
 def is_sealed(file_name: str) -> bool:
@@ -188,6 +171,10 @@ class Seal:
         return seal
 
 
+_TEXTS: Final = tuple(field.name for field in fields(Seal) if field.type == "str")
+_NUMBERS: Final = tuple(field.name for field in fields(Seal) if field.type != "str")
+
+
 def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:
     """The next value of the hash chain; of a seal of an earlier klamm, `lines_sha256` is empty."""
     return hashlib.sha256(f"{previous_chain}{sha256}{lines_sha256}".encode("ascii")).hexdigest()
@@ -218,17 +205,13 @@ def day_of(time_us: int) -> str:
     return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
 
 
-@overload
-def folders_of(node_folder: Path) -> list[Path]: ...
-@overload
-def folders_of(node_folder: HadoopPath) -> list[HadoopPath]: ...
-def folders_of(node_folder: AnyPath) -> list[Any]:
+def folders_of(node_folder: P) -> list[P]:
     """A node's folder and those of its days, oldest first."""
-    days = (path for path in node_folder.iterdir() if _DAY.fullmatch(path.name) and path.is_dir())
+    days: list[Any] = [path for path in node_folder.iterdir() if _DAY.fullmatch(path.name) and path.is_dir()]
     return [node_folder, *sorted(days)]
 
 
-def _entries(node_folder: AnyPath) -> list[Any]:
+def _entries(node_folder: P) -> list[P]:
     """The files of a node's folder and of its days by their names: those of segments sort by time."""
     found: list[Any] = []
     days: list[Any] = []
@@ -241,42 +224,27 @@ def _entries(node_folder: AnyPath) -> list[Any]:
     return sorted(found, key=lambda path: path.name)
 
 
-@overload
-def segment_files(node_folder: Path, suffix: str = "") -> list[Path]: ...
-@overload
-def segment_files(node_folder: HadoopPath, suffix: str = "") -> list[HadoopPath]: ...
-def segment_files(node_folder: AnyPath, suffix: str = "") -> list[Any]:
+def segment_files(node_folder: P, suffix: str = "") -> list[P]:
     """A node's files that belong to segments and end with `suffix`, oldest first."""
     return [path for path in _entries(node_folder) if path.name.endswith(suffix) and parse_name(path.name)]
 
 
-@overload
-def find_file(node_folder: Path, *names: str) -> Path | None: ...
-@overload
-def find_file(node_folder: HadoopPath, *names: str) -> HadoopPath | None: ...
-def find_file(node_folder: AnyPath, *names: str) -> Any:
+def find_file(node_folder: P, *names: str) -> P | None:
     """The first file that exists with one of these names, in a node's folder or a day's; None if there is none."""
     folders: list[Any] = folders_of(node_folder)
     paths = (folder / name for folder in reversed(folders) for name in names)
     return next((path for path in paths if path.exists()), None)
 
 
-@overload
-def sealed_segments(node_folder: Path) -> list[Path]: ...
-@overload
-def sealed_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
-def sealed_segments(node_folder: AnyPath) -> list[Any]:
+def sealed_segments(node_folder: P) -> list[P]:
     """A node's sealed segments, oldest first."""
     return [path for path in _entries(node_folder) if is_sealed(path.name)]
 
 
-@overload
-def open_segments(node_folder: Path) -> list[Path]: ...
-@overload
-def open_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
-def open_segments(node_folder: AnyPath) -> list[Any]:
+def open_segments(node_folder: P) -> list[P]:
     """The segment that a node is writing. After a crash there may be several, until the next start."""
-    return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
+    paths: list[Any] = [path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name)]
+    return sorted(paths)
 
 
 def unreadable_files(node_folder: Path) -> list[Path]:

@@ -79,7 +79,7 @@ class SpoolFollower:
             first = start.get(node)
             if first == last:
                 continue
-            names = [segment for segment, _ in self._segments(node)]
+            names = [segment for segment, _ in self.segments(node)]
             if first is not None and first["segment"] not in names:
                 raise DataLossError(f"segment {first['segment']} of {node} was deleted before it was read to its end")
             for segment in names:
@@ -93,7 +93,7 @@ class SpoolFollower:
 
     def holds(self, node: str, position: dict[str, str | int]) -> bool:
         """Whether the segment of a node's offset still exists."""
-        return any(segment == position["segment"] for segment, _ in self._segments(node))
+        return any(segment == position["segment"] for segment, _ in self.segments(node))
 
     def is_older(self, piece: Piece, since_us: int) -> bool:
         """Whether the segment of a piece was sealed before that time."""
@@ -112,11 +112,11 @@ class SpoolFollower:
             return file.read(piece.end - piece.start)
 
     def _after(self, node: str, position: dict[str, str | int] | None) -> Iterator[tuple[str, int]]:
-        for segment, path in self._segments(node):
+        for segment, path in self.segments(node):
             if position is None or segment >= str(position["segment"]):
                 yield segment, self._size_of(node, path)
 
-    def _segments(self, node: str) -> list[tuple[str, Path]]:
+    def segments(self, node: str) -> list[tuple[str, Path]]:
         """Stems and files, oldest first. While a segment is sealed, both of its names may exist."""
         found: dict[str, Path] = {}
         for path in segment_files(self.spool / node):

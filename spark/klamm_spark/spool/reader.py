@@ -35,3 +35,12 @@ def require_spool(spool: AnyPath) -> None:
     """Raises LakeError if there is no spool."""
     if not spool.is_dir():
         raise LakeError(f"there is no spool at {spool}")
+
+
+def local_spool(pipeline: Pipeline, command: str) -> Path:
+    """The spool of a command that reads a folder of this machine. Raises LakeError if there is none."""
+    spool = spool_of(pipeline)
+    if not isinstance(spool, Path):
+        raise LakeError(f"{command} reads a folder of this machine, not {spool}")
+    require_spool(spool)
+    return spool

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from klamm_spark.spool.layout import SegmentName
     from klamm_spark.storage.files import SpoolFiles
 
-_WRITE_BYTES: Final = 1 << 20
 _TIME_US: Final = re.compile(rb'"time_us":(\d{1,16})\D')
 _BOOT_TIME_DIGITS: Final = 12
 
@@ -63,24 +62,6 @@ class OpenSegment:
     come: to compress a whole segment when it is sealed would stop the writer for as long.
     """
 
-    __slots__ = (
-        "_compressor",
-        "_descriptor",
-        "_files",
-        "_torn",
-        "day",
-        "digests",
-        "events",
-        "failed",
-        "first_write_ns",
-        "last_seq",
-        "name",
-        "path",
-        "sha256",
-        "size_bytes",
-        "synced_seq",
-    )
-
     def __init__(self, name: SegmentName, path: Path, files: SpoolFiles, now_ns: int, codec: str = "none") -> None:
         """Open or create the file. Raises OSError."""
         self.name = name
@@ -103,9 +84,7 @@ class OpenSegment:
         try:
             self.cut_torn()
             self._torn = True
-            view = memoryview(lines)
-            while view:
-                view = view[self._files.write(self._descriptor, view[:_WRITE_BYTES]) :]
+            self._files.write_all(self._descriptor, lines)
         except OSError:
             with contextlib.suppress(OSError):
                 self.cut_torn()

@@ -6,6 +6,9 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
+from typing import Final
+
+_WRITE_BYTES: Final = 1 << 20
 
 
 class SpoolFiles:
@@ -22,6 +25,12 @@ class SpoolFiles:
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write; returns how many bytes were written."""
         return os.write(descriptor, data)
+
+    def write_all(self, descriptor: int, data: bytes) -> None:
+        """Write all bytes; after an error, some of them may be written."""
+        view = memoryview(data)
+        while view:
+            view = view[self.write(descriptor, view[:_WRITE_BYTES]) :]
 
     def fsync(self, descriptor: int) -> None:
         """Wait for the disk."""
@@ -42,9 +51,7 @@ class SpoolFiles:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[self.write(descriptor, view) :]
+                self.write_all(descriptor, data)
                 self.fsync(descriptor)
             finally:
                 os.close(descriptor)

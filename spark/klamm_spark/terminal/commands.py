@@ -10,13 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from klamm import escape_control_characters
 from klamm_spark.errors import LakeError
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.reader import spool_of
+from klamm_spark.spool.reader import local_spool
 from klamm_spark.terminal.event_table import EventTable, QueryError
 from klamm_spark.terminal.formats import FORMATS
 from klamm_spark.terminal.spool_lines import SpoolLines
@@ -73,11 +72,7 @@ def run(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Run one of `COMMANDS`. Raises LakeError."""
-    spool = spool_of(pipeline)
-    if not isinstance(spool, Path):
-        raise LakeError(f"{options.command} reads a folder of this machine, not {spool}")
-    if not spool.is_dir():
-        raise LakeError(f"there is no spool at {spool}")
+    spool = local_spool(pipeline, options.command)
     since_us = _microseconds(options.since, 0)
     # Any event may meet a condition; without one the newest are enough.
     newest = options.lines if options.command == "tail" and not options.where else None
@@ -94,7 +89,6 @@ def run(
         sys.stderr.close()
         return 0
     finally:
-        reader.close()
         table.close()
     for problem in reader.problems:
         print(f"klamm audit: {problem}", file=sys.stderr)

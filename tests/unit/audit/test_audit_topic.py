@@ -43,6 +43,10 @@ def test_what_is_in_the_spool_is_in_the_topic_and_its_reading_brings_no_more(tmp
             server.consume(TOPIC)
         server.wait_until(lambda: len(fetches(spool)) >= before + 20, "reads of the topic are in the spool")
         values = [json.loads(found.value) for found in server.consume(TOPIC)]
+        metrics = {family.name: family.samples for family in server.server.services.metrics.collect()}
+    assert [sample.value for sample in metrics["klamm:type=Audit,name=TopicMisses"]] == [0]
+    (taken,) = metrics["klamm:type=Audit,name=TopicRecords"]
+    assert taken.value >= len(values)
     assert not [event for event in values if event.get("api_name") == "Fetch"]
     assert {event["kind"] for event in values} >= {"request", "connection", "admin"}
     assert len({event["event_id"] for event in values}) == len(values), "each once"

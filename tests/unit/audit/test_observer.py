@@ -263,6 +263,11 @@ def test_metrics_say_how_it_goes(audit):
         if sample.labels.get("stream", "requests") == "requests"
     }
     prefix = "klamm:type=Audit,name="
+    assert {name.removeprefix(prefix) for name in values if name.startswith(prefix)} == {
+        *("EventsWritten", "BytesWritten", "EventsDropped", "WriteErrors", "SegmentsSealed", "UnreadableFiles"),
+        *("QueueSize", "SpoolBytes", "SpoolLimitBytes"),
+        *("IntentErrors", "IntentSyncs", "IntentsSynced", "OpenChanges"),
+    }
     assert values[prefix + "EventsWritten"] == 1
     assert values[prefix + "QueueSize"] == 0
     assert values[prefix + "SpoolBytes"] == values[prefix + "BytesWritten"] > 0

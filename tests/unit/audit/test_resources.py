@@ -12,17 +12,9 @@ from klamm import (
     StageTimes,
 )
 from klamm.wire.messages import (
-    add_partitions_to_txn,
-    alter_client_quotas,
-    alter_user_scram_credentials,
-    create_acls,
-    delete_acls,
-    delete_groups,
-    delete_topics,
     describe_configs,
     fetch,
     find_coordinator,
-    offset_commit,
     offset_fetch,
     produce,
 )
@@ -60,17 +52,6 @@ def batch(count):
     ("message", "expected"),
     [
         (
-            offset_commit.OffsetCommitRequest(
-                "g",
-                topics=[
-                    offset_commit.OffsetCommitRequestTopic(
-                        "t", partitions=[offset_commit.OffsetCommitRequestPartition(p) for p in range(3)]
-                    )
-                ],
-            ),
-            [("GROUP", "g", None), ("TOPIC", "t", 3)],
-        ),
-        (
             offset_fetch.OffsetFetchRequest(
                 groups=[
                     offset_fetch.OffsetFetchRequestGroup(
@@ -80,48 +61,16 @@ def batch(count):
             ),
             [("GROUP", "g", None), ("TOPIC", "t", 2)],
         ),
-        (delete_topics.DeleteTopicsRequest(topic_names=["a", "b"]), [("TOPIC", "a", None), ("TOPIC", "b", None)]),
-        (delete_groups.DeleteGroupsRequest(["g"]), [("GROUP", "g", None)]),
         (find_coordinator.FindCoordinatorRequest("g"), [("GROUP", "g", None)]),
         (
             find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x", "y"]),
             [("TRANSACTIONAL_ID", "x", None), ("TRANSACTIONAL_ID", "y", None)],
         ),
         (
-            add_partitions_to_txn.AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id="x",
-                v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("t", [0, 1])],
-            ),
-            [("TRANSACTIONAL_ID", "x", None), ("TOPIC", "t", 2)],
-        ),
-        (
             describe_configs.DescribeConfigsRequest(
                 [describe_configs.DescribeConfigsResource(2, "t"), describe_configs.DescribeConfigsResource(4, "1")]
             ),
             [("TOPIC", "t", None), ("BROKER", "1", None)],
-        ),
-        (create_acls.CreateAclsRequest([create_acls.AclCreation(3, "g")]), [("GROUP", "g", None)]),
-        (delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, None)]), [("TOPIC", "*", None)]),
-        (
-            alter_client_quotas.AlterClientQuotasRequest(
-                [
-                    alter_client_quotas.RequestEntryData(
-                        [
-                            alter_client_quotas.RequestEntityData("user", "alice"),
-                            alter_client_quotas.RequestEntityData("client-id", None),
-                        ]
-                    )
-                ]
-            ),
-            [("USER", "alice", None), ("CLIENT_ID", "<default>", None)],
-        ),
-        (
-            alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-                upsertions=[
-                    alter_user_scram_credentials.ScramCredentialUpsertion("alice", salted_password=b"secret", salt=b"s")
-                ]
-            ),
-            [("USER", "alice", None)],
         ),
     ],
     ids=lambda value: type(value).__name__,

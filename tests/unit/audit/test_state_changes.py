@@ -8,7 +8,7 @@ import pytest
 
 from klamm import ErrorCode, RequestOutcome
 from klamm.wire.api_keys import ApiKey, spec_of
-from klamm.wire.messages import alter_configs, create_topics, heartbeat, metadata, offset_commit
+from klamm.wire.messages import add_partitions_to_txn, alter_configs, create_topics, heartbeat, metadata, offset_commit
 from klamm_spark.events.event import json_schema
 from klamm_spark.observer.encoder import MAX_EVENT_BYTES
 from klamm_spark.requests.resources import TopicNames
@@ -78,6 +78,19 @@ def test_the_table_says_just_that(api_key):
 def test_an_intent_needs_no_answer(api_key):
     request, _, _ = CASES[api_key]
     assert described(api_key, request, None, TopicNames())
+
+
+def test_a_transaction_of_an_old_version_is_named_too():
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=7,
+        v3_and_below_producer_epoch=1,
+        v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("t", [0, 1])],
+    )
+    assert seen(described(request.API_KEY, request, None, TopicNames())) == [
+        ("TRANSACTIONAL_ID", "x", {("producer_id", None): "7", ("producer_epoch", None): "1"}),
+        ("TOPIC", "t", {("partitions", None): "0-1"}),
+    ]
 
 
 # ---- whatever the settings

@@ -70,7 +70,6 @@ def test_each_event_is_read_once_however_the_spool_grows(tmp_path_factory, codec
             writer.start(f"{number + 1:08d}")
     found += reader.new_lines()
     found += reader.new_lines()
-    reader.close()
     assert [(event["boot"], event["seq"]) for event in map(json.loads, found)] == written
     assert reader.problems == []
 
