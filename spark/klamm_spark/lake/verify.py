@@ -407,9 +407,11 @@ def _lines_to_parse(spark: SparkSession, spool: AnyPath, folders: Sequence[NodeF
         .options(ignoreCorruptFiles=True, ignoreMissingFiles=True)
         .load(str(spool.resolve()))
     )
+    known = Counter(name for folder in folders for name in folder.numbers)
+    if not known:
+        return lines
     # There may be copies of a segment, in folders of no node too.
     there = Counter(unquote(urlsplit(uri).path).rpartition("/")[2] for uri in lines.inputFiles())
-    known = Counter(name for folder in folders for name in folder.numbers)
     names = [name for name, count in there.items() if count > known[name]]
     if not names:
         return None
