@@ -3,11 +3,16 @@
     python -m bench.audit_scale                                         2 M events
     python -m bench.audit_scale --events 100000000 --many 100000        the full size: 90 GB of disk, hours
     python -m bench.audit_scale --compression none
+    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only write         the full size in steps, each
+    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only ship          on what those before it left
+    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only verify report
 
 The segments repeat eight samples with other names of nodes and boots: of each boot there is one segment. `--many` is
 the number of small segments for the last table, which shows whether the time per batch stays the same. Needs the extra
 `spark` and Java. Memory is the resident size of the JVM. Plain PySpark runs in a process of its own, with Spark's own
-settings and as many cores and as much memory as `ship`.
+settings and as many cores and as much memory as `ship`. With `--keep` the spool and the lake stay, and a spool that is
+there already is used: give the same `--events` and `--segment-events`. Steps of `--only`: write, codecs, duckdb, spool
+(`report` on the spool), plain, ship, verify, report, many; `ship` again needs a folder without `lake`.
 """
 
 from __future__ import annotations
@@ -51,6 +56,8 @@ SAMPLES = 8
 SAMPLE_NODE, SAMPLE_BOOT = "node-1", "019b8ff8d000c0ffee00"
 MANY_BATCHES = 80
 PIECE_BYTES = 1 << 20
+STEPS = ("write", "codecs", "duckdb", "spool", "plain", "ship", "verify", "report", "many")
+"""In this order."""
 
 
 def main() -> None:
@@ -61,29 +68,48 @@ def main() -> None:
     parser.add_argument("--compression", choices=list(COMPRESSED_SUFFIXES), default="zstd")
     parser.add_argument("--many", type=int, default=5_000, help="small segments for the time per batch; 0: none")
     parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder")
+    parser.add_argument("--keep", type=Path, help="a folder that stays, in place of a temporary one")
+    parser.add_argument("--only", nargs="+", choices=STEPS, default=STEPS, help="these steps")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="klamm-audit-scale-", dir=options.folder))
-    settings = SparkSettings(lake=folder / "lake", aggregates=False)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="klamm-audit-scale-", dir=options.folder))
     try:
-        segments = max(1, options.events // options.segment_events)
-        events = segments * options.segment_events
-        size = write_fleet(folder / "spool", segments, options.segment_events, options.compression)
-        print(f"{events:,} events of {NODES} nodes in {segments:,} segments ({options.compression})")
-        print(f"{size / events:,.0f} bytes an event in the spool\n")
-        measure_codecs(options.segment_events)
-        print("| | s | events/s |\n| --- | ---: | ---: |")
-        row("DuckDB reads the spool", events, lambda: read_with_duckdb(folder / "spool"))
-        row("`klamm audit report SPOOL`", events, lambda: report_on_spool(folder / "spool"))
-        run_plain(folder, events)
-        spark = open_session(settings, "klamm bench")
-        try:
-            measure_spark(spark, folder, settings, events)
-            if options.many:
-                measure_batches(spark, folder, settings, options.many)
-        finally:
-            spark.stop()
+        measure(folder, options)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if options.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> None:
+    """All steps that are wanted."""
+    settings, wanted = SparkSettings(lake=folder / "lake", aggregates=False), set(options.only)
+    segments = max(1, options.events // options.segment_events)
+    events = segments * options.segment_events
+    spool = folder / "spool"
+    if "write" in wanted and not spool.exists():
+        write_fleet(spool, segments, options.segment_events, options.compression)
+    size = sum(path.stat().st_size for path in spool.rglob("*.jsonl*"))
+    print(f"{events:,} events of {NODES} nodes in {segments:,} segments ({options.compression})")
+    print(f"{size / events:,.0f} bytes an event in the spool\n")
+    if "codecs" in wanted:
+        measure_codecs(options.segment_events)
+    print("| | s | events/s |\n| --- | ---: | ---: |")
+    if "duckdb" in wanted:
+        row("DuckDB reads the spool", events, lambda: read_with_duckdb(spool))
+    if "spool" in wanted:
+        row("`klamm audit report SPOOL`", events, lambda: report_on_spool(spool))
+    if "plain" in wanted:
+        run_plain(folder, events)
+    if not wanted & {"ship", "verify", "report", "many"}:
+        return
+    spark = open_session(settings, "klamm bench")
+    try:
+        measure_spark(spark, folder, settings, events, wanted)
+        if "many" in wanted and options.many:
+            measure_batches(spark, folder, settings, options.many)
+    finally:
+        spark.stop()
 
 
 def row(name: str, events: int, run: Callable[[], Any]) -> None:
@@ -205,21 +231,30 @@ def measure_plain(folder: Path, events: int) -> None:
     spark.stop()
 
 
-def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, events: int) -> None:
+def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, events: int, wanted: set[str]) -> None:
     """`ship` over the same files, then what reads the lake."""
     from klamm_spark.lake import ship, verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.report.command import build
 
-    pipeline = Pipeline(folder / "spool", settings)
-    with Memory(spark) as memory:
-        row("`klamm audit ship --once`", events, lambda: ship.run(spark, pipeline, once=True, say=lambda line: None))
-    lake = Lake.of(settings, spark)
+    pipeline, lake = Pipeline(folder / "spool", settings), Lake.of(settings, spark)
+    memory = Memory(spark)
+    if "ship" in wanted:
+        with memory:
+            row("`klamm audit ship --once`", events, lambda: ship.run(spark, pipeline, once=True, say=ignore))
+    if "verify" in wanted:
+        row("`klamm audit verify`", events, lambda: verify.run(spark, pipeline, say=ignore))
+    if "report" in wanted:
+        row("`klamm audit report LAKE`", events, lambda: build(spark, lake))
     size = sum(path.stat().st_size for path in Path(str(lake.events)).rglob("*.parquet"))
-    problems: list[str] = []
-    row("`klamm audit verify`", events, lambda: verify.run(spark, pipeline, say=problems.append))
-    row("`klamm audit report LAKE`", events, lambda: build(spark, lake))
-    print(f"\n{size / events:,.0f} bytes an event in the lake; memory while shipping, by quarters: {memory}\n")
+    print(f"\n{size / events:,.0f} bytes an event in the lake")
+    if "ship" in wanted:
+        print(f"memory while shipping, by quarters: {memory}")
+    print()
+
+
+def ignore(line: str) -> None:
+    """What commands say is not measured."""
 
 
 def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:

@@ -147,6 +147,36 @@ def test_a_segment_that_changed_before_it_was_shipped_is_named(spark, ship, tmp_
     assert any(paths[1].stem in line and "its rows differ from its seal" in line for line in said)
 
 
+def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    events = list(sample_events(12))
+    # A line with an escaped character, and one of a later klamm.
+    events[4]["client_id"] = "kläranlage"
+    events[8] |= {"schema_version": events[8]["schema_version"] + 1, "later": 1}
+    write_sample_spool(tmp_path / "spool", events)
+    ship(tmp_path / "spool", settings)
+    pipeline, lake = Pipeline(None, settings), Lake(settings.lake, "parquet")
+    assert lake.read_events(spark).where("kept_line is not null or newer_line is not null").count() == 2
+    assert verified(spark, pipeline)[0] == 0
+    shutil.copytree(lake.events, tmp_path / "events")
+    for seq in (4, 8):
+        for column, value in (("principal", "User:someone-else"), ("total_time_ms", 9.5), ("resources", None)):
+            event_id = f"node-1/{FIRST}/{seq}"
+
+            def change(rows, event_id=event_id, column=column, value=value):
+                (row,) = (row for row in rows if row["event_id"] == event_id)
+                assert row[column] != value
+                row[column] = value
+                return rows
+
+            LakeAttack(lake, random.Random(1)).rows(change)
+            code, said = verified(spark, pipeline)
+            assert code == 1
+            assert any(f"{event_id} was changed" in line for line in said), said
+            shutil.rmtree(lake.events)
+            shutil.copytree(tmp_path / "events", lake.events)
+
+
 def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake", aggregates=False, anchor=str(tmp_path / "anchors"))
     lake = Lake(settings.lake, "parquet")

@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm_spark.events.event import CONNECTION
 
-_FIRST: Final = (
+FIRST: Final = (
     *("schema_version", "event_id", "node", "boot", "seq", "time_us", "kind", "action", "outcome"),
     *("listener", "transport", "security_protocol", "client_address", "client_port", "connection_id", "principal"),
     *("client_software_name", "client_software_version", "tls_version", "tls_cipher", "sni", "sasl_mechanism"),
@@ -26,13 +26,15 @@ _FIRST: Final = (
         "intent_id",
     ),
 )
-_CLOSED_AFTER: Final = "duration_ms"
+"""The fields that every line begins with, if it has them; then come those of `REST`."""
+CLOSED_AFTER: Final = "duration_ms"
 """Of a connection it stands before the bytes, of a request after `repeat_count`."""
-_REST: Final = (
+REST: Final = (
     *("request_bytes", "response_bytes", "request_queue_time_ms", "local_time_ms", "remote_time_ms"),
     *("throttle_time_ms", "response_queue_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms"),
-    *("repeat_count", _CLOSED_AFTER, "part", "parts", "resources", "resource_count"),
+    *("repeat_count", CLOSED_AFTER, "part", "parts", "resources", "resource_count"),
 )
-LINE_ORDER: Final = {CONNECTION: (*_FIRST, _CLOSED_AFTER, *(name for name in _REST if name != _CLOSED_AFTER))}
+"""The fields behind `FIRST`."""
+LINE_ORDER: Final = {CONNECTION: (*FIRST, CLOSED_AFTER, *(name for name in REST if name != CLOSED_AFTER))}
 """The order of the fields in lines of a kind, where it is another than `OTHER_ORDER`."""
-OTHER_ORDER: Final = (*_FIRST, *_REST)
+OTHER_ORDER: Final = (*FIRST, *REST)

@@ -48,16 +48,18 @@ class SegmentRows(NamedTuple):
 def row_digests(lake: Lake, spark: SparkSession) -> DataFrame:
     """Every row of `events`, the quarantine too, as `segment` and `digest`, with a few of its columns."""
     whole = F.coalesce("newer_line", "kept_line")
-    rows = lake.read(spark).withColumn("whole", F.from_json(whole, EVENT_SCHEMA))
+    rows = lake.read(spark)
     columns = written_line()
+    # To compare fields makes shorter code than to write a second line, and HotSpot compiles it.
+    kept = F.struct(*EVENT_SCHEMA.names).eqNullSafe(F.from_json(whole, EVENT_SCHEMA))
     fits = F.when(F.col("bad_line").isNotNull(), F.col("event_id").isNull() & F.col("date").isNull()).otherwise(
         F.col("time").eqNullSafe(F.timestamp_micros("time_us"))
         & F.col("date").eqNullSafe(F.to_date("time"))
         & F.col("hour").eqNullSafe(F.hour("time"))
-        & (whole.isNull() | columns.eqNullSafe(written_line("whole")))
+        & (whole.isNull() | kept)
     )
     return rows.select(
-        F.regexp_extract("source_file", r"([^/]+?)\.jsonl(\.\w+)?$", 1).alias("segment"),
+        F.regexp_extract(F.substring_index("source_file", "/", -1), r"^([^/]+?)\.jsonl(\.\w+)?$", 1).alias("segment"),
         F.when(fits, digest(F.coalesce("bad_line", whole, columns))).otherwise(F.lit(CHANGED)).alias("digest"),
         "event_id",
         "seq",
@@ -124,7 +126,7 @@ def _by_segment(rows: DataFrame, spark: SparkSession, forgotten: Mapping[str, Fo
         counted = counted.unionByName(
             spark.createDataFrame(kept, "segment string, digest string").withColumn("row", F.lit(0))
         )
-    digests = F.array_join(F.array_sort(F.collect_set("digest")), "")
+    digests = F.array_join(F.sort_array(F.collect_set("digest")), "")
     grouped = counted.groupBy("segment").agg(
         F.sum("row").alias("rows"), F.sha2(digests.cast("binary"), 256).alias("sha256")
     )

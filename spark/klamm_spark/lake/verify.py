@@ -8,11 +8,15 @@ inserted there. What the lake proves without the spool: `klamm_spark.lake.proof`
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -32,11 +36,15 @@ from klamm_spark.spool.reader import SEGMENT_GLOB, spool_of
 from klamm_spark.storage.filesystems import AnyPath, HadoopPath, parse_location, path_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 EXIT_FOUND: Final = 1
 SEGMENTS_DELETED: Final = "segments_deleted"
 _LINES: Final = 20
+_FILES_CHOSEN: Final = 1_000
+"""Of more files, Spark reads all."""
+_PLAIN_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
+"""A name of a file that has the same form in a URI."""
 _GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "gap_boot", "gap_first_seq", "gap_last_seq")
 _READ: Final = {
     **dict.fromkeys(("node", "boot", "kind", "action", "gap_boot"), "string"),
@@ -101,9 +109,10 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], 
 def _verify_lake(spark: SparkSession, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None) -> int:
     proof = prove(spark, lake, anchors)
     shipped = lake.read_events(spark)
-    in_lake = _with_forgotten(sequence_ranges(shipped), proof)
+    found = sequences(shipped)
+    in_lake = _with_forgotten(found.ranges, proof)
     reported = reported_gaps(shipped)
-    findings = compare(in_lake, in_lake, reported, doubled(shipped), known_ends(proof.folders))
+    findings = compare(in_lake, in_lake, reported, found.doubled, known_ends(proof.folders))
     for node_boot in sorted(findings):
         say(f"{node_boot.node}/{node_boot.boot}: lake {_size(in_lake, node_boot)}")
         for line in _lines(findings[node_boot]):
@@ -157,17 +166,14 @@ def _verify_both(
     if not place.is_dir():
         raise LakeError(f"there is no spool at {place}")
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
-    content = SparkContent(spark) if isinstance(place, HadoopPath) else FileContent()
-    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
-    folders = [read_folder(folder, content, keys_of(lake, folder.name) or None) for folder in node_folders(place)]
-    lines = _spool_lines(spark, place)
-    in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
+    folders = _read_folders(spark, lake, place)
+    in_spool, reported = _numbers_in(spark, place, folders)
     shipped = lake.read_events(spark)
     proof = prove(spark, lake, anchors)
-    in_lake = _with_forgotten(sequence_ranges(shipped), proof)
-    reported = reported_gaps(shipped if lines is None else _gaps_of(shipped).unionByName(_gaps_of(_numbered(lines))))
-    add_gaps(reported, (gap for folder in folders for gap in folder.gaps))
-    findings = compare(in_spool, in_lake, reported, doubled(shipped), known_ends([*folders, *proof.folders]))
+    found = sequences(shipped)
+    in_lake = _with_forgotten(found.ranges, proof)
+    add_gaps(reported, (row.asDict() for row in _gaps_of(shipped).distinct().collect()))
+    findings = compare(in_spool, in_lake, reported, found.doubled, known_ends([*folders, *proof.folders]))
     for node_boot in sorted(findings):
         say(f"{node_boot.node}/{node_boot.boot}: spool {_size(in_spool, node_boot)}, lake {_size(in_lake, node_boot)}")
         for line in _lines(findings[node_boot]):
@@ -240,17 +246,49 @@ def known_ends(folders: Iterable[NodeFolder]) -> Ends:
     return Ends(next_seqs, frozenset(over))
 
 
-def sequence_ranges(events: DataFrame) -> dict[NodeBoot, Ranges]:
-    """The numbers of each boot as ranges. Spark computes the ranges, so the result is small."""
-    in_order = Window.partitionBy("node", "boot").orderBy("seq")
-    islands = (
+class Sequences(NamedTuple):
+    """The numbers of each boot, and those of them that occur more than once."""
+
+    ranges: dict[NodeBoot, Ranges]
+    doubled: dict[NodeBoot, Ranges]
+
+
+def sequences(events: DataFrame) -> Sequences:
+    """The numbers of events. Spark computes the ranges, so the result is small.
+
+    Numbers become the bits of words, a sixty-fourth of the rows: only these are sorted. Where a word has fewer bits
+    than rows, numbers occur more than once, and only then the rows are counted by numbers.
+    """
+    words = (
         events.select("node", "boot", "seq")
-        .distinct()
-        .withColumn("island", F.col("seq") - F.row_number().over(in_order))
-        .groupBy("node", "boot", "island")
-        .agg(F.min("seq").alias("first"), F.max("seq").alias("last"))
+        .dropna()
+        .groupBy("node", "boot", F.expr("shiftright(seq, 6)").alias("word"))
+        .agg(F.expr("bit_or(shiftleft(1L, cast(seq & 63 as int)))").alias("bits"), F.count(F.lit(1)).alias("rows"))
     )
-    return _collect(islands)
+    bits = F.expr("filter(sequence(0, 63), each -> getbit(bits, each) = 1)")
+    pieces = F.when(F.col("bits") == -1, F.array(F.struct(F.lit(0).alias("low"), F.lit(63).alias("high")))).otherwise(
+        F.transform(bits, lambda each: F.struct(each.alias("low"), each.alias("high")))
+    )
+    parts = words.select(
+        *("node", "boot", "word", F.explode(pieces).alias("piece")),
+        (F.col("rows") - F.bit_count("bits")).alias("more"),
+    ).select(
+        *("node", "boot", "more"),
+        *(
+            (F.expr(f"shiftleft(word, 6) + piece.{end}")).alias(name)
+            for end, name in (("low", "first"), ("high", "last"))
+        ),
+    )
+    in_order = Window.partitionBy("node", "boot").orderBy("first")
+    goes_on = F.lag("last").over(in_order).eqNullSafe(F.try_subtract("first", F.lit(1)))
+    islands = (
+        parts.withColumn("goes_on", goes_on)
+        .withColumn("island", F.count_if(~F.col("goes_on")).over(in_order))
+        .groupBy("node", "boot", "island")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"), F.sum("more").alias("more"))
+    )
+    rows = islands.select("node", "boot", "first", "last", "more").collect()
+    return Sequences(_ranges_of(rows), doubled(events) if any(row["more"] for row in rows) else {})
 
 
 def reported_gaps(events: DataFrame) -> ReportedGaps:
@@ -285,8 +323,9 @@ def _gaps_of(events: DataFrame) -> DataFrame:
 
 def doubled(events: DataFrame) -> dict[NodeBoot, Ranges]:
     """Numbers that occur more than once."""
-    counted = events.groupBy("node", "boot", "seq").count().where("count > 1")
-    return _collect(counted.select("node", "boot", F.col("seq").alias("first"), F.col("seq").alias("last")))
+    counted = events.select("node", "boot", "seq").dropna().groupBy("node", "boot", "seq").count().where("count > 1")
+    columns = ("node", "boot", F.col("seq").alias("first"), F.col("seq").alias("last"))
+    return _ranges_of(counted.select(*columns).collect())
 
 
 def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps) -> Iterator[str]:
@@ -328,10 +367,39 @@ def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
     return orphan_files(lake.events)
 
 
-def _spool_lines(spark: SparkSession, spool: AnyPath) -> DataFrame | None:
+def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath) -> list[NodeFolder]:
+    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
+    with ExitStack() as stack:
+        content = SparkContent(spark) if isinstance(place, HadoopPath) else stack.enter_context(closing(FileContent()))
+        return [read_folder(folder, content, keys_of(lake, folder.name) or None) for folder in node_folders(place)]
+
+
+def _numbers_in(
+    spark: SparkSession, spool: AnyPath, folders: Sequence[NodeFolder]
+) -> tuple[dict[NodeBoot, Ranges], ReportedGaps]:
+    """The numbers of all sealed segments of a spool, and the gaps that it reports."""
+    pairs: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
+    counted = [numbers for folder in folders for numbers in folder.numbers.values()]
+    for numbers in counted:
+        pairs[NodeBoot(numbers.node, numbers.boot)].append((numbers.first_seq, numbers.last_seq))
+    reported = ReportedGaps()
+    for gaps in (*(folder.gaps for folder in folders), chain(*(numbers.gaps for numbers in counted))):
+        add_gaps(reported, gaps)
+    known = {node_boot: Ranges(found) for node_boot, found in pairs.items()}
+    lines = _lines_to_parse(spark, spool, folders)
+    if lines is not None:
+        events = _numbered(lines)
+        for node_boot, ranges in sequences(events).ranges.items():
+            known[node_boot] = known.get(node_boot, Ranges()) | ranges
+        add_gaps(reported, (row.asDict() for row in _gaps_of(events).distinct().collect()))
+    return known, reported
+
+
+def _lines_to_parse(spark: SparkSession, spool: AnyPath, folders: Sequence[NodeFolder]) -> DataFrame | None:
+    """The lines of all segments whose numbers are not known, and perhaps of further ones; None if there are none."""
     if not any(sealed_segments(folder) for folder in node_folders(spool)):
         return None
-    return (
+    lines = (
         spark.read.format("text")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", SEGMENT_GLOB)
@@ -339,6 +407,17 @@ def _spool_lines(spark: SparkSession, spool: AnyPath) -> DataFrame | None:
         .options(ignoreCorruptFiles=True, ignoreMissingFiles=True)
         .load(str(spool.resolve()))
     )
+    known = Counter(name for folder in folders for name in folder.numbers)
+    if not known:
+        return lines
+    # There may be copies of a segment, in folders of no node too.
+    there = Counter(unquote(urlsplit(uri).path).rpartition("/")[2] for uri in lines.inputFiles())
+    names = [name for name, count in there.items() if count > known[name]]
+    if not names:
+        return None
+    if len(names) > _FILES_CHOSEN or not all(map(_PLAIN_NAME.fullmatch, names)):
+        return lines
+    return lines.where(F.col("_metadata.file_name").isin(names))
 
 
 def _numbered(lines: DataFrame) -> DataFrame:
@@ -347,9 +426,9 @@ def _numbered(lines: DataFrame) -> DataFrame:
     return lines.select(event).select("event.*").dropna(subset=["node", "boot", "seq"])
 
 
-def _collect(rows: DataFrame) -> dict[NodeBoot, Ranges]:
+def _ranges_of(rows: Iterable[Row]) -> dict[NodeBoot, Ranges]:
     found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows.select("node", "boot", "first", "last").collect():
+    for row in rows:
         found[NodeBoot(row["node"], row["boot"])].append((row["first"], row["last"]))
     return {node_boot: Ranges(pairs) for node_boot, pairs in found.items()}
 

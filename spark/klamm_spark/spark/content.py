@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -36,7 +36,7 @@ class SparkContent:
             raise FileNotFoundError(str(path))
         return Seal.parse(data)
 
-    def begin(self, folder: AnyPath) -> None:
+    def begin(self, folder: AnyPath, segments: Iterable[AnyPath]) -> None:
         self._digests = {}
         sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
         lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")

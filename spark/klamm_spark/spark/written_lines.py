@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from klamm_spark.events.event import FIELDS
-from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
+from klamm_spark.events.event import CONNECTION, FIELDS
+from klamm_spark.events.line_order import CLOSED_AFTER, FIRST, REST
 from klamm_spark.spool.layout import DIGEST_DIGITS
 
 if TYPE_CHECKING:
@@ -25,11 +25,19 @@ _THREE_DIGITS: Final = "decimal(24,3)"
 def written_line(event: str = "") -> Column:
     """The line of an event whose fields are columns, or fields of the struct `event`."""
     prefix = f"{event}." if event else ""
-    kind = F.col(f"{prefix}kind")
-    line = F.to_json(F.struct(*(_field(prefix, name) for name in OTHER_ORDER)))
-    for one, order in LINE_ORDER.items():
-        line = F.when(kind == one, F.to_json(F.struct(*(_field(prefix, name) for name in order)))).otherwise(line)
-    return line
+    closes = F.col(f"{prefix}kind").eqNullSafe(CONNECTION)
+    closed_after = _field(prefix, CLOSED_AFTER)
+    # A field that is null is left out. So one struct has the order of both: two would double the code.
+    return F.to_json(
+        F.struct(
+            *(_field(prefix, name) for name in FIRST),
+            F.when(closes, closed_after).alias(CLOSED_AFTER),
+            *(
+                F.when(~closes, closed_after).alias(name) if name == CLOSED_AFTER else _field(prefix, name)
+                for name in REST
+            ),
+        )
+    )
 
 
 def _field(prefix: str, name: str) -> Column:

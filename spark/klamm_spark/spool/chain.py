@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from klamm_spark.events.event import AUDIT_GAP
 from klamm_spark.spool.compression import decompress
@@ -28,8 +32,12 @@ from klamm_spark.spool.layout import (
     sealed_segments,
     segment_files,
 )
+from klamm_spark.spool.numbers import Numbers, numbers_of
 from klamm_spark.spool.signatures import PublicKeys
 from klamm_spark.storage.filesystems import AnyPath
+
+_MOST_THREADS: Final = 8
+"""Each holds a segment, uncompressed."""
 
 
 @dataclass(slots=True)
@@ -37,8 +45,9 @@ class NodeFolder:
     """The state of one folder of a node: of the stream that `mark` stands for, see `stream_mark`.
 
     `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
-    sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `breaks` describes
-    each break of the chain in a sentence. `signed` are the seals whose signatures were checked.
+    sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `numbers` are those
+    of sealed segments by the names of their files, if they are known without parsing. `breaks` describes each break of
+    the chain in a sentence. `signed` are the seals whose signatures were checked.
     """
 
     node: str
@@ -47,15 +56,20 @@ class NodeFolder:
     ends: dict[str, Seal] = field(default_factory=dict)
     open: dict[str, int] = field(default_factory=dict)
     gaps: list[dict[str, object]] = field(default_factory=list)
+    numbers: dict[str, Numbers] = field(default_factory=dict)
     breaks: list[str] = field(default_factory=list)
     signed: int = 0
 
 
 class Digest(NamedTuple):
-    """SHA-256 and number of a segment's lines, uncompressed. If they cannot be decompressed, those of no bytes."""
+    """SHA-256 and number of a segment's lines, uncompressed. If they cannot be decompressed, those of no bytes.
+
+    `numbers` are None if they are not known.
+    """
 
     sha256: str
     events: int
+    numbers: Numbers | None = None
 
 
 class SpoolContent(Protocol):
@@ -67,15 +81,25 @@ class SpoolContent(Protocol):
     def seal(self, path: AnyPath) -> Seal:
         """One seal. Raises OSError, ValueError."""
 
-    def begin(self, folder: AnyPath) -> None:
-        """Prepare to compute the digests of a folder's segments."""
+    def begin(self, folder: AnyPath, segments: Iterable[AnyPath]) -> None:
+        """Prepare to compute the digests of these segments of a folder. They are asked for in this order."""
 
     def digest(self, segment: AnyPath) -> Digest | None:
         """The digest of a segment; None if retention has deleted it."""
 
 
 class FileContent:
-    """Reads one file after the other."""
+    """Reads a few files at once, ahead of those that are asked for. `close` it."""
+
+    def __init__(self) -> None:
+        self._threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._waiting: deque[AnyPath] = deque()
+        self._ahead: dict[AnyPath, Future[Digest | None]] = {}
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
 
     def seals(self, folder: AnyPath) -> Sequence[AnyPath]:
         return segment_files(folder, SEAL_SUFFIX)
@@ -83,23 +107,35 @@ class FileContent:
     def seal(self, path: AnyPath) -> Seal:
         return Seal.read(path)
 
-    def begin(self, folder: AnyPath) -> None:
-        pass
+    def begin(self, folder: AnyPath, segments: Iterable[AnyPath]) -> None:
+        self._waiting, self._ahead = deque(segments), {}
 
     def digest(self, segment: AnyPath) -> Digest | None:
-        try:
-            data = segment.read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            return digest_of(decompress(data, segment.suffix))
-        except ValueError:
-            return digest_of(b"")
+        # Not all are asked for: those without a seal are not.
+        self._ahead = {path: digest for path, digest in self._ahead.items() if path.name >= segment.name}
+        while self._waiting and self._waiting[0].name < segment.name:
+            self._waiting.popleft()
+        while self._waiting and len(self._ahead) <= self._threads:
+            path = self._waiting.popleft()
+            self._ahead[path] = self._pool.submit(_digest_of_file, path)
+        ahead = self._ahead.pop(segment, None)
+        return ahead.result() if ahead is not None else _digest_of_file(segment)
+
+
+def _digest_of_file(segment: AnyPath) -> Digest | None:
+    try:
+        data = segment.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return digest_of(decompress(data, segment.suffix))
+    except ValueError:
+        return digest_of(b"")
 
 
 def digest_of(data: bytes) -> Digest:
     """The digest of a segment's lines."""
-    return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"))
+    return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"), numbers_of(data))
 
 
 def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: PublicKeys | None = None) -> NodeFolder:
@@ -108,8 +144,11 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
     With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
     all must be, unless `keys` are none, too.
     """
+    if content is None:
+        with closing(FileContent()) as files:
+            return read_folder(folder, files, keys)
     node, _, stream = folder.name.partition(NODE_END)
-    found, content = NodeFolder(node, STREAMS.get(stream or REQUESTS, "")), content or FileContent()
+    found = NodeFolder(node, STREAMS.get(stream or REQUESTS, ""))
     # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
     seals = {path.stem: path for path in content.seals(folder)}
     for path in open_segments(folder):
@@ -119,7 +158,7 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
             found.gaps += _gaps_of(path)
     segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
     if segments:
-        content.begin(folder)
+        content.begin(folder, segments.values())
     chain = SealChain(found, keys)
     for stem in sorted(seals.keys() | segments.keys()):
         segment = segments.get(stem)
@@ -133,7 +172,9 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
                 found.breaks.append(f"{segment} was inserted, or its seal was removed: no seal can be read")
             continue
         digest = content.digest(segment) if segment is not None else None
-        if digest is not None:
+        if segment is not None and digest is not None:
+            if digest.numbers is not None:
+                found.numbers[segment.name] = digest.numbers
             found.first = found.first or seal
             found.breaks += (f"{segment} was changed: {change}" for change in _changes(digest, seal))
         elif found.first is not None:

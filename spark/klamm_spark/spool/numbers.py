@@ -1,0 +1,79 @@
+"""The numbers of a sealed segment's events, from its bytes.
+
+A server writes the fields of a line in one order, so the first line says how each that follows must begin, up to its
+number. To compare beginnings takes a tenth of the time of parsing. Of a segment whose lines begin otherwise, nothing is
+known here: its lines must be parsed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+from klamm_spark.events.event import AUDIT_GAP
+
+_TEXTS: Final = ("action", "gap_boot")
+_NUMBERS: Final = ("gap_first_seq", "gap_last_seq")
+_MOST: Final = 1 << 63
+"""Above all numbers of an event: they have 64 bits."""
+
+
+class Numbers(NamedTuple):
+    """The lines have the numbers from `first_seq` to `last_seq` of one boot, each once and in order. `gaps` are the
+    `audit_gap` events among them."""
+
+    node: str
+    boot: str
+    first_seq: int
+    last_seq: int
+    gaps: tuple[dict[str, Any], ...]
+
+
+def numbers_of(data: bytes) -> Numbers | None:
+    """The numbers of a segment's lines, uncompressed; None if only parsing can tell."""
+    lines = data.split(b"\n")
+    if lines.pop() or not lines or not all(map(bytes.endswith, lines, repeat(b"}"))):
+        return None
+    first = _parsed(lines[0])
+    node, boot, seq = (first.get(name) for name in ("node", "boot", "seq"))
+    if not isinstance(node, str) or not isinstance(boot, str) or type(seq) is not int:
+        return None
+    version, names = json.dumps(first.get("schema_version")), (json.dumps(node), json.dumps(boot))
+    before = f'{{"schema_version":{version},"event_id":{json.dumps(f"{node}/{boot}/")[:-1]}'
+    after = f'","node":{names[0]},"boot":{names[1]},"seq":'
+    # `%` is the fastest way to bytes; what stands around the numbers has none of its own.
+    form = f"{before}\0{after}\0,".replace("%", "%%").replace("\0", "%d").encode("ascii")
+    beginnings = (form % (each, each) for each in range(seq, seq + len(lines)))
+    if not 0 <= seq < _MOST - len(lines) or not all(map(bytes.startswith, lines, beginnings)):
+        return None
+    gaps = [_parsed(line) for line in _lines_with(AUDIT_GAP.encode(), data)]
+    if not all(_known(gap, node, boot) for gap in gaps):
+        return None
+    found = tuple(gap for gap in gaps if gap.get("kind") == AUDIT_GAP)
+    return Numbers(node, boot, seq, seq + len(lines) - 1, found)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _lines_with(text: bytes, data: bytes) -> Iterator[bytes]:
+    at = data.find(text)
+    while at >= 0:
+        end = data.index(b"\n", at)
+        yield data[data.rfind(b"\n", 0, at) + 1 : end]
+        at = data.find(text, end)
+
+
+def _known(gap: dict[str, Any], node: str, boot: str) -> bool:
+    """Whether it was parsed, and its fields have their types."""
+    texts = all(isinstance(gap.get(name, ""), str) for name in _TEXTS)
+    numbers = (gap.get(name, 0) for name in _NUMBERS)
+    own = gap.get("node") == node and gap.get("boot") == boot
+    return own and texts and all(type(number) is int and -_MOST <= number < _MOST for number in numbers)

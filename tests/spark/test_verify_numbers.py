@@ -1,0 +1,107 @@
+"""The numbers that `verify` compares are those of the lines and rows, whatever seals say and wherever they are."""
+
+import random
+from collections import Counter, defaultdict
+
+import pytest
+
+from klamm_spark.lake.ranges import Ranges
+from klamm_spark.settings.spark import Pipeline
+from tests.audit_samples import line_of, sample_events, write_sample_spool
+from tests.spark.conftest import reseal, settings_of
+
+BOOT = "019b8ff8d000c0ffee00"
+
+
+def verified(spark, spool, settings):
+    from klamm_spark.lake import verify
+
+    said = []
+    return verify.run(spark, Pipeline(spool, settings), say=said.append), said
+
+
+def ranges_of(numbers):
+    return {boot: Ranges((each, each) for each in found) for boot, found in numbers.items() if found}
+
+
+def test_numbers_are_those_of_sets(spark, seed):
+    from klamm_spark.lake.verify import NodeBoot, sequences
+
+    choose = random.Random(seed)
+    edges = [0, 63, 64, 65, 127, 128, -1, -64, -65, (1 << 63) - 1, -(1 << 63)]
+    rows = [("n", "edges", seq) for seq in edges]
+    for number in range(8):
+        boot, start = f"b{number}", choose.choice([0, 1, 63, 64, 1 << 40, -100])
+        some = [start + each for each in range(choose.randrange(1, 400)) if choose.random() < number / 7]
+        some += choose.sample(some, len(some) // 50) if number % 2 else []
+        rows += [(choose.choice("nm"), boot, seq) for seq in some]
+    choose.shuffle(rows)
+    rows += [("n", "edges", None), (None, "edges", 1), ("n", None, 1)]
+    found = sequences(spark.createDataFrame(rows, "node string, boot string, seq long"))
+    expected, several = defaultdict(set), defaultdict(set)
+    for (node, boot, seq), count in Counter(rows).items():
+        if None not in (node, boot, seq):
+            expected[NodeBoot(node, boot)].add(seq)
+            several[NodeBoot(node, boot)] |= {seq} if count > 1 else set()
+    assert found.ranges == ranges_of(expected)
+    assert found.doubled == ranges_of(several)
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(spark, ship, tmp_path, lies):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    paths = write_sample_spool(tmp_path / "spool", sample_events(30), events_per_segment=10)
+    events = list(sample_events(30))
+    lines = [line_of(event) for event in events[10:20]]
+    # As many lines as the seal says, and the first and the last are those that it says: 14 stands twice, 15 nowhere.
+    lines[5] = line_of(events[14]) if lies else line_of(events[15] | {"seq": 14, "event_id": f"node-1/{BOOT}/14"})
+    paths[1].write_bytes(b"".join(lines))
+    reseal(paths)
+    ship(tmp_path / "spool", settings)
+    code, said = verified(spark, tmp_path / "spool", settings)
+    assert code == 1
+    assert "  lost, and no audit_gap reports it: 15" in said
+    assert "  more than once in the lake: 14" in said
+    size = "29 events (0-14, 16-29)"
+    assert f"node-1/{BOOT}: spool {size}, lake {size}" in said
+
+
+def test_segments_that_overlap_are_named(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    write_sample_spool(tmp_path / "spool", sample_events(10))
+    write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=8))
+    ship(tmp_path / "spool", settings)
+    code, said = verified(spark, tmp_path / "spool", settings)
+    assert (code, "  more than once in the lake: 8-9" in said) == (1, True)
+
+
+def test_what_only_another_file_of_the_same_name_has_is_not_shipped(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
+    ship(tmp_path / "spool", settings)
+    # The first has the name of the segment, the second one whose name has a character that URIs escape.
+    for number, name in enumerate((path.name, "a b.jsonl")):
+        (tmp_path / "spool" / "node-1" / "copies").mkdir(exist_ok=True)
+        lines = map(line_of, sample_events(5, first_seq=50 + 10 * number))
+        (tmp_path / "spool" / "node-1" / "copies" / name).write_bytes(b"".join(lines))
+        code, said = verified(spark, tmp_path / "spool", settings)
+        assert code == 1
+        missing = "50-54, 60-64" if number else "50-54"
+        assert f"  not shipped: {missing}" in said
+
+
+def test_a_gap_that_only_the_spool_reports_counts(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    events = list(sample_events(20))
+    gap = {"kind": "audit_gap", "action": "dropped", "outcome": "error", "gap_boot": BOOT}
+    required = {key: events[15][key] for key in ("schema_version", "event_id", "node", "boot", "seq", "time_us")}
+    events[15] = required | gap | {"gap_first_seq": 5, "gap_last_seq": 7, "gap_count": 3}
+    del events[5:8]
+    write_sample_spool(tmp_path / "spool", events[:5])
+    ship(tmp_path / "spool", settings)
+    write_sample_spool(tmp_path / "spool", events[5:])
+    code, said = verified(spark, tmp_path / "spool", settings)
+    assert code == 1
+    assert "  not shipped: 8-19" in said
+    assert "  reported by audit_gap: 5-7" in said
+    assert not any("lost" in line for line in said)
