@@ -189,6 +189,8 @@ def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, proble
     [
         ("no_dataclass", "NoDataclass'> is not a settings class: a frozen dataclass was expected"),
         ("plain_field", "PlainField.limit must be made with klamm.setting(…)"),
+        ("wrong_default", "WrongDefault.limit: 'three' is no default for the type int"),
+        ("unknown_type", "UnknownType.limits: [] is no default for the type list[int]"),
     ],
 )
 def test_a_class_that_is_no_settings_class(problems, gate, problem):
