@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from klamm.config.settings import AS_VERSIONS, LOG_LEVELS
 from klamm.shared.version import __version__
 
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins")
 
 
@@ -90,7 +92,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `klamm`; returns the exit code. 2 means wrong arguments, a wrong configuration, or a plugin that fails."""
+    """Run `klamm`; returns the exit code.
+
+    2 means wrong arguments, a wrong configuration, or a plugin that fails; 130 that it was interrupted.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         top = parser()
@@ -113,6 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PluginError as error:
         print(f"klamm: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except KeyboardInterrupt:
+        # It came before the command could expect it, e.g. while its modules were imported.
+        return EXIT_INTERRUPTED
 
 
 def _blocked(options: argparse.Namespace) -> list[str]:

@@ -454,6 +454,19 @@ def test_an_unknown_argument_is_refused_by_its_subcommand(klamm, arguments, comp
     assert err[0].startswith(f"usage: klamm {arguments[0]} ")
 
 
+def test_an_interrupt_during_the_imports_leaves_no_traceback(klamm, monkeypatch, tmp_path):
+    (tmp_path / "klamm_slow.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Slow:
+        @hookimpl
+        def klamm_commands(self):
+            yield Provider("slow", "klamm_slow:main")
+
+    install(monkeypatch, Slow(), "klamm-slow")
+    assert klamm("slow") == (130, [], [])
+
+
 def test_a_data_directory_that_is_a_file_is_refused(klamm):
     Path("data").touch(mode=0o600)
     code, _, err = klamm("serve", "--data-dir", "data", "--bind", "127.0.0.1:0")
