@@ -159,6 +159,8 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     if options.command == "key":
         return _make_key(options.path)
+    if options.command == "sql" and Path(options.query).is_file():
+        parser().error(f"the QUERY comes before the FILE: klamm audit sql QUERY {options.query}")
     _place_folder(options)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)

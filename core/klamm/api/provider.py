@@ -73,7 +73,7 @@ class Provider:
     has_cluster_acls: bool = False
 
     def load_factory(self) -> Callable[[Any], Any]:
-        """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""
+        """Import and return the factory. Raises what the import raises, AttributeError or ValueError."""
         factory: Callable[[Any], Any] = _load(self.factory)
         return factory
 
@@ -85,6 +85,8 @@ class Provider:
         return self.settings
 
 
-def _load(path: str) -> Any:
-    module, _, attribute = path.partition(":")
+def _load(path: object) -> Any:
+    module, _, attribute = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if not (module and attribute):
+        raise ValueError(f'a Provider names its code as "package.module:Name", not {path!r}')
     return getattr(importlib.import_module(module), attribute)

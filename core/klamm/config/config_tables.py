@@ -11,9 +11,7 @@ from klamm.config import toml_positions as positions
 from klamm.config.problems import Problem
 from klamm.config.setting import UNKNOWN_KEY, convert, flatten, specs_of
 
-_TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
-    ("listeners",): ': write [listeners.NAME] and below it bind = "HOST:PORT"'
-}
+_LISTENERS_HINT: Final = ': write [listeners.NAME] and below it bind = "HOST:PORT"'
 
 
 class Put(NamedTuple):
@@ -67,7 +65,8 @@ class ConfigTables:
         for depth, key in enumerate(path, 1):
             here = here.get(key, {})
             if not isinstance(here, dict):
-                self.report(path[:depth], "must be a table" + _TABLE_HINTS.get(path[:depth], ""))
+                hint = _LISTENERS_HINT if path[0] == "listeners" and depth <= 2 else ""
+                self.report(path[:depth], "must be a table" + hint)
                 return {}
         return dict(here)
 

@@ -13,6 +13,7 @@ from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
 from klamm.config.problems import did_you_mean
 from klamm.config.setting import SettingSpec, specs_of
 from klamm.config.settings import ListenerSettings, ServerSettings
+from klamm.logs.causes import failure
 
 
 def table_of(api_set: str) -> tuple[str, ...]:
@@ -118,7 +119,7 @@ class PartResolver:
                 specs_of(kind)
         except Exception as error:
             what = f'the {found.kind.label} "{found.provider.name}" of {found.source.distribution}'
-            self.config.report(path, f"{what}: its settings cannot be loaded: {error!r}")
+            self.config.report(path, f"{what}: its settings cannot be loaded: {failure(error)}")
             return None
         if common:
             self.common_tables.add(common[0])

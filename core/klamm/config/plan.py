@@ -14,6 +14,7 @@ from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
+from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
 
 Endpoint = tuple[str, int]
@@ -61,7 +62,7 @@ class PartPlan:
         try:
             made = factory(self.settings, *arguments, **below)
         except Exception as error:
-            raise PluginError(f"{self._what} cannot be made: {error!r}") from error
+            raise PluginError(f"{self._what} cannot be made: {failure(error)}") from error
         if not isinstance(factory, type):
             contract = contract_of(self.found.kind)
             self._refuse(None if contract is None else contract_problem(type(made), contract))

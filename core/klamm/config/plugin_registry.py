@@ -19,6 +19,7 @@ from klamm.api import hookspecs
 from klamm.api.provider import Provider, ProviderKind
 from klamm.config.entry_points import EntryPoint, installed_entry_points
 from klamm.config.problems import did_you_mean
+from klamm.logs.causes import failure
 
 log = logging.getLogger("klamm.plugins")
 
@@ -95,10 +96,10 @@ class PluginRegistry:
             except Exception as error:
                 self.broken.append((source, error))
                 log.warning(
-                    "plugin %s of %s cannot be loaded: %r; `pip uninstall %s` removes it",
+                    "plugin %s of %s cannot be loaded: %s; `pip uninstall %s` removes it",
                     entry_point.name,
                     source.distribution,
-                    error,
+                    failure(error),
                     source.distribution,
                 )
                 continue
@@ -138,7 +139,9 @@ class PluginRegistry:
                     yield Found(kind, provider, source)
             except Exception as error:
                 self.broken.append((source, error))
-                log.warning("plugin %s of %s: %s failed: %r", source.entry_point, source.distribution, kind.hook, error)
+                log.warning(
+                    "plugin %s of %s: %s failed: %s", source.entry_point, source.distribution, kind.hook, failure(error)
+                )
 
     def resolve(self, kind: ProviderKind, name: str, others: Sequence[str] = ()) -> Found:
         """The one provider of that name. Raises PluginError with the known names, the broken plugins, or the conflict.
@@ -174,7 +177,7 @@ class PluginRegistry:
     def _known_and_broken(self, known: Sequence[str]) -> str:
         message = f" (known: {', '.join(known)})" if known else ""
         for source, error in self.broken:
-            message += f"; the plugin {source.entry_point} of {source.distribution} is broken: {error!r}"
+            message += f"; the plugin {source.entry_point} of {source.distribution} is broken: {failure(error)}"
         if self.blocked:
             message += f"; blocked: {', '.join(sorted(self.blocked))}"
         return message
@@ -189,6 +192,5 @@ def load_factory(found: Found) -> Any:
     try:
         return found.provider.load_factory()
     except Exception as error:
-        raise PluginError(
-            f'the {found.kind.label} "{found.provider.name}" of {found.source.distribution} cannot be loaded: {error!r}'
-        ) from error
+        what = f'the {found.kind.label} "{found.provider.name}" of {found.source.distribution}'
+        raise PluginError(f"{what} cannot be loaded: {failure(error)}") from error

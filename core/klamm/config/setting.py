@@ -124,10 +124,25 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
             raise TypeError(f"{settings.__qualname__}.{field.name} must be made with klamm.setting(…)")
         name, doc, kafka, *rest = field.metadata[_KEY]
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        spec = SettingSpec(name or field.name, field.name, kinds[field.name], default, doc, kafka, *rest)
+        kind = kinds[field.name]
+        if default is not MISSING and not _fits(kind, default):
+            wanted = kind.__name__ if type(kind) is type else kind
+            raise TypeError(f"{settings.__qualname__}.{field.name}: {default!r} is no default for the type {wanted}")
+        spec = SettingSpec(name or field.name, field.name, kind, default, doc, kafka, *rest)
         found[spec.name] = spec
     _SPECS[settings] = found
     return found
+
+
+def _fits(kind: Any, default: Any) -> bool:
+    """Whether a default is what `_convert` makes of a value of that type; never for a type that it does not know."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return default is None or any(_fits(each, default) for each in typing.get_args(kind) if each is not type(None))
+    if kind is float:
+        return isinstance(default, (int, float))
+    known = kind is Any or kind in _KINDS or origin in (tuple, dict) or dataclasses.is_dataclass(kind)
+    return known and (kind is Any or isinstance(default, origin or kind))
 
 
 def flatten(table: Mapping[str, Any], known: Mapping[str, SettingSpec]) -> dict[str, Any]:

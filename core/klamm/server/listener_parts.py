@@ -16,8 +16,10 @@ from klamm.api.filters import RequestFilter
 from klamm.api.gates import ConnectionGate
 from klamm.api.observer import RequestObserver
 from klamm.api.part import ListenerPart
+from klamm.api.part_failures import name_of
 from klamm.api.throttles import Throttle
 from klamm.api.transport import Transport
+from klamm.logs.causes import cause
 from klamm.requests.routes import FilterCalls
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class ListenerParts:
             yield
         except Exception as error:
             log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
-            text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
+            text = f"{name_of(part)}: {cause(error)}"
             self._context.services.emit_admin_event("plugin_failed", text, listener=self.name, failed=True)
             raise PartError(f"listener {self.name}: {text}") from error
 
@@ -111,7 +113,7 @@ class ListenerParts:
         try:
             return throttle.active
         except Exception:
-            log.exception("listener=%s: throttle %r failed", self.name, throttle)
+            log.exception("listener=%s: %s failed in active", self.name, name_of(throttle))
             return True
 
     def reload(self) -> list[str]:
@@ -121,7 +123,7 @@ class ListenerParts:
             try:
                 part.reload()
             except Exception as error:
-                log.exception("listener=%s: reload of %r failed", self.name, part)
+                log.exception("listener=%s: reload of %s failed", self.name, name_of(part))
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
                 self._context.services.emit_admin_event(
                     "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
@@ -149,7 +151,7 @@ class ListenerParts:
                 if not applied:
                     continue
             except Exception as error:
-                log.exception("listener=%s: %r cannot take new settings", self.name, part)
+                log.exception("listener=%s: %s cannot take new settings", self.name, name_of(part))
                 problems.append(f"[listeners.{self.name}.{old.name}] stays as it was: {error}")
                 self._context.services.emit_admin_event(
                     "config_reload_failed", f"{old.name}: {error}", listener=self.name, failed=True
@@ -166,5 +168,5 @@ class ListenerParts:
             try:
                 part.close()
             except Exception:
-                log.exception("listener=%s: closing %r failed", self.name, part)
+                log.exception("listener=%s: closing %s failed", self.name, name_of(part))
         self._opened.clear()

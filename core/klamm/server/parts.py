@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from klamm.api.part_failures import name_of
+from klamm.logs.causes import cause
+
 if TYPE_CHECKING:
     from klamm.api.context import ServerServices
     from klamm.api.part import Part
@@ -42,7 +45,7 @@ class ServerParts:
             yield
         except Exception as error:
             log.debug("%s failed at start", role, exc_info=True)
-            text = f"{role} ({plan.distribution}): {str(error) or repr(error)}"
+            text = f"{role} ({plan.distribution}): {cause(error)}"
             self._services.emit_admin_event("plugin_failed", text, failed=True)
             raise StartError(text) from error
 
@@ -57,7 +60,7 @@ class ServerParts:
         try:
             call()
         except Exception:
-            log.exception("%r failed", part)
+            log.exception("%s failed", name_of(part))
 
     def reload(self) -> list[str]:
         """Let every part read its files again; one line for each that failed."""
@@ -66,7 +69,7 @@ class ServerParts:
             try:
                 one.part.reload()
             except Exception as error:
-                log.exception("reload of %r failed", one.part)
+                log.exception("reload of %s failed", one.role)
                 problems.append(f"{one.role}: {error}")
         return problems
 
@@ -83,7 +86,7 @@ class ServerParts:
                 if not one.part.reconfigure(new.settings):
                     continue
             except Exception as error:
-                log.exception("%r cannot take new settings", one.part)
+                log.exception("%s cannot take new settings", one.role)
                 problems.append(f"{one.table} stays as it was: {error}")
                 self._services.emit_admin_event("config_reload_failed", f"{one.role}: {error}", failed=True)
                 continue

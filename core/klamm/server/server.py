@@ -217,7 +217,8 @@ class SocketServer:
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
+            cause = "is no directory" if isinstance(error, FileExistsError) else error.strerror
+            raise StartError(f"data directory {self.data_dir}: {cause}") from error
 
     def _open_api_sets(self) -> dict[str, Features]:
         """Open every handler set. Returns by name the features of each."""

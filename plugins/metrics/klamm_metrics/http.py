@@ -77,7 +77,11 @@ class HttpServer(ThreadingHTTPServer):
         self._open: dict[socket.socket, _Connection] = {}
         self._thread_places = threading.BoundedSemaphore(2 * CONNECTIONS)
         self._thread: threading.Thread
-        super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
+        try:
+            super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
+        except OSError as error:
+            # The system does not say which address it refuses.
+            raise OSError(error.errno, error.strerror, f"{address[0]}:{address[1]}") from error
 
     @property
     def address(self) -> tuple[str, int]:

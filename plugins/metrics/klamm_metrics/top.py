@@ -31,9 +31,13 @@ class UnreachableError(Exception):
 
 def main(arguments: list[str]) -> int:
     """Show a server until it is interrupted; the exit code."""
-    parser = argparse.ArgumentParser(prog="klamm top", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="klamm top", description="Show a running server live, from the metrics of its extension prometheus."
+    )
     parser.add_argument("url", metavar="URL", nargs="?", default=DEFAULT_URL, help=f"default: {DEFAULT_URL}")
-    parser.add_argument("--interval", metavar="SECONDS", type=float, default=2.0, help="time between two samples")
+    parser.add_argument(
+        "--interval", metavar="SECONDS", type=float, default=2.0, help="time between two samples; default: 2"
+    )
     parser.add_argument("--once", action="store_true", help="print one frame, of one interval, and end")
     options = parser.parse_args(arguments)
     if options.interval <= 0:
@@ -64,8 +68,16 @@ def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             text = answer.read().decode("utf-8")
         return Snapshot.parse(text, clock())
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        raise UnreachableError(f'{url}: {error}; [server] extensions = ["prometheus"] makes a server answer') from error
+    except (OSError, ValueError) as error:
+        raise UnreachableError(
+            f'{url}: {_cause(error)}; [server] extensions = ["prometheus"] makes a server answer'
+        ) from error
+
+
+def _cause(error: OSError | ValueError) -> str:
+    """The system's words; urllib wraps its errors."""
+    inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    return (inner.strerror if isinstance(inner, OSError) else "") or str(inner) or repr(inner)
 
 
 def _once(url: str, interval_s: float) -> int:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from cryptography import x509
+
 from klamm_ssl.issuing import CertificateAuthority, Identity
 
 _EXIT_USAGE: Final = 2
+_HOST: Final = re.compile(r"[\w.*:-]+", re.ASCII)
 
 _TEXT: Final = """\
 Certificates for development, signed by a CA that only you should trust:
@@ -98,9 +102,14 @@ def run(arguments: Sequence[str]) -> int:
         print(f"klamm certs: --days must be at least 1, not {options.days}", file=sys.stderr)
         return _EXIT_USAGE
     # X.509 limits the length of a common name; a server's is its first host.
-    wrong = [name for name in (hosts[0], *clients) if len(name) > 64] + [name for name in hosts if not name]
+    wrong = [name for name in (hosts[0], *clients) if len(name) > 64]
+    wrong += [name for name in hosts if not name]
     if wrong:
         print(f"klamm certs: {wrong[0]!r} cannot be a name: it must have 1 to 64 characters", file=sys.stderr)
+        return _EXIT_USAGE
+    wrong = [name for name in hosts if not _HOST.fullmatch(name)]
+    if wrong:
+        print(f"klamm certs: {wrong[0]!r} is neither the name of a host nor an address", file=sys.stderr)
         return _EXIT_USAGE
     directory: Path = options.directory.absolute()
     try:
@@ -112,6 +121,7 @@ def run(arguments: Sequence[str]) -> int:
             file = directory / f"{name}.pem"
             if file.exists() and not options.force:
                 listing.append(f"  {file}  (was there; --force makes a new one)")
+                listing += [f"    it is not for {host}" for host in its_hosts if not _is_for(file, host)]
                 continue
             subject = f"CN={its_hosts[0] if its_hosts else name}"
             _write(file, authority.issue(subject, now=now, hosts=its_hosts, days=options.days))
@@ -134,6 +144,17 @@ def run(arguments: Sequence[str]) -> int:
         end="",
     )
     return 0
+
+
+def _is_for(file: Path, host: str) -> bool:
+    """Whether a certificate has the host among its names."""
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    known = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+    return host in known
 
 
 def _authority(directory: Path, now: datetime) -> tuple[CertificateAuthority, list[str]]:

@@ -334,3 +334,9 @@ def test_one_of_several_masters_is_enough(free_port):
 @pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://example.org"])
 def test_other_masters_are_left_to_spark(url):
     session.require_reachable(url)
+
+
+def test_a_query_behind_the_file_is_an_error_that_shows_the_order(file, capsys):
+    with pytest.raises(SystemExit):
+        main(["sql", str(file), "SELECT 1"])
+    assert f"the QUERY comes before the FILE: klamm audit sql QUERY {file}" in capsys.readouterr().err

@@ -10,12 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from klamm import Provider, __version__, hookimpl
+from klamm import ConnectionGate, Provider, __version__, hookimpl
 from klamm.cli import main as cli_main
 from klamm.cli.init import STARTER
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.server.server import StartError
+from klamm.testing import EmbeddedServer
 
 ECHO = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
+
+
+class UnclearError(Exception):
+    pass
+
+
+class Torn(ConnectionGate):
+    raised = UnclearError()
+
+    def open(self, listener):
+        raise self.raised
+
+    def admit(self, address):
+        return None
+
+    def release(self, address):
+        pass
 
 
 def test_version(klamm):
@@ -233,6 +252,61 @@ def test_check_loads_the_code_of_what_is_not_a_part_of_a_listener(klamm, monkeyp
     assert "of klamm-torn cannot be loaded" in err[0]
 
 
+@pytest.mark.parametrize(
+    ("code", "line", "cause"),
+    [
+        ("import nowhere\n", 1, "ModuleNotFoundError(\"No module named 'nowhere'\")"),
+        ("\nraise RuntimeError('boo')\n", 2, "RuntimeError('boo')"),
+        ("\n\ndef broken(:\n", 3, "SyntaxError('invalid syntax')"),
+    ],
+)
+def test_code_that_cannot_be_imported_is_reported_with_its_line(klamm, monkeypatch, tmp_path, code, line, cause):
+    class Broken:
+        @hookimpl
+        def klamm_api_sets(self):
+            yield Provider("torn", "klamm_torn_code:Torn")
+
+    file = tmp_path / "klamm_torn_code.py"
+    file.write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    install(monkeypatch, Broken(), "klamm-torn")
+    code, _, err = klamm("check", "--set", "listeners.default.api_set=torn")
+    assert (code, err) == (2, [f'klamm: the api set "torn" of klamm-torn cannot be loaded: {cause} at {file}:{line}'])
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (RuntimeError("boo"), rf"boo \(RuntimeError at {re.escape(__file__)}:\d+\)"),
+        (FileNotFoundError(2, "No such file or directory", "keys"), "keys: No such file or directory"),
+        (UnclearError("the keys are missing"), "the keys are missing"),
+    ],
+)
+def test_a_part_that_cannot_open_has_its_cause_in_one_line(monkeypatch, raised, said):
+    class Plugin:
+        @hookimpl
+        def klamm_connection_gates(self):
+            yield Provider("torn", f"{__name__}:Torn")
+
+    monkeypatch.setattr(Torn, "raised", raised)
+    with pytest.raises(StartError) as failed, EmbeddedServer(["listeners.default.gates=torn"], plugins=[Plugin()]):
+        pass
+    assert re.fullmatch(rf"listener default: connection gate torn of .*Torn\): {said}", str(failed.value))
+
+
+@pytest.mark.parametrize("factory", [Torn, "klamm_torn", "klamm_torn:"])
+def test_a_factory_that_is_no_name_is_refused(klamm, monkeypatch, factory):
+    class Wrong:
+        @hookimpl
+        def klamm_connection_gates(self):
+            yield Provider("torn", factory)
+
+    install(monkeypatch, Wrong(), "klamm-torn")
+    code, _, err = klamm("check", "--set", "listeners.default.gates=torn")
+    assert code == 2
+    assert 'a Provider names its code as "package.module:Name", not ' in err[0]
+
+
 def test_check_loads_the_code_of_every_part(klamm, monkeypatch):
     class Broken:
         @hookimpl
@@ -364,3 +438,37 @@ def test_what_a_start_imports_is_light():
     )
     heavy = {"asyncio", "pydantic", "sqlite3", "ssl", "hypothesis", "pytest", "unittest", "multiprocessing"}
     assert heavy.isdisjoint(eval(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["serve", "--data-dri", "x"], 'klamm serve: error: unknown argument --data-dri; did you mean "--data-dir"?'),
+        (["check", "--stirct=1"], 'klamm check: error: unknown argument --stirct=1; did you mean "--strict"?'),
+        (["serve", "a.toml", "b.toml"], "klamm serve: error: unknown argument b.toml"),
+    ],
+)
+def test_an_unknown_argument_is_refused_by_its_subcommand(klamm, arguments, complaint):
+    code, _, err = klamm(*arguments)
+    assert (code, err[-1]) == (2, complaint)
+    assert err[0].startswith(f"usage: klamm {arguments[0]} ")
+
+
+def test_an_interrupt_during_the_imports_leaves_no_traceback(klamm, monkeypatch, tmp_path):
+    (tmp_path / "klamm_slow.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Slow:
+        @hookimpl
+        def klamm_commands(self):
+            yield Provider("slow", "klamm_slow:main")
+
+    install(monkeypatch, Slow(), "klamm-slow")
+    assert klamm("slow") == (130, [], [])
+
+
+def test_a_data_directory_that_is_a_file_is_refused(klamm):
+    Path("data").touch(mode=0o600)
+    code, _, err = klamm("serve", "--data-dir", "data", "--bind", "127.0.0.1:0")
+    assert code == 1
+    assert err[-1].endswith("data: is no directory")

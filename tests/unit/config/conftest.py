@@ -67,6 +67,16 @@ class PlainField:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongDefault:
+    limit: int = setting("three", doc="A number.")
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownType:
+    limits: list[int] = setting([], doc="Numbers.")
+
+
+@dataclass(frozen=True, slots=True)
 class RenamedSettings:
     """Of a gate with a key that has another name now."""
 
@@ -94,6 +104,8 @@ class MadeUpPlugin:
         yield Provider("keeper", "nowhere:Keeper", settings=KeeperSettings)
         yield Provider("no_dataclass", "nowhere:X", settings=NoDataclass)
         yield Provider("plain_field", "nowhere:X", settings=PlainField)
+        yield Provider("wrong_default", "nowhere:X", settings=WrongDefault)
+        yield Provider("unknown_type", "nowhere:X", settings=UnknownType)
         yield Provider("renamed", "nowhere:X", settings=RenamedSettings)
         yield Provider("lost", "nowhere:Lost", settings="nowhere:LostSettings")
 

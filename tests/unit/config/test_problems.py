@@ -126,7 +126,10 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             " (known: echo, topics)",
         ),
         ("[listeners.a]\napi_set = [1]\n", "klamm.toml:2:1  listeners.a.api_set: must be a string, not a list"),
-        ("[listeners]\na = 5\n", "klamm.toml:2:1  listeners.a: must be a table"),
+        (
+            "[listeners]\nbind = 'x:1'\n",
+            'klamm.toml:2:1  listeners.bind: must be a table: write [listeners.NAME] and below it bind = "HOST:PORT"',
+        ),
         ("server = 5\n" + ECHO, "klamm.toml:1:1  server: must be a table"),
         ("[server]\n", "klamm.toml  listeners: no listener is configured; a file needs at least [listeners.NAME]"),
     ],
@@ -186,6 +189,8 @@ def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, proble
     [
         ("no_dataclass", "NoDataclass'> is not a settings class: a frozen dataclass was expected"),
         ("plain_field", "PlainField.limit must be made with klamm.setting(…)"),
+        ("wrong_default", "WrongDefault.limit: 'three' is no default for the type int"),
+        ("unknown_type", "UnknownType.limits: [] is no default for the type list[int]"),
     ],
 )
 def test_a_class_that_is_no_settings_class(problems, gate, problem):

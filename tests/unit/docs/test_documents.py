@@ -6,6 +6,7 @@ import io
 import json
 import re
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -141,8 +142,46 @@ def help_of(command, *more):
     return said.getvalue()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: str(one.relative_to(ROOT)))
+
+
+def prose(document):
+    """A document without its fenced blocks."""
+    return re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(document):
+    """The anchors of the headings, as GitHub makes them."""
+    made = Counter()
+    for heading in re.findall(r"^#+ (.*)$", prose(document), re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        anchor = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        yield f"{anchor}-{made[anchor]}" if made[anchor] else anchor
+        made[anchor] += 1
+
+
+@each_document
 def test_links_lead_somewhere(document):
-    text = document.read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
-    assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", prose(document)) if "://" not in link]
+    for link in links:
+        file, _, anchor = link.partition("#")
+        target = document.parent / file if file else document
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+@each_document
+def test_files_that_are_named_exist(document):
+    folders = "core|plugins|spark|tests|docs|scripts|bench|examples|tools|unit|contract|faults|network|requests|runtime"
+    for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", prose(document)):
+        assert any((below / path).exists() for below in (ROOT, ROOT / "core" / "klamm", ROOT / "tests")), path
+
+
+@each_document
+def test_benchmarks_that_are_named_exist(document):
+    for module, rest in re.findall(r"python -m (bench\.\w+)([^`#\n]*)", document.read_text(encoding="utf-8")):
+        file = ROOT / f"{module.replace('.', '/')}.py"
+        assert file.exists(), module
+        code = file.read_text(encoding="utf-8")
+        for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", rest):
+            assert f'"{option}"' in code, f"{module} has no {option}"

@@ -131,3 +131,14 @@ def test_nothing_is_left_when_it_is_closed(clock):
     assert get(server).startswith(b"HTTP/1.0 404")
     server.close()
     wait_until(lambda: threading.active_count() == before)
+
+
+def test_an_address_that_is_taken_is_named(clock):
+    server = HttpServer(("127.0.0.1", 0), {}, clock)
+    try:
+        port = server.address[1]
+        with pytest.raises(OSError, match="in use") as taken:
+            HttpServer(("127.0.0.1", port), {}, clock)
+        assert taken.value.filename == f"127.0.0.1:{port}"
+    finally:
+        server.server_close()

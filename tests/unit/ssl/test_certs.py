@@ -99,3 +99,16 @@ def test_a_listener_without_certificates_does_not_start():
     server = EmbeddedServer(["listeners.default.transport=ssl", "listeners.default.api_set=echo"])
     with pytest.raises(StartError, match="one of certificate, certificate_pem and keystore must be set"):
         server.start()
+
+
+def test_a_host_that_can_be_none_is_refused(certs, tmp_path):
+    code, _, complaint = certs("--host", "a b")
+    assert (code, complaint[:18]) == (2, "klamm certs: 'a b'")
+    assert not (tmp_path / "certs").exists()
+
+
+def test_a_certificate_that_was_there_and_lacks_a_host_is_reported(certs):
+    certs("--host", "one.example", "--host", "10.0.0.1")
+    code, printed, _ = certs("--host", "one.example", "--host", "10.0.0.1", "--host", "two.example")
+    assert code == 0
+    assert re.findall(r"it is not for (\S+)", printed) == ["two.example"]

@@ -1,0 +1,41 @@
+"""What was raised, in one line, for people who have no traceback: the cause, and where in a plugin it came from."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Final
+
+# The frames of the core, and those that import a module, say nothing about a plugin.
+_OTHERS: Final = ("<frozen", f"{Path(__file__).parents[1]}/", f"{Path(traceback.__file__).parent}/importlib/")
+
+
+def raised_at(error: BaseException) -> str:
+    """`FILE:LINE` of the innermost line of a plugin that raised or imported it; empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno or 0}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_OTHERS):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def failure(error: BaseException) -> str:
+    """The exception as its code writes it, and where it was raised."""
+    # The place of a syntax error would be in its repr twice.
+    text = f"SyntaxError({error.msg!r})" if isinstance(error, SyntaxError) else repr(error)
+    place = raised_at(error)
+    return f"{text} at {place}" if place else text
+
+
+def cause(error: Exception) -> str:
+    """What a part says when it cannot open.
+
+    An error of the system is its file and words. An exception of Python's own was not meant for readers: it has its
+    class and the line that raised it. Any other is the message that its author wrote.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    place = raised_at(error) if type(error).__module__ == "builtins" else ""
+    text = str(error) or repr(error)
+    return f"{text} ({type(error).__name__} at {place})" if place else text
