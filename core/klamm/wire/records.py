@@ -43,6 +43,9 @@ _HEADER_UP_TO_MAGIC_BYTES: Final = 17
 _SMALLEST_LENGTH: Final = 14
 _INT32_SPAN: Final = 2**31
 
+# By id: to call an enum costs ten times as much.
+_CODECS: Final = tuple(Codec)
+
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX: Final = Struct(">qiib")
 _BASE_OFFSET: Final = Struct(">q")
@@ -102,8 +105,8 @@ class RecordBatchHeader(NamedTuple):
     def codec(self) -> Codec:
         """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an id that no codec has."""
         try:
-            return Codec(self.attributes & CODEC_MASK)
-        except ValueError:
+            return _CODECS[self.attributes & CODEC_MASK]
+        except IndexError:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"No codec has id {self.attributes & CODEC_MASK}."
             ) from None
