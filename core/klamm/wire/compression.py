@@ -76,16 +76,16 @@ def decompress(
     """
     if codec is Codec.NONE:
         return data
-    name = _NAMES[codec]
-    if scratch is not None and 2 * len(data) <= len(scratch.space) <= max_bytes:
-        unpacked = scratch.unpack(name, data)
-        if unpacked is not None:
-            return unpacked
-    else:
-        scratch = None
     import cramjam
 
+    name = _NAMES[codec]
     try:
+        if scratch is not None and 2 * len(data) <= len(scratch.space) <= max_bytes:
+            unpacked = scratch.unpack(name, data)
+            if unpacked is not None:
+                return unpacked
+        else:
+            scratch = None
         if codec is Codec.SNAPPY:
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
         return _decompress_bounded(name, data, max_bytes, scratch)

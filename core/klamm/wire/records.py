@@ -242,7 +242,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
         raise _corrupt("The CRC of the batch is wrong.")
     if records_count <= 0 or last_offset_delta + 1 != records_count:
         raise _invalid(f"A count of {records_count} records does not fit a last offset delta of {last_offset_delta}.")
-    if attributes & (CONTROL | LOG_APPEND_TIME | CODEC_MASK):
+    if attributes & (CONTROL | LOG_APPEND_TIME) or attributes & CODEC_MASK >= len(_CODECS):
         _check_attributes(header)
     if producer_id > NO_PRODUCER_ID and base_sequence < 0:
         raise _invalid(f"The batch of producer {producer_id} has sequence number {base_sequence}.")

@@ -245,3 +245,21 @@ def test_irregular_records_without_keys_are_plain() -> None:
     batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v" * size) for size in sizes])
     body = bytes(batch[HEADER_BYTES:])
     assert record_check._walk_plain(body, 90) == (90, len(body))
+
+
+def test_timestamps_of_any_size_in_plain_records() -> None:
+    """One byte holds a difference of up to 63 ms."""
+    later_ms = [0, 1, 63, 64, 100_000, 2]
+    for first_plain in range(2, len(later_ms) + 1):
+        batch = encode_batch([Record(timestamp_ms=START_MS + ms, value=b"v" * 80) for ms in later_ms[:first_plain]])
+        assert record_check._walk_plain(bytes(batch[HEADER_BYTES:]), first_plain)[0] == min(first_plain, 3)
+        assert check(batch) is None
+
+
+def test_what_is_remembered_of_plain_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_check, "_MAX_SIZES", 8)
+    record_check._short_sizes.clear()
+    for size in range(70, 100):
+        body = bytes(encode_batch([Record(value=b"v" * size)] * 5)[HEADER_BYTES:])
+        assert record_check._walk_plain(body, 5) == (5, len(body))
+        assert 0 < len(record_check._short_sizes) <= 8

@@ -148,9 +148,11 @@ def _append_all(
     guarded = context.listener.authorizer is not None
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
-    partitions = sum(len(wanted.partition_data) for wanted in request.topic_data)
+    topics = request.topic_data
+    # Most requests name one topic.
+    partitions = len(topics[0].partition_data) if len(topics) == 1 else sum(len(each.partition_data) for each in topics)
     work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
-    for wanted in request.topic_data:
+    for wanted in topics:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
         denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
@@ -234,7 +236,7 @@ class _Work:
         self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
         if on_processor:
             self._max_unpacked_bytes = _INLINE_MAX_BYTES
-            self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
+            self._max_packed_bytes = INLINE_UNPACKED_BYTES // (partitions or 1)
         self._appended: list[Partition] = []
         self._unflushed: list[Unflushed] = []
         self._leader_ids: set[int] = set()

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
 from klamm.wire.primitives import ReadBuffer
-from klamm.wire.records import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
+from klamm.wire.records import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
 from klamm.wire.scratch import Scratch
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
@@ -54,14 +54,15 @@ _LOW_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_DELTAS_OF_
 _HIGH_BYTES: Final = bytes(2 * delta >> 7 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
 _MAX_PLANS: Final = 1024
 _FIRST_OF_TWO_BYTES: Final = 128
-# How many headers the record before has, which is 0; then all up to the first byte of the value's length, as one number:
-# length, attributes, timestamp, delta, null key. The first record has none before it.
+# How many headers the record before has, which is 0; all up to the value, as one number: length, attributes, timestamp,
+# delta, null key, length of the value. The first record has none before it.
 _unpack_first: Final = Struct("<Q").unpack_from
 _unpack_short: Final = Struct("<BQ").unpack_from
 # Zigzag of a delta, at its place in that number.
 _DELTA_SHIFT: Final = 33
 _SHORT_DELTAS: Final = tuple(delta << _DELTA_SHIFT for delta in range(_DELTAS_OF_ONE_BYTE))
-# Headers of the record before, length, attributes; timestamp; the delta's low byte; high byte, null key, value's length.
+# The same in four numbers, as a delta has two bytes, and many timestamps occur in a batch of so many records: up to the
+# attributes; timestamp; the delta's low byte; its high byte and the rest.
 _unpack_long: Final = Struct("<IBBI").unpack_from
 _LONG_DELTAS: Final = tuple((low, high | _NULL << 8) for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
 _MAX_SIZES: Final = 16 * 1024
@@ -104,7 +105,7 @@ def check_records(
     is less than those and too little. Of batches that unpack to very much, one is unpacked at a time.
     """
     codec = header.codec
-    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    body = memoryview(batch)[HEADER_BYTES : header.batch_length + LOG_OVERHEAD_BYTES]
     if codec is Codec.NONE:
         if len(body) > max_bytes:
             raise UnpacksToMoreError
@@ -156,7 +157,8 @@ def _check_body(body: ReadBuffer, count: int) -> None:
     if end != len(body):
         raise _invalid(f"{len(body) - end} bytes follow the last record.")
     # Of records of one size, those from the 65th on may have up to three bytes more.
-    if 0 <= len(body) - count * _size_bytes(body, 0) <= 3 * max(0, count - _DELTAS_OF_ONE_BYTE):
+    more_bytes = len(body) - count * _size_bytes(body, 0)
+    if more_bytes == 0 or 0 < more_bytes <= 3 * (count - _DELTAS_OF_ONE_BYTE):
         # An irregular batch may have any bytes where a regular one has its 65th record: it is sound nevertheless.
         with contextlib.suppress(IndexError, KafkaError):
             _learn(memoryview(body), count)
@@ -244,7 +246,7 @@ def _walk_plain(body: bytes, count: int) -> tuple[int, int]:
 def _walk_long(body: bytes, count: int, last: int) -> tuple[int, int]:
     """Go on with the records whose deltas have two bytes; how many are plain in all, and the last byte of these."""
     done = _DELTAS_OF_ONE_BYTE
-    with contextlib.suppress(struct_error):
+    try:
         for low, expected in _LONG_DELTAS[: count - done]:
             head, timestamp, delta, content = _unpack_long(body, last)
             known, size_bytes = _long_heads[head]
@@ -252,6 +254,8 @@ def _walk_long(body: bytes, count: int, last: int) -> tuple[int, int]:
                 break
             last += size_bytes
             done += 1
+    except struct_error:
+        return done, last
     return done, last
 
 
@@ -336,8 +340,12 @@ def _check_headers(body: bytes, position: int, index: int) -> int:
 
 def _varint(body: ReadBuffer, position: int) -> tuple[int, int]:
     """A number as it is before zigzag, and where it ends. Raises KafkaError, IndexError."""
-    raw = shift = 0
-    for end in range(position + 1, position + 1 + _LONGEST_VARINT_BYTES):
+    raw = body[position]
+    if raw < 0x80:
+        return raw, position + 1
+    raw &= 0x7F
+    shift = 7
+    for end in range(position + 2, position + 1 + _LONGEST_VARINT_BYTES):
         byte = body[end - 1]
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
