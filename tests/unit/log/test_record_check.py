@@ -257,9 +257,12 @@ def test_timestamps_of_any_size_in_plain_records() -> None:
 
 
 def test_what_is_remembered_of_plain_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each length once; with timestamps, up to a number."""
     monkeypatch.setattr(record_check, "_MAX_SIZES", 8)
     record_check._short_sizes.clear()
-    for size in range(70, 100):
-        body = bytes(encode_batch([Record(value=b"v" * size)] * 5)[HEADER_BYTES:])
-        assert record_check._walk_plain(body, 5) == (5, len(body))
-        assert 0 < len(record_check._short_sizes) <= 8
+    for size in (70, 71):
+        records = [Record(timestamp_ms=START_MS + ms, value=b"v" * size) for ms in range(60)]
+        body = bytes(encode_batch(records)[HEADER_BYTES:])
+        for _ in range(2):
+            assert record_check._walk_plain(body, 60) == (60, len(body))
+    assert len(record_check._short_sizes) == 9

@@ -61,11 +61,13 @@ _unpack_short: Final = Struct("<BQ").unpack_from
 # Zigzag of a delta, at its place in that number.
 _DELTA_SHIFT: Final = 33
 _SHORT_DELTAS: Final = tuple(delta << _DELTA_SHIFT for delta in range(_DELTAS_OF_ONE_BYTE))
+# The timestamp there, without the bit that says that it goes on.
+_TIMESTAMP: Final = 0x7F << 24
+_MAX_SIZES: Final = 32 * 1024
 # The same in four numbers, as a delta has two bytes, and many timestamps occur in a batch of so many records: up to the
 # attributes; timestamp; the delta's low byte; its high byte and the rest.
 _unpack_long: Final = Struct("<IBBI").unpack_from
 _LONG_DELTAS: Final = tuple((low, high | _NULL << 8) for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
-_MAX_SIZES: Final = 16 * 1024
 # Above all that is read, so that no difference is one that is expected.
 _NOT_PLAIN: Final = (1 << 32, 0)
 
@@ -267,12 +269,15 @@ class _Sizes(dict[int, int]):
     """The first eight bytes of a plain record, as a number in which the delta is 0 → the size of the record."""
 
     def __missing__(self, head: int) -> int:
+        if head & _TIMESTAMP:
+            # Any is right. So there may be too many to remember them all.
+            size_bytes = self[head & ~_TIMESTAMP]
+            if len(self) < _MAX_SIZES:
+                self[head] = size_bytes
+            return size_bytes
         length, key, value = head & 0xFFFF, head >> 40 & 0xFF, head >> 48
-        # Attributes, timestamp and delta, of which the timestamp may be any.
-        if head >> 16 & 0xFF80FF or key != _NULL or _content_of(length, 1) != value:
+        if head >> 16 & 0xFFFFFF or key != _NULL or _content_of(length, 1) != value:
             raise _NotPlainError
-        if len(self) >= _MAX_SIZES:
-            self.clear()
         size_bytes = self[head] = 2 + (_number(length) >> 1)
         return size_bytes
 
