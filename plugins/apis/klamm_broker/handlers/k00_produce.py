@@ -55,7 +55,7 @@ from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreEr
 from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
@@ -149,9 +149,7 @@ def _append_all(
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
     topics = request.topic_data
-    # Most requests name one topic.
-    partitions = len(topics[0].partition_data) if len(topics) == 1 else sum(len(each.partition_data) for each in topics)
-    work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
+    work = _Work(broker, context, request.acks, _count_partitions(topics), transaction, on_processor=on_processor)
     for wanted in topics:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -197,6 +195,13 @@ def _append_all(
     work.wake_fetches()
     broker.logs.record_checker.submit(work.finish)
     return context.later()
+
+
+def _count_partitions(topics: Sequence[TopicProduceData]) -> int:
+    if len(topics) == 1:
+        # Of most requests; without a generator.
+        return len(topics[0].partition_data)
+    return sum(len(topic.partition_data) for topic in topics)
 
 
 class _Work:
