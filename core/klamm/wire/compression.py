@@ -45,6 +45,10 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+_NAMES: Final = tuple(codec.name.lower() for codec in Codec)
+"""By id."""
+
+
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
     """The data, compressed. `level` is the codec's own; None is its default. lz4 has one level only."""
     if codec is Codec.NONE:
@@ -74,18 +78,19 @@ def decompress(
         return data
     import cramjam
 
+    name = _NAMES[codec]
     try:
         if scratch is not None and 2 * len(data) <= len(scratch.space) <= max_bytes:
-            unpacked = scratch.unpack(codec.name.lower(), data)
+            unpacked = scratch.unpack(name, data)
             if unpacked is not None:
                 return unpacked
         else:
             scratch = None
         if codec is Codec.SNAPPY:
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
-        return _decompress_bounded(codec.name.lower(), data, max_bytes, scratch)
+        return _decompress_bounded(name, data, max_bytes, scratch)
     except (cramjam.DecompressionError, struct_error, ValueError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {codec.name.lower()}: {error}") from None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {name}: {error}") from None
 
 
 def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Scratch | None) -> bytes:

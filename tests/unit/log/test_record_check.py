@@ -245,3 +245,24 @@ def test_irregular_records_without_keys_are_plain() -> None:
     batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v" * size) for size in sizes])
     body = bytes(batch[HEADER_BYTES:])
     assert record_check._walk_plain(body, 90) == (90, len(body))
+
+
+def test_timestamps_of_any_size_in_plain_records() -> None:
+    """One byte holds a difference of up to 63 ms."""
+    later_ms = [0, 1, 63, 64, 100_000, 2]
+    for first_plain in range(2, len(later_ms) + 1):
+        batch = encode_batch([Record(timestamp_ms=START_MS + ms, value=b"v" * 80) for ms in later_ms[:first_plain]])
+        assert record_check._walk_plain(bytes(batch[HEADER_BYTES:]), first_plain)[0] == min(first_plain, 3)
+        assert check(batch) is None
+
+
+def test_what_is_remembered_of_plain_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each length once; with timestamps, up to a number."""
+    monkeypatch.setattr(record_check, "_MAX_SIZES", 8)
+    record_check._short_sizes.clear()
+    for size in (70, 71):
+        records = [Record(timestamp_ms=START_MS + ms, value=b"v" * size) for ms in range(60)]
+        body = bytes(encode_batch(records)[HEADER_BYTES:])
+        for _ in range(2):
+            assert record_check._walk_plain(body, 60) == (60, len(body))
+    assert len(record_check._short_sizes) == 9

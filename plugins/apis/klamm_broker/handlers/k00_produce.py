@@ -55,7 +55,7 @@ from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreEr
 from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
@@ -148,9 +148,9 @@ def _append_all(
     guarded = context.listener.authorizer is not None
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
-    partitions = sum(len(wanted.partition_data) for wanted in request.topic_data)
-    work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
-    for wanted in request.topic_data:
+    topics = request.topic_data
+    work = _Work(broker, context, request.acks, _count_partitions(topics), transaction, on_processor=on_processor)
+    for wanted in topics:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
         denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
@@ -197,6 +197,13 @@ def _append_all(
     return context.later()
 
 
+def _count_partitions(topics: Sequence[TopicProduceData]) -> int:
+    if len(topics) == 1:
+        # Of most requests; without a generator.
+        return len(topics[0].partition_data)
+    return sum(len(topic.partition_data) for topic in topics)
+
+
 class _Work:
     """One request while it is carried out: what was appended, what has failed, what is still to be appended."""
 
@@ -234,7 +241,7 @@ class _Work:
         self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
         if on_processor:
             self._max_unpacked_bytes = _INLINE_MAX_BYTES
-            self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
+            self._max_packed_bytes = INLINE_UNPACKED_BYTES // (partitions or 1)
         self._appended: list[Partition] = []
         self._unflushed: list[Unflushed] = []
         self._leader_ids: set[int] = set()

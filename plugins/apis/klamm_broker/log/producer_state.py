@@ -136,7 +136,7 @@ class ProducerStateManager:
     @property
     def first_undecided_offset(self) -> int | None:
         """Where the oldest open transaction starts."""
-        return next(iter(self._ongoing), None)
+        return next(iter(self._ongoing)) if self._ongoing else None
 
     def check_batch(self, header: RecordBatchHeader) -> BatchMetadata | None:
         """Check that a producer may append this batch; for a duplicate, what the log has of it.

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
-from klamm.wire.records import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
+from klamm.wire.primitives import ReadBuffer
+from klamm.wire.records import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
 from klamm.wire.scratch import Scratch
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
@@ -53,13 +54,19 @@ _LOW_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_DELTAS_OF_
 _HIGH_BYTES: Final = bytes(2 * delta >> 7 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
 _MAX_PLANS: Final = 1024
 _FIRST_OF_TWO_BYTES: Final = 128
-# How many headers the record before has, which is 0, the length, and the attributes, which are 0; the timestamp; all up
-# to the value: delta, null key, length of the value. The first record has none before it.
-_unpack_first: Final = Struct("<HBBI").unpack_from
-_unpack_short: Final = Struct("<IBI").unpack_from
-# Here the delta's low byte is a number of its own.
+# How many headers the record before has, which is 0; all up to the value, as one number: length, attributes, timestamp,
+# delta, null key, length of the value. The first record has none before it.
+_unpack_first: Final = Struct("<Q").unpack_from
+_unpack_short: Final = Struct("<BQ").unpack_from
+# Zigzag of a delta, at its place in that number.
+_DELTA_SHIFT: Final = 33
+_SHORT_DELTAS: Final = tuple(delta << _DELTA_SHIFT for delta in range(_DELTAS_OF_ONE_BYTE))
+# The timestamp there, without the bit that says that it goes on.
+_TIMESTAMP: Final = 0x7F << 24
+_MAX_SIZES: Final = 32 * 1024
+# The same in four numbers, as a delta has two bytes, and many timestamps occur in a batch of so many records: up to the
+# attributes; timestamp; the delta's low byte; its high byte and the rest.
 _unpack_long: Final = Struct("<IBBI").unpack_from
-_SHORT_DELTAS: Final = tuple(2 * delta | _NULL << 8 for delta in range(_DELTAS_OF_ONE_BYTE))
 _LONG_DELTAS: Final = tuple((low, high | _NULL << 8) for low, high in zip(_LOW_BYTES, _HIGH_BYTES, strict=True))
 # Above all that is read, so that no difference is one that is expected.
 _NOT_PLAIN: Final = (1 << 32, 0)
@@ -100,7 +107,7 @@ def check_records(
     is less than those and too little. Of batches that unpack to very much, one is unpacked at a time.
     """
     codec = header.codec
-    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    body = memoryview(batch)[HEADER_BYTES : header.batch_length + LOG_OVERHEAD_BYTES]
     if codec is Codec.NONE:
         if len(body) > max_bytes:
             raise UnpacksToMoreError
@@ -116,10 +123,10 @@ def check_records(
         if max_bytes <= _LARGE_BYTES:
             raise UnpacksToMoreError from None
     else:
-        _check_body(memoryview(unpacked), header.records_count)
+        _check_body(unpacked, header.records_count)
         return
     with _one_large_at_a_time:
-        _check_body(memoryview(decompress(codec, body, min(max_bytes, allowed_bytes))), header.records_count)
+        _check_body(decompress(codec, body, min(max_bytes, allowed_bytes)), header.records_count)
 
 
 def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
@@ -138,24 +145,25 @@ def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS)
         raise _invalid(f"{header.records_count} records do not fit in {body_bytes} bytes.")
 
 
-def _check_body(body: memoryview, count: int) -> None:
+def _check_body(body: ReadBuffer, count: int) -> None:
     if count * _SMALLEST_RECORD_BYTES > len(body):
         raise _invalid(f"{count} records do not fit in {len(body)} bytes.")
     plan = _plans.get((len(body), count))
-    if plan is not None and plan.fits(body):
+    if plan is not None and plan.fits(memoryview(body)):
         return
     try:
-        unpacked = body.obj
-        end = _walk(unpacked if type(unpacked) is bytes and len(unpacked) == len(body) else bytes(body), count)
+        # Bytes are not copied.
+        end = _walk(bytes(body), count)
     except IndexError:
         raise _invalid("The records are cut short.") from None
     if end != len(body):
         raise _invalid(f"{len(body) - end} bytes follow the last record.")
     # Of records of one size, those from the 65th on may have up to three bytes more.
-    if 0 <= len(body) - count * _size_bytes(body, 0) <= 3 * max(0, count - _DELTAS_OF_ONE_BYTE):
+    more_bytes = len(body) - count * _size_bytes(body, 0)
+    if more_bytes == 0 or 0 < more_bytes <= 3 * (count - _DELTAS_OF_ONE_BYTE):
         # An irregular batch may have any bytes where a regular one has its 65th record: it is sound nevertheless.
         with contextlib.suppress(IndexError, KafkaError):
-            _learn(body, count)
+            _learn(memoryview(body), count)
 
 
 def _walk(body: bytes, count: int) -> int:
@@ -213,57 +221,98 @@ def _walk_plain(body: bytes, count: int) -> tuple[int, int]:
     before its value lie at fixed places. The number of headers, its last byte, is read with the next record.
     Raises IndexError.
     """
-    done = 0
+    if not count:
+        return 0, 0
+    sizes = _short_sizes
     try:
-        length, attributes, timestamp, content = _unpack_first(body)
-        known, size_bytes = _short_heads[length << 8 | attributes << 24]
-        if not count or content - known != _SHORT_DELTAS[0] or timestamp > 0x7F:
-            return 0, 0
-        last = size_bytes - 1
-        done = 1
-        for expected in _SHORT_DELTAS[1:count]:
-            head, timestamp, content = _unpack_short(body, last)
-            known, size_bytes = _short_heads[head]
-            if content - known != expected or timestamp > 0x7F:
+        (head,) = _unpack_first(body)
+        last = sizes[head] - 1
+    except (struct_error, _NotPlainError):
+        return 0, 0
+    delta = 0
+    try:
+        for delta in _SHORT_DELTAS[1:count]:
+            headers, head = _unpack_short(body, last)
+            if headers:
+                return 0, 0
+            last += sizes[head - delta]
+    except (struct_error, _NotPlainError):
+        done = delta >> _DELTA_SHIFT
+    else:
+        done = min(count, _DELTAS_OF_ONE_BYTE)
+        if count > done:
+            done, last = _walk_long(body, count, last)
+    return (0, 0) if body[last] else (done, last + 1)
+
+
+def _walk_long(body: bytes, count: int, last: int) -> tuple[int, int]:
+    """Go on with the records whose deltas have two bytes; how many are plain in all, and the last byte of these."""
+    done = _DELTAS_OF_ONE_BYTE
+    try:
+        for low, expected in _LONG_DELTAS[: count - done]:
+            head, timestamp, delta, content = _unpack_long(body, last)
+            known, size_bytes = _long_heads[head]
+            if delta != low or content - known != expected or timestamp > 0x7F:
                 break
             last += size_bytes
             done += 1
-        else:
-            for low, expected in _LONG_DELTAS[: max(0, count - _DELTAS_OF_ONE_BYTE)]:
-                head, timestamp, delta, content = _unpack_long(body, last)
-                known, size_bytes = _long_heads[head]
-                if delta != low or content - known != expected or timestamp > 0x7F:
-                    break
-                last += size_bytes
-                done += 1
     except struct_error:
-        if not done:
-            return 0, 0
-    return (0, 0) if body[last] else (done, last + 1)
+        return done, last
+    return done, last
+
+
+class _NotPlainError(Exception):
+    """A record is not plain; it may be sound nevertheless."""
+
+
+class _Sizes(dict[int, int]):
+    """The first eight bytes of a plain record, as a number in which the delta is 0 → the size of the record."""
+
+    def __missing__(self, head: int) -> int:
+        if head & _TIMESTAMP:
+            # Any is right. So there may be too many to remember them all.
+            size_bytes = self[head & ~_TIMESTAMP]
+            if len(self) < _MAX_SIZES:
+                self[head] = size_bytes
+            return size_bytes
+        length, key, value = head & 0xFFFF, head >> 40 & 0xFF, head >> 48
+        if head >> 16 & 0xFFFFFF or key != _NULL or _content_of(length, 1) != value:
+            raise _NotPlainError
+        size_bytes = self[head] = 2 + (_number(length) >> 1)
+        return size_bytes
 
 
 class _Heads(dict[int, tuple[int, int]]):
     """The first four bytes of a plain record and the one before → the length of its value, as it stands, and its size.
 
-    The length of the value is two bytes, above the two for the end of the delta and the key.
+    Its delta has two bytes. The length of the value is two bytes, above the two for the end of the delta and the key.
     """
 
-    def __init__(self, delta_bytes: int) -> None:
-        self._delta_bytes = delta_bytes
-
     def __missing__(self, head: int) -> tuple[int, int]:
-        length = head >> 8
-        raw = (length & 0x7F) | (length >> 8) << 7
-        # Attributes, timestamp, delta, null key, length of the value, value, number of headers.
-        value = raw - 2 * (6 + self._delta_bytes)
-        if head & 0xFF or length > 0xFFFF or length & 0x8080 != 0x80 or raw & 1 or value < _FIRST_OF_TWO_BYTES:
+        length = head >> 8 & 0xFFFF
+        value = _content_of(length, 2)
+        if head & 0xFF0000FF or not value:
             return _NOT_PLAIN
-        known = self[head] = ((value & 0x7F | 0x80 | (value >> 7) << 8) << 16, 2 + (raw >> 1))
+        known = self[head] = (value << 16, 2 + (_number(length) >> 1))
         return known
 
 
-_short_heads: Final = _Heads(1)
-_long_heads: Final = _Heads(2)
+def _content_of(length: int, delta_bytes: int) -> int:
+    """The two bytes that give the value's length in a plain record whose own length is these two; 0 if it is not."""
+    # Attributes, timestamp, delta, null key, length of the value, value, number of headers.
+    value = _number(length) - 2 * (6 + delta_bytes)
+    if length & 0x8080 != 0x80 or value & 1 or value < _FIRST_OF_TWO_BYTES:
+        return 0
+    return value & 0x7F | 0x80 | (value >> 7) << 8
+
+
+def _number(two_bytes: int) -> int:
+    """A number of two bytes as it is before zigzag."""
+    return two_bytes & 0x7F | (two_bytes >> 8) << 7
+
+
+_short_sizes: Final = _Sizes()
+_long_heads: Final = _Heads()
 
 
 def _end_of_content(body: bytes, position: int, length: int, index: int) -> int:
@@ -294,10 +343,14 @@ def _check_headers(body: bytes, position: int, index: int) -> int:
     return position
 
 
-def _varint(body: bytes | memoryview, position: int) -> tuple[int, int]:
+def _varint(body: ReadBuffer, position: int) -> tuple[int, int]:
     """A number as it is before zigzag, and where it ends. Raises KafkaError, IndexError."""
-    raw = shift = 0
-    for end in range(position + 1, position + 1 + _LONGEST_VARINT_BYTES):
+    raw = body[position]
+    if raw < 0x80:
+        return raw, position + 1
+    raw &= 0x7F
+    shift = 7
+    for end in range(position + 2, position + 1 + _LONGEST_VARINT_BYTES):
         byte = body[end - 1]
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -350,9 +403,9 @@ def _learn(body: memoryview, count: int) -> None:
         _plans[len(body), count] = plan
 
 
-def _size_bytes(body: memoryview, start: int) -> int:
-    raw, position = _varint(body[start : start + _LONGEST_VARINT_BYTES], 0)
-    return position + (raw >> 1)
+def _size_bytes(body: ReadBuffer, start: int) -> int:
+    raw, end = _varint(body, start)
+    return end - start + (raw >> 1)
 
 
 def _run(body: memoryview, start: int, size_bytes: int, count: int, deltas: tuple[bytes, ...]) -> _Plan:
