@@ -87,7 +87,7 @@ def test_what_was_refused_of_a_large_request_is_not_encoded_on_a_network_thread(
     assert len(OffsetFetchResponse.decode(VERSION, response.body).groups[0].topics) == 1001
 
 
-def test_without_changes_nobody_looks_at_the_response():
+def test_without_changes_no_response_is_decoded():
     exchange = Exchange(30_000)
     exchange.request.completed(b"whatever")
     assert exchange.workers.waiting == []
