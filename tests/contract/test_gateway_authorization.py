@@ -5,21 +5,26 @@ from uuid import uuid4
 
 import pytest
 
-from klamm import KafkaError
+from klamm import ErrorCode, KafkaError
 from klamm.acl import ResourceType
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from klamm.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from klamm.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestPartition as AlteredPartition
+from klamm.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic as AlteredTopic
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequestTopic as DeletedTopic
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as OffsetsOfGroup
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as OffsetsOfTopic
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.end_txn import EndTxnRequest
-from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -157,6 +162,71 @@ def test_without_rules_no_api_lets_a_name_through(spec, version):
     assert SECRET.encode() not in verdict.message.encode(version)
 
 
+class AllTopicsButOne(Powerless):
+    """The context of a request whose client may do everything to all topics but one, and nothing to the cluster."""
+
+    def authorize(self, _operation, kind, name, **_):
+        return kind is not ResourceType.CLUSTER and (kind is not ResourceType.TOPIC or name != SECRET)
+
+    def authorize_by_resource_type(self, *_):
+        return True
+
+
+@pytest.mark.parametrize(("spec", "version"), list(every_version()))
+def test_no_request_names_a_denied_topic_beside_rights_on_all_others(spec, version):
+    """The topic that is asked for is the one that the authorizer decides on."""
+    kind = vars(load(spec.api_key))[f"{spec.name}Request"]
+    message = kind.decode(version, encoded(with_topics(kind), version), 0)
+    cluster = Cluster()
+    cluster.note_topic(SECRET_ID, SECRET)
+    try:
+        verdict = authorize(message, AllTopicsButOne(spec.api_key, version), cluster)
+    except KafkaError:
+        return
+    # Of these the response is changed.
+    if not isinstance(verdict, LocalAnswer) and spec.api_key not in (
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ):
+        sent = verdict.message.encode(version)
+        assert SECRET.encode() not in sent
+        assert SECRET_ID not in sent
+
+
+class OnlyTopicOpen(Powerless):
+    """The context of a request whose client may do everything to groups and to one topic."""
+
+    def authorize(self, _operation, kind, name, **_):
+        return kind is ResourceType.GROUP or (kind is ResourceType.TOPIC and name == "open")
+
+
+@pytest.mark.parametrize(
+    "request_of_topic",
+    [
+        AlterShareGroupOffsetsRequest("g", [AlteredTopic("open", [AlteredPartition(0, 0)])]),
+        DeleteShareGroupOffsetsRequest("g", [DeletedTopic("open")]),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_offsets_of_a_share_group_may_be_changed_with_rights_on_the_topic(request_of_topic):
+    context = OnlyTopicOpen(request_of_topic.API_KEY, 0)
+    assert authorize(request_of_topic, context, Cluster()).message is request_of_topic
+
+
+@pytest.mark.parametrize(
+    ("version", "replica"),
+    [(11, {"replica_id": 2}), (15, {"replica_state": ReplicaState(2, 7)}), (15, {"replica_state": ReplicaState(0)})],
+)
+def test_a_client_that_may_read_is_no_follower(version, replica):
+    """A follower gets records that are not committed, and acknowledges what it fetches from."""
+    topics = [FetchTopic("open", partitions=[FetchPartition(0)])]
+    as_consumer = authorize(FetchRequest(topics=topics), AllTopicsButOne(ApiKey.FETCH, version), Cluster())
+    assert as_consumer.message.topics == topics
+    with pytest.raises(KafkaError) as raised:
+        authorize(FetchRequest(topics=topics, **replica), AllTopicsButOne(ApiKey.FETCH, version), Cluster())
+    assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 # A response names the topics of the request, each of which has been decided on.
 NAMED_BY_THE_REQUEST = {
     "AddPartitionsToTxn", "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterShareGroupOffsets",
@@ -181,7 +251,7 @@ class WithoutTopics(Powerless):
 
 
 def with_topics(kind):
-    """A response that has one element in each list, with a name in each field that a topic's name is in."""
+    """A message that has one element in each list, with a name or an id in each field that a topic's is in."""
     module = inspect.getmodule(kind)
     made = kind()
     for name, parameter in inspect.signature(kind.__init__).parameters.items():
@@ -190,6 +260,10 @@ def with_topics(kind):
         inner = parameter.annotation.removesuffix(" | None").removeprefix("list[").removesuffix("]")
         if name in ("topic", "topic_name") or (name == "name" and "Topic" in kind.__name__):
             setattr(made, name, SECRET)
+        elif name == "topic_id":
+            made.topic_id = SECRET_ID
+        elif "topic_names" in name:
+            setattr(made, name, [SECRET])
         elif isinstance(getattr(module, inner, None), type):
             element = with_topics(getattr(module, inner))
             setattr(made, name, [element] if parameter.annotation.startswith("list[") else element)
