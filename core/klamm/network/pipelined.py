@@ -60,8 +60,9 @@ class PipelinedLifecycle(ChannelLifecycle):
         assert answers is not None
         answers.add(request)
         channel.in_flight = answers.oldest
-        # One that goes to a handler's thread, or that a filter holds, must not be overtaken.
-        if not request.inline or request.result is GO_ON or answers.is_full:
+        # One that goes to a handler's thread, or that a filter holds, must not be overtaken. With the answer of a node to
+        # a login it is known who sends what follows.
+        if not request.inline or request.result is GO_ON or answers.is_full or request.context.api_key in _SASL:
             self._mute_for(channel, answers, request)
 
     def _mute_for(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:
