@@ -65,7 +65,7 @@ class ClientSession:
             if request is not None:
                 request.lose("the connection is closed", sent=False)
             return
-        upstream = self._upstream
+        upstream, is_new = self._upstream, self._upstream is None
         if upstream is None:
             try:
                 upstream = self._open()
@@ -77,6 +77,9 @@ class ClientSession:
         assert self._node is not None
         note_upstream_node(context, self._node.node_id)
         upstream.send(frame, request)
+        if is_new:
+            # Now that the request waits for it: connecting may fail at once.
+            upstream.connect(self._node.addresses)
 
     def closed(self) -> None:
         """The client is gone."""
@@ -106,11 +109,13 @@ class ClientSession:
         self._upstream = upstream
         parts.metrics.opened()
         self._link.on_drained = upstream.resume
-        self._setup = parts.scheduler.schedule(
-            parts.setup_timeout_ms, lambda: self._link.call_soon(lambda: self._time_out(upstream))
-        )
-        upstream.connect(node.addresses)
+        self._start_setup(upstream)
         return upstream
+
+    def _start_setup(self, upstream: UpstreamConnection) -> None:
+        self._setup = self._parts.scheduler.schedule(
+            self._parts.setup_timeout_ms, lambda: self._link.call_soon(lambda: self._time_out(upstream))
+        )
 
     def _ready(self) -> None:
         if self._setup is not None:
@@ -120,6 +125,9 @@ class ClientSession:
     def _time_out(self, upstream: UpstreamConnection) -> None:
         if self._upstream is upstream and self._setup is not None:
             upstream.fail(UpstreamError("timeout", "connecting and logging in took too long"))
+            if self._upstream is upstream:
+                # The next address is tried.
+                self._start_setup(upstream)
 
     def _ended(self) -> None:
         self._ready()

@@ -56,13 +56,14 @@ class UpstreamConnection:
         self._paused = False
 
     def connect(self, addresses: Sequence[SocketAddress]) -> None:
-        """Begin with the first address; the others follow if it fails. Failure is reported to `lost`, perhaps at once.
-
-        Raises OSError if there is no descriptor left.
-        """
+        """Begin with the first address; the others follow if it fails. `lost` gets a failure, perhaps at once."""
         (family, where), self._others = addresses[0], addresses[1:]
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._interest = -1
+        try:
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            # No descriptor is left, or the family is not there.
+            self.fail(UpstreamError("connection_failed", str(error)))
+            return
         self._descriptor = self._socket.fileno()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,8 +102,16 @@ class UpstreamConnection:
         if self.protocol.state is UpstreamState.CLOSED:
             return
         self.protocol.transition_to(UpstreamState.CLOSED)
-        self._link.forget(self._descriptor)
-        self._socket.close()
+        self._give_back_descriptor()
+
+    def _give_back_descriptor(self) -> None:
+        # Once it is closed its number may be another connection's.
+        if self._interest >= 0:
+            self._link.forget(self._descriptor)
+            self._interest = -1
+        if self._descriptor >= 0:
+            self._descriptor = -1
+            self._socket.close()
 
     # ---- on the loop
 
@@ -131,8 +140,7 @@ class UpstreamConnection:
     def fail(self, error: UpstreamError) -> None:
         """Close it, and report why, unless it is closed already or no client waits for answers."""
         if self.protocol.state is UpstreamState.CONNECTING and self._others:
-            self._link.forget(self._descriptor)
-            self._socket.close()
+            self._give_back_descriptor()
             self.connect(self._others)
         elif self.protocol.state is not UpstreamState.CLOSED:
             finishing = self.protocol.state is UpstreamState.FINISHING
