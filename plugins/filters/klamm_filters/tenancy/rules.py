@@ -36,6 +36,10 @@ _TOPIC: Final = int(ResourceType.TOPIC)
 _GROUP: Final = 32
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
+_NO_SESSION: Final = 0
+_SESSIONS: Final = "klamm.filters.topic_prefix.fetch_sessions"
+_KEPT_SESSIONS: Final = 100
+"""Of one connection; a consumer has one."""
 
 
 class Rule(NamedTuple):
@@ -61,6 +65,21 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
         cursor.topic_name = tenant.add(cursor.topic_name)
     for topic in request.topics:
         topic.name = tenant.add(topic.name)
+
+
+def _own_session(request: Any, context: RequestContext, tenant: Tenant) -> None:
+    """A session that this connection was not given is none: brokers ask nobody whose it is (KIP-227)."""
+    if request.session_id not in context.connection.state.get(_SESSIONS, ()):
+        request.session_id = _NO_SESSION
+
+
+def _given_session(response: Any, context: RequestContext, tenant: Tenant) -> None:
+    if response.session_id == _NO_SESSION:
+        return
+    known: dict[int, None] = context.connection.state.setdefault(_SESSIONS, {})
+    known[response.session_id] = None
+    if len(known) > _KEPT_SESSIONS:
+        del known[next(iter(known))]
 
 
 def _elect_leaders(request: Any, context: RequestContext, tenant: Tenant) -> None:
@@ -137,7 +156,6 @@ MAPPED: Final[dict[int, Rule]] = {
     **dict.fromkeys(
         (
             ApiKey.PRODUCE,
-            ApiKey.FETCH,
             ApiKey.LIST_OFFSETS,
             ApiKey.METADATA,
             ApiKey.OFFSET_COMMIT,
@@ -177,6 +195,7 @@ MAPPED: Final[dict[int, Rule]] = {
         ),
         _PLAIN,
     ),
+    ApiKey.FETCH: Rule(_own_session, _given_session),
     ApiKey.FIND_COORDINATOR: Rule(_find_coordinator, _found_coordinators),
     ApiKey.DESCRIBE_ACLS: Rule(acl_rules.describe, acl_rules.described, True, True),
     ApiKey.CREATE_ACLS: Rule(acl_rules.create, None, True),
