@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,6 +81,18 @@ class ClientSession:
         if is_new:
             # Now that the request waits for it: connecting may fail at once.
             upstream.connect(self._node.addresses)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the node has not taken all that was forwarded."""
+        return self._upstream is not None and self._upstream.protocol.has_unsent
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once the node has taken all that was forwarded; not if the client's connection ends before that."""
+        if self._upstream is None:
+            callback()
+        else:
+            self._upstream.when_sent(callback)
 
     def closed(self) -> None:
         """The client is gone."""

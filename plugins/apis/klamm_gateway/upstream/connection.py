@@ -54,6 +54,7 @@ class UpstreamConnection:
         self._descriptor = -1
         self._interest = -1
         self._paused = False
+        self._when_sent: list[Callable[[], None]] = []
 
     def connect(self, addresses: Sequence[SocketAddress]) -> None:
         """Begin with the first address; the others follow if it fails. `lost` gets a failure, perhaps at once."""
@@ -78,6 +79,13 @@ class UpstreamConnection:
         self.protocol.send(frame, exchange)
         if self.protocol.state is UpstreamState.READY:
             self._guarded(self._write)
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once all that `send` got has left, perhaps at once; not if the connection fails before that."""
+        if self.protocol.has_unsent:
+            self._when_sent.append(callback)
+        else:
+            callback()
 
     def resume(self) -> None:
         """The client takes answers again."""
@@ -195,10 +203,15 @@ class UpstreamConnection:
                 sent -= len(outgoing.popleft())
             if sent:
                 outgoing[0] = memoryview(outgoing[0])[sent:]
-        if not outgoing and self.protocol.state is UpstreamState.FINISHING:
+        if outgoing:
+            if not self._interest & _WRITE:
+                self._update_interest()
+        elif self.protocol.state is UpstreamState.FINISHING:
             self.close()
-        elif outgoing and not self._interest & _WRITE:
-            self._update_interest()
+        elif self._when_sent:
+            callbacks, self._when_sent = self._when_sent, []
+            for callback in callbacks:
+                callback()
 
     def _read(self) -> None:
         """Take what has come, as long as the client takes the answers."""
