@@ -68,7 +68,7 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def _own_session(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """A session that this connection was not given is none: brokers ask nobody whose it is (KIP-227)."""
+    """A session that this connection was not given is none: brokers do not ask whose it is (KIP-227)."""
     if request.session_id not in context.connection.state.get(_SESSIONS, ()):
         request.session_id = _NO_SESSION
 
