@@ -9,7 +9,7 @@ from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
-from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -141,6 +141,13 @@ def test_a_session_goes_on_and_ends(clients):
     assert a.call(fetch_request(session_id=first, session_epoch=3), 13).error_code == FETCH_SESSION_ID_NOT_FOUND
     assert a.call(fetch_request(session_id=second, session_epoch=-1), 13).error_code == 0
     assert a.call(fetch_request(session_id=second, session_epoch=1), 13).error_code == FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(("version", "replica"), [(12, {"replica_id": 1}), (15, {"replica_state": ReplicaState(1)})])
+def test_a_tenant_is_no_follower(clients, version, replica):
+    _plain, a, _b = clients
+    answer = a.call(FetchRequest(max_wait_ms=0, **replica), version)
+    assert answer.error_code == CLUSTER_AUTHORIZATION_FAILED
 
 
 def rule(name, pattern_type=LITERAL, resource_type=TOPIC):

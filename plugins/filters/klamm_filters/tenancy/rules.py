@@ -67,8 +67,14 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
         topic.name = tenant.add(topic.name)
 
 
-def _own_session(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """A session that this connection was not given is none: brokers do not ask whose it is (KIP-227)."""
+def _own_fetch(request: Any, context: RequestContext, tenant: Tenant) -> None:
+    """No follower's, which a node would take for a replica, and of no session of another.
+
+    A session that this connection was not given is none: brokers do not ask whose it is (KIP-227).
+    """
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        raise refused(context, "of a follower is not for clients that have a prefix")
     if request.session_id not in context.connection.state.get(_SESSIONS, ()):
         request.session_id = _NO_SESSION
 
@@ -195,7 +201,7 @@ MAPPED: Final[dict[int, Rule]] = {
         ),
         _PLAIN,
     ),
-    ApiKey.FETCH: Rule(_own_session, _given_session),
+    ApiKey.FETCH: Rule(_own_fetch, _given_session),
     ApiKey.FIND_COORDINATOR: Rule(_find_coordinator, _found_coordinators),
     ApiKey.DESCRIBE_ACLS: Rule(acl_rules.describe, acl_rules.described, True, True),
     ApiKey.CREATE_ACLS: Rule(acl_rules.create, None, True),
