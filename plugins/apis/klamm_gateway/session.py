@@ -15,7 +15,7 @@ from klamm_gateway.forwarded_request import ForwardedRequest
 from klamm_gateway.layout import Cluster, Node
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.node_ports import NodePlaces
-from klamm_gateway.upstream.connection import UpstreamConnection
+from klamm_gateway.upstream.connection import INTERNAL_ERROR, UpstreamConnection
 from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
 from klamm_gateway.upstream.security import Security
 from klamm_gateway.upstream.states import UpstreamError
@@ -166,7 +166,8 @@ class ClientSession:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
         _lose(waiting, reason, sent=protocol.was_ready)
-        if not waiting and protocol.has_unsent:
+        # What an error has met may have been taken from those that wait already.
+        if error.reason == INTERNAL_ERROR or (not waiting and protocol.has_unsent):
             self._link.close(reason)
 
     def _report(self, error: UpstreamError) -> None:

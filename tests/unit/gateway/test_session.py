@@ -2,12 +2,13 @@
 
 import errno
 import logging
+import select
 import socket
 from types import SimpleNamespace
 
 import pytest
 
-from klamm import Address, ConnectionContext, RateLimitedLog
+from klamm import Address, ConnectionContext, Interest, RateLimitedLog
 from klamm.forwarding import ConnectionLink
 from klamm.runtime import Scheduler
 from klamm.testing import MovingClock
@@ -23,19 +24,19 @@ NO_ROUTE = (socket.AF_INET, ("255.255.255.255", 9))
 
 
 class Link(ConnectionLink):
-    """Watches nothing: no descriptor is ever ready. `watched` are the descriptors; `closed_because` has reasons."""
+    """No descriptor is ever ready by itself. `watched` has what to call; `closed_because` has reasons."""
 
     can_send = on_loop = True
 
     def __init__(self):
-        self.watched = set()
+        self.watched = {}
         self.closed_because = []
 
     def watch(self, descriptor, interest, ready):
-        self.watched.add(descriptor)
+        self.watched[descriptor] = ready
 
     def forget(self, descriptor):
-        self.watched.remove(descriptor)
+        del self.watched[descriptor]
 
     def close(self, reason):
         self.closed_because.append(reason)
@@ -67,11 +68,11 @@ class Front:
         self.session = ClientSession(parts, connection, self.link)
         self.lost = []
 
-    def forward(self):
+    def forward(self, kind=ForwardedRequest):
         context = SimpleNamespace(
             api_key=12, api_version=4, correlation_id=1, responder=None, close_connection=self.lost.append
         )
-        self.session.forward(context, [b"frame"], ForwardedRequest(context, None))
+        self.session.forward(context, [b"frame"], kind(context, None))
 
     def later(self, ms):
         self.clock.advance_ms(ms)
@@ -90,7 +91,7 @@ def test_a_request_is_lost_where_connecting_fails_at_once():
     front.forward()
     assert len(front.lost) == 1
     assert "connection_failed" in front.lost[0]
-    assert (front.metrics.connections, front.link.watched) == (0, set())
+    assert (front.metrics.connections, front.link.watched) == (0, {})
 
 
 def test_what_wants_no_response_closes_the_client_where_connecting_fails_at_once():
@@ -116,7 +117,7 @@ def test_each_address_has_the_time_to_connect(silent):
     front.later(20)
     assert len(front.lost) == 1
     assert "timeout" in front.lost[0]
-    assert (front.metrics.connections, front.link.watched) == (0, set())
+    assert (front.metrics.connections, front.link.watched) == (0, {})
     front.later(2 * TIMEOUT_MS)
     assert len(front.lost) == 1
 
@@ -140,5 +141,32 @@ def test_a_request_is_lost_where_no_descriptor_is_left(monkeypatch, silent, desc
         front.later(TIMEOUT_MS + 1)
     assert len(front.lost) == 1
     assert "Too many open files" in front.lost[0]
-    assert (front.metrics.connections, front.link.watched) == (0, set())
+    assert (front.metrics.connections, front.link.watched) == (0, {})
     front.session.closed()
+
+
+class Failing(ForwardedRequest):
+    """A request whose response meets a bug."""
+
+    __slots__ = ()
+
+    def completed(self, body):
+        raise LookupError("a bug")
+
+
+def test_a_bug_closes_the_client(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        front = Front((socket.AF_INET, listening.getsockname()))
+        front.forward(Failing)
+        node, _ = listening.accept()
+        ((descriptor, ready),) = front.link.watched.items()
+        with node:
+            select.select([], [descriptor], [], 20)
+            ready(Interest.WRITE)
+            node.sendall(b"\0\0\0\7\0\0\0\1\0\0\0")
+            select.select([descriptor], [], [], 20)
+            ready(Interest.READ)
+    assert len(front.link.closed_because) == 1
+    assert "LookupError" in front.link.closed_because[0]
+    assert (front.metrics.connections, front.link.watched) == (0, {})
+    assert any(record.exc_info for record in caplog.records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -19,6 +20,9 @@ from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
 from klamm_gateway.upstream.security import SocketAddress
 from klamm_gateway.upstream.states import UpstreamError, UpstreamState
 
+log = logging.getLogger("klamm.gateway")
+
+INTERNAL_ERROR: Final = "internal_error"
 _READ_BYTES: Final = 256 * 1024
 # Of a response that may become a stream, whose rest need not be read.
 _FIRST_BYTES: Final = 16 * 1024
@@ -144,6 +148,10 @@ class UpstreamConnection:
         except OSError as error:
             reason = "tls_failed" if isinstance(error, ssl.SSLError) else "connection_lost"
             self.fail(UpstreamError(reason, str(error)))
+        except Exception as error:
+            # Whatever it was that could not be dealt with: the client must not wait for ever.
+            log.exception("node %s: its connection failed", self._host)
+            self.fail(UpstreamError(INTERNAL_ERROR, repr(error)))
 
     def fail(self, error: UpstreamError) -> None:
         """Close it, and report why, unless it is closed already or no client waits for answers."""
