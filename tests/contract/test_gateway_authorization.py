@@ -19,16 +19,23 @@ from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsReques
 from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequestTopic as DeletedTopic
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
-from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as OffsetsOfGroup
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as OffsetsOfTopic
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponseGroup as DescribedOffsetsOfGroup,
+)
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponseTopic as DescribedOffsets
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.end_txn import EndTxnRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -342,6 +349,39 @@ def test_a_topic_that_may_not_be_created_is_not_created(client):
     (topic,) = client.call(wanted, 9).topics
     assert topic.error_code == 3
     assert client.call(wanted, 9).topics[0].error_code == 3
+
+
+class CountedName(str):
+    """A name that counts how often it was compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_metadata_of_many_denied_topics_costs_no_more_than_their_number(monkeypatch):
+    monkeypatch.setattr(CountedName, "compared", 0)
+    wanted = [MetadataRequestTopic(name=CountedName(f"topic-{number}")) for number in range(2000)]
+    verdict = authorize(MetadataRequest(wanted), Powerless(ApiKey.METADATA, 9), Cluster())
+    assert verdict.message.topics == []
+    assert CountedName.compared < 4 * len(wanted)
+    answer = verdict.change(MetadataResponse())
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [(each.name, DENIED) for each in wanted]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_offsets_of_many_denied_topics_cost_no_more_than_their_number(monkeypatch, named):
+    monkeypatch.setattr(CountedName, "compared", 0)
+    topics = [DescribedOffsets(CountedName(f"topic-{number}")) for number in range(1000)]
+    request = DescribeShareGroupOffsetsRequest([OffsetsOfGroup("g", topics=[] if named else None)])
+    verdict = authorize(request, WithoutTopics(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1), Cluster())
+    (group,) = verdict.change(DescribeShareGroupOffsetsResponse(groups=[DescribedOffsetsOfGroup("g", topics)])).groups
+    assert len(group.topics) == (len(topics) if named else 0)
+    assert CountedName.compared < 4 * len(topics)
 
 
 def test_metadata_by_id_hides_the_name(front, client):
