@@ -5,25 +5,37 @@ from uuid import uuid4
 
 import pytest
 
-from klamm import KafkaError
+from klamm import ErrorCode, KafkaError
 from klamm.acl import ResourceType
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from klamm.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from klamm.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestPartition as AlteredPartition
+from klamm.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic as AlteredTopic
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequestTopic as DeletedTopic
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
-from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as OffsetsOfGroup
 from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as OffsetsOfTopic
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponseGroup as DescribedOffsetsOfGroup,
+)
+from klamm.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponseTopic as DescribedOffsets
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.end_txn import EndTxnRequest
-from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -157,6 +169,71 @@ def test_without_rules_no_api_lets_a_name_through(spec, version):
     assert SECRET.encode() not in verdict.message.encode(version)
 
 
+class AllTopicsButOne(Powerless):
+    """The context of a request whose client may do everything to all topics but one, and nothing to the cluster."""
+
+    def authorize(self, _operation, kind, name, **_):
+        return kind is not ResourceType.CLUSTER and (kind is not ResourceType.TOPIC or name != SECRET)
+
+    def authorize_by_resource_type(self, *_):
+        return True
+
+
+@pytest.mark.parametrize(("spec", "version"), list(every_version()))
+def test_no_request_names_a_denied_topic_beside_rights_on_all_others(spec, version):
+    """The topic that is asked for is the one that the authorizer decides on."""
+    kind = vars(load(spec.api_key))[f"{spec.name}Request"]
+    message = kind.decode(version, encoded(with_topics(kind), version), 0)
+    cluster = Cluster()
+    cluster.note_topic(SECRET_ID, SECRET)
+    try:
+        verdict = authorize(message, AllTopicsButOne(spec.api_key, version), cluster)
+    except KafkaError:
+        return
+    # Of these the response is changed.
+    if not isinstance(verdict, LocalAnswer) and spec.api_key not in (
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ):
+        sent = verdict.message.encode(version)
+        assert SECRET.encode() not in sent
+        assert SECRET_ID not in sent
+
+
+class OnlyTopicOpen(Powerless):
+    """The context of a request whose client may do everything to groups and to one topic."""
+
+    def authorize(self, _operation, kind, name, **_):
+        return kind is ResourceType.GROUP or (kind is ResourceType.TOPIC and name == "open")
+
+
+@pytest.mark.parametrize(
+    "request_of_topic",
+    [
+        AlterShareGroupOffsetsRequest("g", [AlteredTopic("open", [AlteredPartition(0, 0)])]),
+        DeleteShareGroupOffsetsRequest("g", [DeletedTopic("open")]),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_offsets_of_a_share_group_may_be_changed_with_rights_on_the_topic(request_of_topic):
+    context = OnlyTopicOpen(request_of_topic.API_KEY, 0)
+    assert authorize(request_of_topic, context, Cluster()).message is request_of_topic
+
+
+@pytest.mark.parametrize(
+    ("version", "replica"),
+    [(11, {"replica_id": 2}), (15, {"replica_state": ReplicaState(2, 7)}), (15, {"replica_state": ReplicaState(0)})],
+)
+def test_a_client_that_may_read_is_no_follower(version, replica):
+    """A follower gets records that are not committed, and acknowledges what it fetches from."""
+    topics = [FetchTopic("open", partitions=[FetchPartition(0)])]
+    as_consumer = authorize(FetchRequest(topics=topics), AllTopicsButOne(ApiKey.FETCH, version), Cluster())
+    assert as_consumer.message.topics == topics
+    with pytest.raises(KafkaError) as raised:
+        authorize(FetchRequest(topics=topics, **replica), AllTopicsButOne(ApiKey.FETCH, version), Cluster())
+    assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 # A response names the topics of the request, each of which has been decided on.
 NAMED_BY_THE_REQUEST = {
     "AddPartitionsToTxn", "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterShareGroupOffsets",
@@ -181,7 +258,7 @@ class WithoutTopics(Powerless):
 
 
 def with_topics(kind):
-    """A response that has one element in each list, with a name in each field that a topic's name is in."""
+    """A message that has one element in each list, with a name or an id in each field that a topic's is in."""
     module = inspect.getmodule(kind)
     made = kind()
     for name, parameter in inspect.signature(kind.__init__).parameters.items():
@@ -190,6 +267,10 @@ def with_topics(kind):
         inner = parameter.annotation.removesuffix(" | None").removeprefix("list[").removesuffix("]")
         if name in ("topic", "topic_name") or (name == "name" and "Topic" in kind.__name__):
             setattr(made, name, SECRET)
+        elif name == "topic_id":
+            made.topic_id = SECRET_ID
+        elif "topic_names" in name:
+            setattr(made, name, [SECRET])
         elif isinstance(getattr(module, inner, None), type):
             element = with_topics(getattr(module, inner))
             setattr(made, name, [element] if parameter.annotation.startswith("list[") else element)
@@ -268,6 +349,39 @@ def test_a_topic_that_may_not_be_created_is_not_created(client):
     (topic,) = client.call(wanted, 9).topics
     assert topic.error_code == 3
     assert client.call(wanted, 9).topics[0].error_code == 3
+
+
+class CountedName(str):
+    """A name that counts how often it was compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_metadata_of_many_denied_topics_costs_no_more_than_their_number(monkeypatch):
+    monkeypatch.setattr(CountedName, "compared", 0)
+    wanted = [MetadataRequestTopic(name=CountedName(f"topic-{number}")) for number in range(2000)]
+    verdict = authorize(MetadataRequest(wanted), Powerless(ApiKey.METADATA, 9), Cluster())
+    assert verdict.message.topics == []
+    assert CountedName.compared < 4 * len(wanted)
+    answer = verdict.change(MetadataResponse())
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [(each.name, DENIED) for each in wanted]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_offsets_of_many_denied_topics_cost_no_more_than_their_number(monkeypatch, named):
+    monkeypatch.setattr(CountedName, "compared", 0)
+    topics = [DescribedOffsets(CountedName(f"topic-{number}")) for number in range(1000)]
+    request = DescribeShareGroupOffsetsRequest([OffsetsOfGroup("g", topics=[] if named else None)])
+    verdict = authorize(request, WithoutTopics(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1), Cluster())
+    (group,) = verdict.change(DescribeShareGroupOffsetsResponse(groups=[DescribedOffsetsOfGroup("g", topics)])).groups
+    assert len(group.topics) == (len(topics) if named else 0)
+    assert CountedName.compared < 4 * len(topics)
 
 
 def test_metadata_by_id_hides_the_name(front, client):

@@ -4,18 +4,18 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.server.server import StartError
-from klamm.testing import RawClient
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import decode_request_header
 from klamm.wire.messages import sasl_authenticate, sasl_handshake
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from klamm.wire.messages.sasl_handshake import SaslHandshakeResponse
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.audit_spool import events_of, read_segment
 from tests.contract.gateway_nodes import FakeNode, answer_with, gateway, response
 from tests.contract.test_gateway import failures
-from tests.sasl_client import handshake, log_in, plain, send_token, users_setting
+from tests.sasl_client import authenticate, handshake, log_in, plain, send_token, users_setting
 from tests.tls_files import TlsFiles
 
 HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
@@ -159,15 +159,24 @@ def test_a_wrong_file_of_accounts_stops_the_start(tmp_path, upstream):
 # ---- the client itself
 
 
-def test_a_client_logs_in_to_the_node_itself(tmp_path, upstream):
-    spool = tmp_path / "spool"
-    audit = [
-        'listeners.default.observers=["audit"]', f"listeners.default.audit.spool={spool}",
+@pytest.fixture
+def audited(tmp_path):
+    """`audited()` → the audit's events; `audited.settings` have the gateway write them."""
+
+    def events(api_name):
+        return [each for each in events_of(tmp_path / "spool") if each.get("api_name") == api_name]
+
+    events.settings = [
+        'listeners.default.observers=["audit"]', f"listeners.default.audit.spool={tmp_path / 'spool'}",
         "listeners.default.audit.node=node-1",
     ]  # fmt: skip
+    return events
+
+
+def test_a_client_logs_in_to_the_node_itself(tmp_path, upstream, audited):
     with (
         LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "alice": "her own"}) as node,
-        gateway(node.bootstrap, [*upstream("client"), *audit]) as front,
+        gateway(node.bootstrap, [*upstream("client"), *audited.settings]) as front,
         RawClient(front.address()) as client,
     ):
         offered = {one.api_key: one.min_version for one in client.call(ApiVersionsRequest("t", "1"), 3).api_keys}
@@ -177,9 +186,50 @@ def test_a_client_logs_in_to_the_node_itself(tmp_path, upstream):
         assert send_token(client, plain("alice", "her own")).error_code == 0
         client.call(HeartbeatRequest("g"), 4)
         assert node.logged_in[-1] == "alice"
-    (event,) = [each for each in events_of(spool) if each.get("api_name") == "Heartbeat"]
+    (event,) = audited("Heartbeat")
     assert event["principal"] == "User:alice"
-    assert "her own" not in b"".join(map(read_segment, spool.rglob("*.jsonl*"))).decode()
+    assert "her own" not in b"".join(map(read_segment, (tmp_path / "spool").rglob("*.jsonl*"))).decode()
+
+
+@pytest.mark.parametrize("token_first", [True, False])
+def test_what_is_sent_before_the_login_is_answered_is_the_clients_own(upstream, audited, token_first):
+    """All at once: the node takes one after the other, and no request is of an unknown client's."""
+    with LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "alice": "her own"}) as node:
+        with (
+            gateway(node.bootstrap, [*upstream("client"), *audited.settings]) as front,
+            RawClient(front.address()) as client,
+        ):
+            requests = [(SaslAuthenticateRequest(plain("alice", "her own")), 2)]
+            if token_first:
+                handshake(client, "PLAIN")
+            else:
+                requests.insert(0, (SaslHandshakeRequest("PLAIN"), 1))
+            # A second token, to which the node has no more to say.
+            requests += [requests[-1], (HeartbeatRequest("g"), 4)]
+            sent = [(one.API_KEY, version, client.send(one, version)) for one, version in requests]
+            assert [client.receive(*each).error_code for each in sent] == [0] * len(sent)
+        assert node.logged_in[-1] == "alice"
+    (event,) = audited("Heartbeat")
+    assert event["principal"] == "User:alice"
+
+
+@pytest.mark.parametrize("extension", [",n=alice", ",tokenauth=false", ",tokenauth=true,tokenauth=no"])
+def test_the_name_of_scram_is_the_one_that_the_node_checks(upstream, audited, extension):
+    """An extension of the first message may look like a name, or like that of a delegation token."""
+    guarded = [
+        "listeners.default.authenticator=sasl",
+        'listeners.default.sasl.mechanisms=["SCRAM-SHA-256", "PLAIN"]',
+        f"listeners.default.{users_setting(**{OWN_ACCOUNT[0]: OWN_ACCOUNT[1], 'mallory': 'm'})}",
+    ]
+    with (
+        EmbeddedServer(guarded) as broker,
+        gateway(broker.bootstrap, [*upstream("client"), *audited.settings]) as front,
+        RawClient(front.address()) as client,
+    ):
+        assert authenticate(client, "SCRAM-SHA-256", "mallory", "m", extensions=extension).error_code == 0
+        client.call(HeartbeatRequest("g"), 4)
+    (event,) = audited("Heartbeat")
+    assert event["principal"] == "User:mallory"
 
 
 def test_a_login_that_the_node_refuses_stays_refused(upstream):

@@ -9,18 +9,22 @@ from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
-from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from klamm.wire.messages.offset_fetch import OffsetFetchRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.contract.filtered import refusals, served
+from tests.contract.tenants import batch
 
 INVALID_GROUP_ID = 24
+FETCH_SESSION_ID_NOT_FOUND = 70
 CLUSTER_AUTHORIZATION_FAILED = 31
 ANY, TOPIC, CLUSTER = 1, 2, 4
 MATCH, LITERAL, PREFIXED = 2, 3, 4
@@ -86,6 +90,64 @@ def test_topics_come_in_pages(clients):
 
 
 # ---- ACLs
+
+
+def fetch_request(topics=(), session_id=0, session_epoch=0):
+    wanted = [FetchTopic(topic_id=topic_id, partitions=[FetchPartition(0)]) for topic_id in topics]
+    return FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=session_epoch, topics=wanted)
+
+
+@pytest.fixture
+def fetching(clients):
+    """A topic of the tenant a with a record, and a session that fetches it from its end on: id of topic and session."""
+    _plain, a, b = clients
+    if not a.call(MetadataRequest([MetadataRequestTopic(name="fetched")], False), 12).topics[0].partitions:
+        create(a, "fetched")
+    (topic,) = a.call(MetadataRequest([MetadataRequestTopic(name="fetched")]), 12).topics
+    session_id = a.call(fetch_request([topic.topic_id]), 13).session_id
+    assert session_id
+    data = [TopicProduceData("fetched", partition_data=[PartitionProduceData(0, batch(b"value-of-a"))])]
+    produced = a.call(ProduceRequest(acks=1, timeout_ms=5000, topic_data=data), 9)
+    assert not produced.responses[0].partition_responses[0].error_code
+    yield session_id
+    # `b` may have ended it.
+    a.call(fetch_request(session_id=session_id, session_epoch=-1), 13)
+
+
+def test_a_session_of_another_tenant_gives_no_records(clients, fetching):
+    """An id of a session is a number of 31 bits, and the errors of a broker tell which ones there are."""
+    _plain, a, b = clients
+    guessed = b.call(fetch_request(session_id=fetching, session_epoch=1), 13)
+    assert (guessed.error_code, guessed.responses) == (FETCH_SESSION_ID_NOT_FOUND, [])
+    assert b.call(fetch_request(session_id=fetching, session_epoch=7), 13).error_code == FETCH_SESSION_ID_NOT_FOUND
+    own = a.call(fetch_request(session_id=fetching, session_epoch=1), 13)
+    assert own.responses[0].partitions[0].records
+
+
+@pytest.mark.parametrize("epoch", [0, -1], ids=["a new session", "the end"])
+def test_a_session_of_another_tenant_is_not_ended(clients, fetching, epoch):
+    _plain, a, b = clients
+    b.call(fetch_request(session_id=fetching, session_epoch=epoch), 13)
+    assert a.call(fetch_request(session_id=fetching, session_epoch=1), 13).error_code == 0
+
+
+def test_a_session_goes_on_and_ends(clients):
+    _plain, a, _b = clients
+    first = a.call(fetch_request([bytes(15) + b"1"]), 13).session_id
+    assert a.call(fetch_request(session_id=first, session_epoch=1), 13).error_code == 0
+    assert a.call(fetch_request(session_id=first, session_epoch=2), 13).session_id == first
+    second = a.call(fetch_request([bytes(15) + b"1"], session_id=first), 13).session_id
+    assert second not in (0, first)
+    assert a.call(fetch_request(session_id=first, session_epoch=3), 13).error_code == FETCH_SESSION_ID_NOT_FOUND
+    assert a.call(fetch_request(session_id=second, session_epoch=-1), 13).error_code == 0
+    assert a.call(fetch_request(session_id=second, session_epoch=1), 13).error_code == FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(("version", "replica"), [(12, {"replica_id": 1}), (15, {"replica_state": ReplicaState(1)})])
+def test_a_tenant_is_no_follower(clients, version, replica):
+    _plain, a, _b = clients
+    answer = a.call(FetchRequest(max_wait_ms=0, **replica), version)
+    assert answer.error_code == CLUSTER_AUTHORIZATION_FAILED
 
 
 def rule(name, pattern_type=LITERAL, resource_type=TOPIC):

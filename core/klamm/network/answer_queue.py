@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final, NamedTuple, TypeAlias
 
 from klamm.requests.pending import PendingRequest
-from klamm.wire.chunks import Chunk
+from klamm.wire.chunks import Chunk, total_bytes
 
 MAX_PENDING: Final = 100
 MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
@@ -36,10 +36,10 @@ class AnswerQueue:
         self.muted_for: Entry | None = None
         self._bytes = 0
 
-    def add(self, request: PendingRequest) -> None:
-        """A request waits for its answer."""
-        self.pending.append(request)
-        self._bytes += request.size_bytes
+    def add(self, entry: Entry) -> None:
+        """A request waits for its answer, or an answer for its turn."""
+        self.pending.append(entry)
+        self._bytes += _bytes_of(entry)
 
     @property
     def is_full(self) -> bool:
@@ -55,7 +55,7 @@ class AnswerQueue:
             if first not in self.delivered:
                 return None
             self.delivered.discard(first)
-            self._bytes -= first.size_bytes
+        self._bytes -= _bytes_of(first)
         return self.pending.popleft()
 
     @property
@@ -67,3 +67,7 @@ class AnswerQueue:
             if isinstance(entry, PendingRequest):
                 return entry
         return None
+
+
+def _bytes_of(entry: Entry) -> int:
+    return entry.size_bytes if isinstance(entry, PendingRequest) else total_bytes(entry.chunks)

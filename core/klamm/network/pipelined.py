@@ -51,8 +51,11 @@ class PipelinedLifecycle(ChannelLifecycle):
         chunks = super()._take_up(channel, frame, served)
         if chunks is None or not (answers.pending or answers.streamed):
             return chunks
-        answers.pending.append(ReadyAnswer(chunks, served[before:]))
+        entry = ReadyAnswer(chunks, served[before:])
         del served[before:]
+        answers.add(entry)
+        if answers.is_full and channel.mute_state is MuteState.NOT_MUTED:
+            self._mute_for(channel, answers, entry)
         return None
 
     def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
@@ -60,8 +63,9 @@ class PipelinedLifecycle(ChannelLifecycle):
         assert answers is not None
         answers.add(request)
         channel.in_flight = answers.oldest
-        # One that goes to a handler's thread, or that a filter holds, must not be overtaken.
-        if not request.inline or request.result is GO_ON or answers.is_full:
+        # One that goes to a handler's thread, or that a filter holds, must not be overtaken. The answer to a login says
+        # who sends what follows.
+        if not request.inline or request.result is GO_ON or answers.is_full or request.context.api_key in _SASL:
             self._mute_for(channel, answers, request)
 
     def _mute_for(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:

@@ -9,6 +9,7 @@ delegation token, the client stays anonymous here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -20,6 +21,8 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsha
 
 HANDSHAKE_VERSIONS: Final = range(1, 2)
 _STATE: Final = "gateway-login"
+_SCRAM_FIRST: Final = re.compile(r"n,(?:a=[^,]*)?,(?:m=[^,]*,)?n=([^,]*),r=[^,]*(.*)", re.DOTALL)
+"""RFC 5802: the name stands before the nonce, extensions behind it. They may have names like those of fields."""
 _NAMES_THE_SERVER: Final = frozenset({"GSSAPI"})
 
 
@@ -57,11 +60,15 @@ def _claimed(mechanism: str, auth_bytes: bytes) -> str:
     if mechanism == "PLAIN":
         _authorization_id, _, rest = text.partition("\0")
         return rest.partition("\0")[0]
-    if mechanism.startswith("SCRAM-"):
-        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-        if "tokenauth" not in fields:
-            return fields.get("n", "").replace("=2C", ",").replace("=3D", "=")
-    return ""
+    found = _SCRAM_FIRST.match(text) if mechanism.startswith("SCRAM-") else None
+    if found is None:
+        return ""
+    name, rest = found.groups()
+    # As Kafka reads them: of two that are equal, the last one counts.
+    extensions = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
+    if extensions.get("tokenauth", "").lower() == "true":
+        return ""
+    return name.replace("=2C", ",").replace("=3D", "=")
 
 
 @handles(sasl_handshake, versions=HANDSHAKE_VERSIONS, blocking=False)

@@ -246,15 +246,21 @@ class Gateway(ApiSet):
         return context.later()
 
     def _send_unanswered(self, context: RequestContext, frame: list[Buffer]) -> Any:
+        """Done when the node has taken the bytes: while it does not, the client's further requests wait."""
         link = context.connection.link
         assert link is not None
         if link.on_loop:
             self._send(context, frame, None)
-            return context.no_response()
+            session: ClientSession = context.connection.state[_STATE]
+            if not session.has_unsent:
+                return context.no_response()
+            session.when_sent(lambda: context.respond(context.no_response()))
+            return context.later()
 
         def send() -> None:
             self._send(context, frame, None)
-            context.respond(context.no_response())
+            session: ClientSession = context.connection.state[_STATE]
+            session.when_sent(lambda: context.respond(context.no_response()))
 
         note_upstream_node(context, None)
         link.call_soon(send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,7 @@ from klamm_gateway.forwarded_request import ForwardedRequest
 from klamm_gateway.layout import Cluster, Node
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.node_ports import NodePlaces
-from klamm_gateway.upstream.connection import UpstreamConnection
+from klamm_gateway.upstream.connection import INTERNAL_ERROR, UpstreamConnection
 from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
 from klamm_gateway.upstream.security import Security
 from klamm_gateway.upstream.states import UpstreamError
@@ -65,7 +66,7 @@ class ClientSession:
             if request is not None:
                 request.lose("the connection is closed", sent=False)
             return
-        upstream = self._upstream
+        upstream, is_new = self._upstream, self._upstream is None
         if upstream is None:
             try:
                 upstream = self._open()
@@ -77,6 +78,21 @@ class ClientSession:
         assert self._node is not None
         note_upstream_node(context, self._node.node_id)
         upstream.send(frame, request)
+        if is_new:
+            # Now that the request waits for it: connecting may fail at once.
+            upstream.connect(self._node.addresses)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the node has not taken all that was forwarded."""
+        return self._upstream is not None and self._upstream.protocol.has_unsent
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once the node has taken all that was forwarded; not if the client's connection ends before that."""
+        if self._upstream is None:
+            callback()
+        else:
+            self._upstream.when_sent(callback)
 
     def closed(self) -> None:
         """The client is gone."""
@@ -106,11 +122,13 @@ class ClientSession:
         self._upstream = upstream
         parts.metrics.opened()
         self._link.on_drained = upstream.resume
-        self._setup = parts.scheduler.schedule(
-            parts.setup_timeout_ms, lambda: self._link.call_soon(lambda: self._time_out(upstream))
-        )
-        upstream.connect(node.addresses)
+        self._start_setup(upstream)
         return upstream
+
+    def _start_setup(self, upstream: UpstreamConnection) -> None:
+        self._setup = self._parts.scheduler.schedule(
+            self._parts.setup_timeout_ms, lambda: self._link.call_soon(lambda: self._time_out(upstream))
+        )
 
     def _ready(self) -> None:
         if self._setup is not None:
@@ -120,6 +138,9 @@ class ClientSession:
     def _time_out(self, upstream: UpstreamConnection) -> None:
         if self._upstream is upstream and self._setup is not None:
             upstream.fail(UpstreamError("timeout", "connecting and logging in took too long"))
+            if self._upstream is upstream:
+                # The next address is tried.
+                self._start_setup(upstream)
 
     def _ended(self) -> None:
         self._ready()
@@ -145,7 +166,8 @@ class ClientSession:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
         _lose(waiting, reason, sent=protocol.was_ready)
-        if not waiting and protocol.has_unsent:
+        # What an error has met may have been taken from those that wait already.
+        if error.reason == INTERNAL_ERROR or (not waiting and protocol.has_unsent):
             self._link.close(reason)
 
     def _report(self, error: UpstreamError) -> None:

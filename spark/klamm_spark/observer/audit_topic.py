@@ -24,6 +24,8 @@ _CONNECTION: Final = re.compile(rb'"connection_id":"([^"]*)"')
 _READING: Final = re.compile(
     rb'"api_name":"(?:Fetch|ListOffsets|OffsetCommit|OffsetFetch|TxnOffsetCommit|ShareFetch|ShareAcknowledge)"'
 )
+_FETCHING: Final = re.compile(rb'"api_name":"(?:Fetch|ShareFetch|ShareAcknowledge)"')
+"""What needs READ on the topic, and may not name what a session has; DESCRIBE is enough for some of the others."""
 _MAX_READERS: Final = 10_000
 
 
@@ -58,12 +60,15 @@ class AuditTopic:
             log.warning("audit: the topic %s takes events again", self._name)
 
     def _is_own_reading(self, line: bytes) -> bool:
-        """Whether an event is a read, not denied, of a connection that reads this topic."""
+        """Whether an event is a read of this topic, not denied, or a fetch on a connection that fetches it."""
         if not _READING.search(line) or b'"outcome":"denied"' in line:
             return False
+        is_named = self._named in line
+        if not _FETCHING.search(line):
+            return is_named
         found = _CONNECTION.search(line)
         connection = found[1] if found is not None else b""
-        if self._named in line:
+        if is_named:
             self._readers[connection] = None
             if len(self._readers) > _MAX_READERS:
                 del self._readers[next(iter(self._readers))]

@@ -77,6 +77,7 @@ LINE = b'{"connection_id":"%s","api_name":"%s","outcome":"%s","resources":[{"typ
         (LINE % (b"a", b"Produce", b"ok", b"__audit"), True),
         (LINE % (b"reader", b"Fetch", b"ok", b"other"), False),
         (LINE % (b"a", b"Fetch", b"ok", b"other"), True),
+        (LINE % (b"reader", b"OffsetCommit", b"ok", b"other"), True),
     ],
 )
 def test_reads_of_those_who_read_the_topic_are_left_out(line, kept):
@@ -85,6 +86,17 @@ def test_reads_of_those_who_read_the_topic_are_left_out(line, kept):
     topic.add(b"node-1", LINE % (b"reader", b"Fetch", b"ok", b"__audit"))
     topic.add(b"node-1", line)
     assert added == [line[:-1]] * kept
+
+
+@pytest.mark.parametrize("api_name", [b"ListOffsets", b"OffsetFetch"])
+def test_what_needs_no_right_to_read_the_topic_hides_no_fetch(api_name):
+    """A client that may only describe the topic would choose by that what the topic shows of it."""
+    added = []
+    topic = AuditTopic(TOPIC, lambda name, records: added.extend(value for _, value in records))
+    topic.add(b"node-1", LINE % (b"a", api_name, b"ok", b"__audit"))
+    assert not added
+    topic.add(b"node-1", LINE % (b"a", b"Fetch", b"ok", b"orders"))
+    assert added == [(LINE % (b"a", b"Fetch", b"ok", b"orders"))[:-1]]
 
 
 def test_a_topic_that_takes_nothing_is_named_once_and_counted(caplog):

@@ -8,6 +8,8 @@ import pytest
 
 from klamm.api.pending import NotInlineError
 from klamm.wire.messages import create_topics, delete_groups, describe_configs
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
+from klamm_broker.handlers.group_descriptions import describe_each
 from klamm_broker.handlers.k19_create_topics import create_named_topics
 from klamm_broker.handlers.k32_describe_configs import configs_of_resources
 from klamm_broker.handlers.k42_delete_groups import delete
@@ -38,6 +40,33 @@ def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHar
     wait_until(lambda: not reply.pending)
     assert len(reply.response.results) == count
     assert CountedName.compared < 10 * count
+
+
+class DeniesGroups:
+    """The context of a request whose client may describe every second group."""
+
+    def authorize(self, _operation: Any, _kind: Any, name: str, **_options: Any) -> bool:
+        return name.endswith(("0", "2", "4", "6", "8"))
+
+    def check_answer_bytes(self, _size: int) -> None:
+        """No limit."""
+
+
+def test_describing_many_denied_groups_costs_no_more_than_their_number() -> None:
+    count = 2000
+    names: list[str] = [CountedName(f"group-{number}") for number in range(count)]
+    request = ConsumerGroupDescribeRequest(names)
+    context: Any = DeniesGroups()
+    CountedName.compared = 0
+    described = describe_each(
+        request,
+        context,
+        describe=lambda group_id: DescribedGroup(group_id=group_id),
+        failed=lambda code, message, group_id: DescribedGroup(code, message, group_id),
+        bytes_of=lambda _group: 0,
+    )
+    assert CountedName.compared < 4 * count
+    assert [group.error_code for group in described] == [30] * (count // 2) + [0] * (count // 2)
 
 
 class SmallReply(Reply):

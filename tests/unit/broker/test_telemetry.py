@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from klamm.wire.messages import list_config_resources
 from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest
 from klamm_broker.telemetry.otlp import MetricPoint, TelemetryError, read_metrics
+from klamm_broker.telemetry.values import MAX_BYTES, MAX_CLIENT_BYTES, MAX_POINTS, PushedValues
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.test_configs import APPEND, CLIENT_METRICS, DELETE, SET, alter, describe
 
@@ -21,7 +23,11 @@ SUBSCRIBE = [("metrics", SET, "org.apache.kafka."), ("interval.ms", SET, "1000")
 
 
 def field(number: int, data: bytes) -> bytes:
-    return bytes([number << 3 | 2, len(data)]) + data
+    size, rest = bytearray(), len(data)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([number << 3 | 2, *size, rest]) + data
 
 
 def pushed(name: str, value: float, *, delta: bool = False) -> bytes:
@@ -160,3 +166,58 @@ def test_reading_metrics() -> None:
     for end in range(1, len(whole)):
         with pytest.raises(TelemetryError):
             list(read_metrics(whole[:end]))
+
+
+METRIC = (1, 2, 2)
+"""The fields that a metric is in; a point is in the fields 5 and 1 of it, its attributes in 7."""
+
+
+def within(path: tuple[int, ...], data: bytes) -> bytes:
+    for number in reversed(path):
+        data = field(number, data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [((), 1), ((1,), 2), ((1, 2), 2), (METRIC, 5), ((*METRIC, 5), 1), ((*METRIC, 5, 1), 7), ((*METRIC, 7, 1, 7), 2)],
+)
+def test_a_few_bytes_with_many_fields_are_refused(harness: BrokerHarness, path: tuple[int, ...], number: int) -> None:
+    """Of 3 KiB come a million fields, whose reading takes seconds and whose values some 100 MB."""
+    packed = compress(Codec.GZIP, within(path, field(number, b"") * 1_000_000))
+    assert len(packed) < 4096
+    got = subscription(harness)
+    assert push(harness, got, packed, compression_type=Codec.GZIP) == ErrorCode.INVALID_RECORD
+
+
+def points(count: int, name_bytes: int = 10) -> Iterator[MetricPoint]:
+    return (MetricPoint(str(number).zfill(name_bytes), (), 1.0, True, True) for number in range(count))
+
+
+def test_what_is_kept_of_one_client_is_bounded() -> None:
+    pushed_values = PushedValues()
+    pushed_values.take(b"a", "me", points(2 * MAX_POINTS))
+    ((_, _, kept),) = pushed_values.latest(1)
+    assert len(kept) == MAX_POINTS
+    pushed_values.take(b"a", "me", points(1))
+    ((_, _, kept),) = pushed_values.latest(1)
+    assert kept["0".zfill(10), ()] == 2.0, "known ones go on"
+    pushed_values.take(b"b", "me", points(MAX_POINTS, 10_000))
+    long_names = pushed_values.latest(1)[0][2]
+    assert 40 < len(long_names) < 60
+    assert pushed_values.size_bytes < 2 * MAX_CLIENT_BYTES
+
+
+def test_what_is_kept_of_all_clients_is_bounded() -> None:
+    """Clients cost nothing: each push may come from another one."""
+    pushed_values = PushedValues()
+    count = 2 * MAX_BYTES // MAX_CLIENT_BYTES
+    for number in range(count):
+        pushed_values.take(number.to_bytes(16, "big"), str(number), points(60, 10_000))
+    kept = [client_id for _, client_id, _ in pushed_values.latest(count)]
+    assert kept == [str(number) for number in range(count - len(kept), count)], "the last ones"
+    assert MAX_BYTES - MAX_CLIENT_BYTES < pushed_values.size_bytes <= MAX_BYTES
+    for instance_id, _, _ in pushed_values.latest(count):
+        pushed_values.forget(instance_id)
+    assert pushed_values.size_bytes == 0
+    assert pushed_values.latest(count) == []

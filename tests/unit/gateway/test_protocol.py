@@ -285,6 +285,9 @@ def test_scram_proves_the_password_and_the_node_that_it_knows_the_account():
         (ScramNode(iterations="1"), "1 iterations"),
         (ScramNode(iterations="9" * 9), "iterations"),
         (ScramNode(iterations="x"), "not valid"),
+        (ScramNode(iterations="\N{SUPERSCRIPT TWO}"), "not valid"),
+        (ScramNode(iterations="9" * 5000), "not valid"),
+        (ScramNode(iterations="4096,s=\N{LATIN SMALL LETTER E WITH ACUTE}"), "not base64"),
     ],
 )
 def test_a_node_that_does_not_know_the_account(node, text):

@@ -43,8 +43,9 @@ def describe_each(
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
     groups = [failed(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id) for group_id in denied]
     answer_bytes = 0
+    left_out = frozenset(denied)
     for group_id in request.group_ids:
-        if group_id in denied:
+        if group_id in left_out:
             continue
         try:
             group = describe(group_id)

@@ -23,6 +23,7 @@ from klamm_broker.telemetry.subscriptions import (
     ClientMetricsConfigs,
     attributes_of,
 )
+from klamm_broker.telemetry.values import PushedValues
 
 if TYPE_CHECKING:
     from klamm import RequestContext, ServerContext
@@ -34,20 +35,15 @@ CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 """What clients may compress with besides none, the preferred one first; Kafka's order."""
 
 MAX_CLIENTS: Final = 16_384
-MAX_POINTS: Final = 1_000
-"""Most values that are kept for one client; further ones are dropped."""
 MAX_REPORTED_CLIENTS: Final = 100
 _UNPACKED_FACTOR: Final = 10
 _MIN_EXPIRY_MS: Final = 60_000
 _RESERVED: Final = (bytes(16), bytes(15) + b"\x01")
 _METRICS: Final = "kafka.server:type=ClientMetrics,name="
 
-Key = tuple[str, tuple[tuple[str, str], ...]]
-"""A metric's name and attributes."""
-
 
 class ClientInstance:
-    """One client; `metrics` are the names it is subscribed to, `values` what it has pushed."""
+    """One client; `metrics` are the names it is subscribed to."""
 
     __slots__ = (
         "client_id",
@@ -60,7 +56,6 @@ class ClientInstance:
         "seen_ms",
         "subscription_id",
         "terminating",
-        "values",
         "version",
     )
 
@@ -78,7 +73,6 @@ class ClientInstance:
         self.last_error = ErrorCode.NONE
         self.terminating = False
         self.seen_ms = 0
-        self.values: dict[Key, float] = {}
 
     def may_get(self, now_ms: int) -> bool:
         """Whether it may get its subscription now: once per interval. If so, this counts as that time."""
@@ -122,9 +116,10 @@ class ClientTelemetry:
         self.max_bytes = max_bytes
         self._clock = clock
         self._random_bytes = random_bytes
-        # Protects the clients and their fields.
+        # Protects the clients, their fields and their values.
         self._lock = threading.Lock()
         self._clients: OrderedDict[bytes, ClientInstance] = OrderedDict()
+        self._values = PushedValues()
         self._log = RateLimitedLog(log, scheduler.schedule)
         counter = metrics.counter
         self._throttled = counter(
@@ -137,6 +132,11 @@ class ClientTelemetry:
         self._failures = counter(_METRICS + "plugin-error-count", "Pushes of metrics that cannot be read.")
         metrics.gauge(
             _METRICS + "ClientMetricsInstanceCount", "Clients that push metrics or may.", lambda: len(self._clients)
+        )
+        metrics.gauge(
+            "klamm:type=ClientTelemetry,name=Bytes",
+            "About what the values take that clients have pushed.",
+            lambda: self._values.size_bytes,
         )
         metrics.register(
             "klamm:type=ClientTelemetry,name=Value",
@@ -202,12 +202,8 @@ class ClientTelemetry:
             raise KafkaError(ErrorCode.INVALID_RECORD) from None
         self._pushes.add()
         with self._lock:
-            for point in points:
-                key = point.name, point.attributes
-                before = client.values.get(key)
-                if before is None and len(client.values) >= MAX_POINTS:
-                    continue
-                client.values[key] = point.value + (before or 0.0 if point.is_delta else 0.0)
+            if instance_id in self._clients:
+                self._values.take(instance_id, client.client_id, points)
 
     def _check(
         self, client: ClientInstance, subscription_id: int, terminating: bool, codec: int, size_bytes: int, now_ms: int
@@ -230,11 +226,9 @@ class ClientTelemetry:
         client = self._clients.get(instance_id)
         version = self.configs.version
         if client is None or client.version != version:
-            values = client.values if client is not None else {}
             client = self._clients[instance_id] = self._new_client(instance_id, context, version)
-            client.values = values
             if len(self._clients) > MAX_CLIENTS:
-                self._clients.popitem(last=False)
+                self._values.forget(self._clients.popitem(last=False)[0])
         self._clients.move_to_end(instance_id)
         client.seen_ms = now_ms
         return client
@@ -255,16 +249,16 @@ class ClientTelemetry:
             for client in list(self._clients.values()):
                 if now_ms - client.seen_ms > max(_MIN_EXPIRY_MS, 3 * client.interval_ms):
                     del self._clients[client.id]
+                    self._values.forget(client.id)
 
     def _samples(self) -> Iterator[tuple[dict[str, str], float]]:
         with self._lock:
-            pushed = [client for client in self._clients.values() if client.values][-MAX_REPORTED_CLIENTS:]
-            found = [(client, dict(client.values)) for client in pushed]
-        for client, values in found:
+            found = self._values.latest(MAX_REPORTED_CLIENTS)
+        for instance_id, client_id, values in found:
             for (name, attributes), value in values.items():
                 labels = {
-                    "client_instance_id": uuid_text(client.id),
-                    "client_id": client.client_id,
+                    "client_instance_id": uuid_text(instance_id),
+                    "client_id": client_id,
                     "metric": name,
                     "attributes": ",".join(f"{key}={text}" for key, text in attributes),
                 }

@@ -14,6 +14,7 @@ from klamm_gateway.forwarded_request import Change
 from klamm_gateway.layout import Cluster
 
 NOT_REQUESTED: Final = -(2**31)
+_NAME_FIELDS: Final = ("name", "topic", "topic_name")
 
 _CODES: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -86,11 +87,12 @@ def topic_of(element: Any, cluster: Cluster) -> str | None:
     """The topic that an element of a request names, by its name or its id; None for an id that is not known."""
     if isinstance(element, str):
         return element
-    name: str | None = getattr(element, "name", None) or getattr(element, "topic", None)
-    if name:
-        return name
+    for field in _NAME_FIELDS:
+        name: str | None = getattr(element, field, None)
+        if name:
+            return name
     topic_id: bytes = getattr(element, "topic_id", b"")
-    return cluster.topic_name(topic_id) if any(topic_id) else name or ""
+    return cluster.topic_name(topic_id) if any(topic_id) else ""
 
 
 def require_topics(context: RequestContext, cluster: Cluster, operation: AclOperation, elements: Any) -> None:

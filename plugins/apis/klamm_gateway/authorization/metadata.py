@@ -13,23 +13,22 @@ from klamm_gateway.layout import Cluster
 
 def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
     """Denied names are not asked for; of all topics, and of ids, the response is filtered."""
-    wanted, denied = message.topics, []
+    wanted = message.topics
+    denied: dict[str, None] = {}
+    ids: frozenset[bytes] = frozenset()
     if wanted:
-        denied = [
-            each.name
-            for each in wanted
-            if each.name and not context.authorize(AclOperation.DESCRIBE, ResourceType.TOPIC, each.name)
-        ]
+        names = dict.fromkeys(each.name for each in wanted if each.name)
+        describe, topic = AclOperation.DESCRIBE, ResourceType.TOPIC
+        denied = dict.fromkeys(name for name in names if not context.authorize(describe, topic, name))
         wanted = [each for each in wanted if each.name not in denied]
+        ids = frozenset(each.topic_id for each in wanted if any(each.topic_id))
         message = with_field(message, "topics", wanted)
         if message.allow_auto_topic_creation and not _may_create(context, wanted):
             message = with_field(message, "allow_auto_topic_creation", False)
 
     def change(response: Any) -> Any:
-        response.topics = [topic for topic in response.topics if _visible(topic, wanted, context)]
-        response.topics += [
-            MetadataResponseTopic(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), name) for name in dict.fromkeys(denied)
-        ]
+        response.topics = [topic for topic in response.topics if _visible(topic, ids, context)]
+        response.topics += [MetadataResponseTopic(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), name) for name in denied]
         if response.cluster_authorized_operations != NOT_REQUESTED:
             response.cluster_authorized_operations = operations(context, ResourceType.CLUSTER)
         for topic in response.topics:
@@ -46,10 +45,10 @@ def _may_create(context: RequestContext, wanted: list[Any]) -> bool:
     return all(may(context, AclOperation.CREATE, ResourceType.TOPIC, each.name) for each in wanted if each.name)
 
 
-def _visible(topic: Any, wanted: list[Any] | None, context: RequestContext) -> bool:
+def _visible(topic: Any, ids: frozenset[bytes], context: RequestContext) -> bool:
     if not topic.name or may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
         return True
-    if wanted and any(any(each.topic_id) and each.topic_id == topic.topic_id for each in wanted):
+    if topic.topic_id in ids:
         # Asked for by id: the client does not learn the name.
         topic.error_code, topic.name, topic.partitions = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, []
         topic.topic_authorized_operations = NOT_REQUESTED

@@ -101,6 +101,10 @@ def _may_commit_in_transaction(message: Any, context: RequestContext) -> None:
 
 
 def _fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    state = message.replica_state
+    if message.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        # A follower reads what is not committed yet, and its leader counts it as a replica.
+        require_cluster(context, _OP.CLUSTER_ACTION)
     # Without a session at the node: each request names all its partitions, and each is checked each time.
     whole = with_field(with_field(message, "session_epoch", _NO_SESSION), "session_id", 0)
     rule = EachOf("topics", "responses", _OP.READ, shape_version=_FETCH_WITH_NAMES)

@@ -95,12 +95,14 @@ def authorize_share_offsets(message: Any, context: RequestContext, cluster: Clus
 
     def change(response: Any) -> Any:
         for group in response.groups:
-            denied = [topic for topic in group.topics if not may(context, _OP.DESCRIBE, _TOPIC, topic.topic_name)]
-            if not named_topics.get(group.group_id):
-                group.topics = [topic for topic in group.topics if topic not in denied]
-                continue
-            for topic in denied:
-                _deny_offsets(topic)
+            visible = []
+            for topic in group.topics:
+                if may(context, _OP.DESCRIBE, _TOPIC, topic.topic_name):
+                    visible.append(topic)
+                elif named_topics.get(group.group_id):
+                    _deny_offsets(topic)
+                    visible.append(topic)
+            group.topics = visible
         return response
 
     return then(rule(message, context, cluster), change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -19,6 +20,9 @@ from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
 from klamm_gateway.upstream.security import SocketAddress
 from klamm_gateway.upstream.states import UpstreamError, UpstreamState
 
+log = logging.getLogger("klamm.gateway")
+
+INTERNAL_ERROR: Final = "internal_error"
 _READ_BYTES: Final = 256 * 1024
 # Of a response that may become a stream, whose rest need not be read.
 _FIRST_BYTES: Final = 16 * 1024
@@ -54,15 +58,17 @@ class UpstreamConnection:
         self._descriptor = -1
         self._interest = -1
         self._paused = False
+        self._when_sent: list[Callable[[], None]] = []
 
     def connect(self, addresses: Sequence[SocketAddress]) -> None:
-        """Begin with the first address; the others follow if it fails. Failure is reported to `lost`, perhaps at once.
-
-        Raises OSError if there is no descriptor left.
-        """
+        """Begin with the first address; the others follow if it fails. `lost` gets a failure, perhaps at once."""
         (family, where), self._others = addresses[0], addresses[1:]
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._interest = -1
+        try:
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            # No descriptor is left, or the family is not there.
+            self.fail(UpstreamError("connection_failed", str(error)))
+            return
         self._descriptor = self._socket.fileno()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -77,6 +83,13 @@ class UpstreamConnection:
         self.protocol.send(frame, exchange)
         if self.protocol.state is UpstreamState.READY:
             self._guarded(self._write)
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call back once all that `send` got has left, perhaps at once; not if the connection fails before that."""
+        if self.protocol.has_unsent:
+            self._when_sent.append(callback)
+        else:
+            callback()
 
     def resume(self) -> None:
         """The client takes answers again."""
@@ -101,8 +114,16 @@ class UpstreamConnection:
         if self.protocol.state is UpstreamState.CLOSED:
             return
         self.protocol.transition_to(UpstreamState.CLOSED)
-        self._link.forget(self._descriptor)
-        self._socket.close()
+        self._give_back_descriptor()
+
+    def _give_back_descriptor(self) -> None:
+        # Once it is closed its number may be another connection's.
+        if self._interest >= 0:
+            self._link.forget(self._descriptor)
+            self._interest = -1
+        if self._descriptor >= 0:
+            self._descriptor = -1
+            self._socket.close()
 
     # ---- on the loop
 
@@ -127,12 +148,15 @@ class UpstreamConnection:
         except OSError as error:
             reason = "tls_failed" if isinstance(error, ssl.SSLError) else "connection_lost"
             self.fail(UpstreamError(reason, str(error)))
+        except Exception as error:
+            # Whatever it was that could not be dealt with: the client must not wait for ever.
+            log.exception("node %s: its connection failed", self._host)
+            self.fail(UpstreamError(INTERNAL_ERROR, repr(error)))
 
     def fail(self, error: UpstreamError) -> None:
         """Close it, and report why, unless it is closed already or no client waits for answers."""
         if self.protocol.state is UpstreamState.CONNECTING and self._others:
-            self._link.forget(self._descriptor)
-            self._socket.close()
+            self._give_back_descriptor()
             self.connect(self._others)
         elif self.protocol.state is not UpstreamState.CLOSED:
             finishing = self.protocol.state is UpstreamState.FINISHING
@@ -187,10 +211,15 @@ class UpstreamConnection:
                 sent -= len(outgoing.popleft())
             if sent:
                 outgoing[0] = memoryview(outgoing[0])[sent:]
-        if not outgoing and self.protocol.state is UpstreamState.FINISHING:
+        if outgoing:
+            if not self._interest & _WRITE:
+                self._update_interest()
+        elif self.protocol.state is UpstreamState.FINISHING:
             self.close()
-        elif outgoing and not self._interest & _WRITE:
-            self._update_interest()
+        elif self._when_sent:
+            callbacks, self._when_sent = self._when_sent, []
+            for callback in callbacks:
+                callback()
 
     def _read(self) -> None:
         """Take what has come, as long as the client takes the answers."""

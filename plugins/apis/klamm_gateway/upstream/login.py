@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +15,7 @@ from klamm_gateway.upstream.states import UpstreamError
 _MIN_ITERATIONS: Final = 4096
 _MAX_ITERATIONS: Final = 1_000_000
 _NONCE_BYTES: Final = 24
+_NUMBER: Final = re.compile("[0-9]{1,9}")
 
 
 class SaslExchange(ABC):
@@ -65,7 +66,7 @@ class ScramExchange(SaslExchange):
                 raise UpstreamError("authentication_failed", f"the node refuses the proof: {fields.get('e', 'v')}")
             return None
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
-        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not iterations.isdigit():
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not _NUMBER.fullmatch(iterations):
             raise UpstreamError("authentication_failed", "the node's first SCRAM message is not valid")
         if not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
             raise UpstreamError("authentication_failed", f"{iterations} iterations of SCRAM are not accepted")
@@ -122,5 +123,5 @@ def _fields(message: bytes) -> dict[str, str]:
 def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise UpstreamError("authentication_failed", "the node's SCRAM message is not base64") from error

@@ -36,6 +36,10 @@ _TOPIC: Final = int(ResourceType.TOPIC)
 _GROUP: Final = 32
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
+_NO_SESSION: Final = 0
+_SESSIONS: Final = "klamm.filters.topic_prefix.fetch_sessions"
+_KEPT_SESSIONS: Final = 100
+"""Of one connection; a consumer has one."""
 
 
 class Rule(NamedTuple):
@@ -61,6 +65,27 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
         cursor.topic_name = tenant.add(cursor.topic_name)
     for topic in request.topics:
         topic.name = tenant.add(topic.name)
+
+
+def _own_fetch(request: Any, context: RequestContext, tenant: Tenant) -> None:
+    """No follower's, which a node would take for a replica, and of no session of another.
+
+    A session that this connection was not given is none: brokers do not ask whose it is (KIP-227).
+    """
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        raise refused(context, "of a follower is not for clients that have a prefix")
+    if request.session_id not in context.connection.state.get(_SESSIONS, ()):
+        request.session_id = _NO_SESSION
+
+
+def _given_session(response: Any, context: RequestContext, tenant: Tenant) -> None:
+    if response.session_id == _NO_SESSION:
+        return
+    known: dict[int, None] = context.connection.state.setdefault(_SESSIONS, {})
+    known[response.session_id] = None
+    if len(known) > _KEPT_SESSIONS:
+        del known[next(iter(known))]
 
 
 def _elect_leaders(request: Any, context: RequestContext, tenant: Tenant) -> None:
@@ -137,7 +162,6 @@ MAPPED: Final[dict[int, Rule]] = {
     **dict.fromkeys(
         (
             ApiKey.PRODUCE,
-            ApiKey.FETCH,
             ApiKey.LIST_OFFSETS,
             ApiKey.METADATA,
             ApiKey.OFFSET_COMMIT,
@@ -177,6 +201,7 @@ MAPPED: Final[dict[int, Rule]] = {
         ),
         _PLAIN,
     ),
+    ApiKey.FETCH: Rule(_own_fetch, _given_session),
     ApiKey.FIND_COORDINATOR: Rule(_find_coordinator, _found_coordinators),
     ApiKey.DESCRIBE_ACLS: Rule(acl_rules.describe, acl_rules.described, True, True),
     ApiKey.CREATE_ACLS: Rule(acl_rules.create, None, True),

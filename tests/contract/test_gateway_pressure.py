@@ -1,0 +1,90 @@
+"""What a gateway keeps for a client or a node that does not go on has limits."""
+
+import socket
+import threading
+
+from klamm.network.answer_queue import MAX_PENDING, MAX_PENDING_BYTES, AnswerQueue
+from klamm.testing import RawClient
+from klamm.wire.headers import decode_request_header, encode_request_header
+from klamm.wire.messages import api_versions, heartbeat
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_gateway.upstream.protocol import UpstreamProtocol
+from tests.contract.gateway_nodes import FakeNode, gateway, response
+from tests.waiting import wait_until
+
+HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
+
+
+def turns(address, count):
+    """Have the server's one network thread take so many turns."""
+    with RawClient(address) as other:
+        for _ in range(count):
+            other.call(ApiVersionsRequest(), 0)
+
+
+def test_answers_that_wait_for_an_earlier_one_have_a_limit(monkeypatch):
+    """What is answered here costs no node anything: as much as a client asks for would stand in memory."""
+    most = []
+
+    class Watched(AnswerQueue):
+        __slots__ = ()
+
+        def take_next(self):
+            most.append(len(self.pending))
+            return super().take_next()
+
+    monkeypatch.setattr("klamm.network.pipelined.AnswerQueue", Watched)
+    go_on = threading.Event()
+
+    def serve(node, sock, frame):
+        go_on.wait(20)
+        _key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        sock.sendall(response(correlation_id, heartbeat.API_KEY, version, HEARTBEAT))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, RawClient(front.address()) as client:
+        held = client.send(HeartbeatRequest("g"), 4)
+        asked = [client.send(ApiVersionsRequest(), 0) for _ in range(2000)]
+        turns(front.address(), 50)
+        go_on.set()
+        client.receive(heartbeat.API_KEY, 4, held)
+        for correlation_id in asked:
+            client.receive(api_versions.API_KEY, 0, correlation_id)
+    assert max(most) <= MAX_PENDING
+
+
+def test_a_node_that_does_not_read_holds_back_what_wants_no_response(monkeypatch):
+    unsent = []
+    send = UpstreamProtocol.send
+
+    def watched(protocol, frame, exchange):
+        send(protocol, frame, exchange)
+        unsent.append(sum(map(len, (*protocol.outgoing, *protocol._waiting))))
+
+    monkeypatch.setattr(UpstreamProtocol, "send", watched)
+    go_on = threading.Event()
+    count = 64
+    with (
+        FakeNode(lambda *_: go_on.wait(20)) as node,
+        gateway(node.bootstrap) as front,
+        socket.create_connection(front.address()) as client,
+    ):
+        data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(1 << 20))])]
+        request = ProduceRequest(acks=0, timeout_ms=1000, topic_data=data)
+        frame = encode_request_header(request.API_KEY, 9, 1, "c") + request.encode(9)
+        left = memoryview((len(frame).to_bytes(4, "big") + frame) * count)
+        client.setblocking(False)
+        stuck = 0
+        while left and stuck < 50:
+            try:
+                left = left[client.send(left) :]
+                stuck = 0
+            except BlockingIOError:
+                stuck += 1
+                turns(front.address(), 5)
+        go_on.set()
+        client.settimeout(20)
+        client.sendall(left)
+        wait_until(lambda: len(node.frames) == count)
+    assert max(unsent) < 2 * MAX_PENDING_BYTES
