@@ -48,6 +48,11 @@ def test_reassignments(
     assert (found.name, result.partition_index, result.error_code) == (topic, index, error)
 
 
+def test_a_reassignment_is_answered_with_the_default_of_changed_factors(harness: BrokerHarness) -> None:
+    request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(allow_replication_factor_change=False)
+    assert harness.call(request, 1).allow_replication_factor_change
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_replicas_stay_where_they_are(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t")

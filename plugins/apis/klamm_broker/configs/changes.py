@@ -190,10 +190,8 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
         check_broker_name(broker.cluster.node_id, resource.name)
         return broker.configs.dynamic(resource.name)
     if resource.kind == ResourceType.GROUP:
-        _check_group(resource)
         return broker.group_configs.own(resource.name)
     if resource.kind == ResourceType.CLIENT_METRICS:
-        _check_subscription(resource)
         return broker.telemetry.configs.own(resource.name)
     _check_kind(resource)
     topic = broker.topics.get(resource.name)

@@ -39,7 +39,6 @@ def reassign(
     """Change replicas. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=[
             ReassignableTopicResponse(wanted.name, [_checked(broker, wanted.name, each) for each in wanted.partitions])

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import ErrorCode, KafkaError
-from klamm.wire.records import HEADER_BYTES
+from klamm.wire.records import HEADER_BYTES, holds_one_batch
 from klamm_broker.transactions import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -29,8 +29,13 @@ _CLIENT_VERSION: Final = 2
 
 
 def is_transactional(records: Any) -> bool:
-    """Whether a batch is part of a transaction; data that are too short for a batch are not."""
-    return records is not None and len(records) >= HEADER_BYTES and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
+    """Whether a batch is part of a transaction; data that no log would take for one batch are not."""
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
+        and holds_one_batch(records)
+    )
 
 
 def producer_of(records: Any) -> ProducerIdAndEpoch:

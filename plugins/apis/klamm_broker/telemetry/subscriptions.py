@@ -162,10 +162,8 @@ class ClientMetricsConfigs:
         self.version += 1
 
     def describe(self, name: str, names: Collection[str] | None) -> list[ConfigEntry]:
-        """The configs of a subscription: of these names, or all if none. There are none if it does not exist."""
-        own = self._own.get(name)
-        if own is None:
-            return []
+        """The configs of a subscription: of these names, or all if none. One that does not exist has the defaults."""
+        own = self._own.get(name, {})
         return [_entry(key, own.get(key)) for key in _KEYS if not names or key in names]
 
 
