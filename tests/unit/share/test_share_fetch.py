@@ -26,6 +26,7 @@ from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from klamm.wire.messages.share_acknowledge import AcknowledgementBatch as Acknowledged
 from klamm.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
 from klamm.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
@@ -363,6 +364,14 @@ def test_an_id_of_a_member_has_up_to_36_characters(shares: Shares, member: str) 
     longest = "x" * 36
     assert shares.join(longest).error_code == shares.fetch(longest, 0).error_code == 0
     assert shares.acknowledge(longest, 1).error_code == 0
+
+
+def test_a_share_group_has_no_committed_offsets(shares: Shares) -> None:
+    wanted = OffsetFetchRequestTopics("t", partition_indexes=[0])
+    groups = [OffsetFetchRequestGroup("g", topics=[wanted]), OffsetFetchRequestGroup("g", "a", 1, [wanted])]
+    for group in shares.ask(OffsetFetchRequest(groups=groups), 9).groups:
+        (found,) = group.topics[0].partitions
+        assert (group.error_code, found.error_code, found.committed_offset) == (0, 0, -1)
 
 
 def test_a_group_whose_deletion_is_not_written_stays(shares: Shares) -> None:

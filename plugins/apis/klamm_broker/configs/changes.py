@@ -22,7 +22,7 @@ from klamm_broker.configs.registry import (
 )
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
-from klamm_broker.telemetry.subscriptions import LISTS, parse
+from klamm_broker.telemetry.subscriptions import parse
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 def _is_list(kind: int, name: str) -> bool:
     if kind == ResourceType.CLIENT_METRICS:
-        return name in LISTS
+        # Kafka knows no types of these, so they are only set and deleted.
+        return False
     return is_list(topic_key_of(name) if kind == ResourceType.BROKER else name)
 
 
@@ -180,8 +181,6 @@ def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
     """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
     if name in values:
         return values[name]
-    if kind == ResourceType.CLIENT_METRICS:
-        return ""
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
 
 

@@ -39,9 +39,6 @@ _KEYS: Final = {
     MATCH: _Key(ConfigType.LIST, "", "Which clients: NAME=REGEX, all of which match; none means every client."),
 }
 
-LISTS: Final = frozenset(name for name, key in _KEYS.items() if key.kind is ConfigType.LIST)
-"""The configs that are lists."""
-
 _ATTRIBUTES: Final = (
     "client_id",
     "client_instance_id",
@@ -169,8 +166,7 @@ class ClientMetricsConfigs:
 
 def _entry(name: str, own: str | None) -> ConfigEntry:
     key = _KEYS[name]
-    default = Synonym(name, key.default, ConfigSource.DEFAULT_CONFIG)
     if own is None:
-        return ConfigEntry(name, key.default, key.kind, ConfigSource.DEFAULT_CONFIG, False, (default,), key.doc)
+        return ConfigEntry(name, key.default, key.kind, ConfigSource.DEFAULT_CONFIG, False, (), key.doc)
     source = ConfigSource.CLIENT_METRICS_CONFIG
-    return ConfigEntry(name, own, key.kind, source, False, (Synonym(name, own, source), default), key.doc)
+    return ConfigEntry(name, own, key.kind, source, False, (Synonym(name, own, source),), key.doc)
