@@ -1,7 +1,8 @@
 """AlterShareGroupOffsets, version 0 (KIP-932).
 
 Lets a share group begin at other offsets; what it has acknowledged behind them is forgotten. A group that does not
-exist is created if one of the topics exists. Answered once that is durable. Follows `GroupMetadataManager.alterShareGroupOffsets`.
+exist is created if one of the topics exists. Answered once that is durable. Follows
+`GroupMetadataManager.alterShareGroupOffsets`.
 
 - A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
 - A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, TypeAlias
 from klamm import ErrorCode
 from klamm_broker.groups.assignors import Partitions
 
-
 MAX_MEMBER_ID_CHARS: Final = 36
 """A longer id of a member is INVALID_REQUEST: it has no more than a UUID in text."""
 
