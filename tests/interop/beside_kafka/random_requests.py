@@ -94,9 +94,9 @@ class Generator:
         fewest = 1 if chooser.api == "Produce" else 0
         count = chooser.rng.choice((1, 1, 1, 1, 1, 1, 2, 2, 3, fewest))
         if item.struct is not None:
-            return random_values.told_apart(chooser, [self._struct(item.struct, module, chooser) for _ in range(count)])
+            return random_values.unlike(chooser, [self._struct(item.struct, module, chooser) for _ in range(count)])
         found = random_values.pool(chooser.api, item.name)
-        return random_values.told_apart(chooser, [found(chooser) if found else _default(item) for _ in range(count)])
+        return random_values.unlike(chooser, [found(chooser) if found else _default(item) for _ in range(count)])
 
 
 def _plain(item: Field, nullable: bool, chooser: Chooser) -> Any:

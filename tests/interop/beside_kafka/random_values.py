@@ -294,7 +294,7 @@ _POOLS: Final[dict[str, Pool]] = {
     "JoinGroup.protocol_type": fixed("consumer", odd=("", "other")),
     "SyncGroup.protocol_type": fixed("consumer", None, odd=("", "other")),
     "SyncGroup.protocol_name": fixed("range", None, odd=("other", "")),
-    "JoinGroup.name": fixed("range", "range", odd=("other", "")),
+    "JoinGroup.name": fixed("range", "range", odd=("other",)),
     "JoinGroup.metadata": fixed(b"", b"\0\1\0\0\0\0\0\0\0\0"),
     "assignment": fixed(b"", b"abc"),
     "reason": fixed(None, "why"),
@@ -383,11 +383,11 @@ _KEYS: Final = ("topic_id", "name", "topic", "topic_name", "partition_index", "p
     "member_id",
 )
 _NEVER_TWICE: Final = frozenset(
-    {"Produce", "DeleteRecords", "AlterConfigs", "IncrementalAlterConfigs", "UpdateFeatures"}
+    {"Produce", "DeleteRecords", "AlterConfigs", "IncrementalAlterConfigs", "UpdateFeatures", "JoinGroup"}
 )
 
 
-def told_apart(c: Chooser, elements: list[Any]) -> list[Any]:
+def unlike(c: Chooser, elements: list[Any]) -> list[Any]:
     """Mostly without two elements of one name."""
     if c.api not in _NEVER_TWICE and any(hasattr(each, "fields") for each in elements) and c.rng.random() < 0.1:
         return elements

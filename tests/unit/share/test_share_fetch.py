@@ -26,7 +26,6 @@ from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 from klamm.wire.messages.list_groups import ListGroupsRequest
-from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from klamm.wire.messages.share_acknowledge import AcknowledgementBatch as Acknowledged
 from klamm.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
 from klamm.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
@@ -338,40 +337,6 @@ def test_administrators_move_and_delete_offsets_of_empty_groups(shares: Shares) 
     assert shares.ask(ShareGroupDescribeRequest(["g"])).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     shares.harness.reopen()
     assert shares.ask(ListGroupsRequest([], ["share"]), 5).groups == []
-
-
-def test_a_group_is_created_at_offsets_of_a_topic_that_exists(shares: Shares) -> None:
-    def altered(group: str, *topics: str) -> Any:
-        partitions = [AlterShareGroupOffsetsRequestPartition(7, 0)]
-        wanted = [AlterShareGroupOffsetsRequestTopic(topic, partitions) for topic in topics]
-        answer = shares.ask(AlterShareGroupOffsetsRequest(group, wanted), 0)
-        codes = [each.error_code for topic in answer.responses for each in topic.partitions]
-        (found,) = shares.ask(ShareGroupDescribeRequest([group])).groups
-        return answer.error_code, codes, found.error_code, (found.group_epoch, found.assignment_epoch)
-
-    missing = ErrorCode.GROUP_ID_NOT_FOUND, (0, 0)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert altered("none") == (0, [], *missing)
-    assert altered("unknown", "nope") == (0, [unknown], *missing)
-    assert altered("new", "nope", "t") == (0, [unknown, unknown], 0, (1, 1))
-
-
-@pytest.mark.parametrize("member", ["", "x" * 37])
-def test_an_id_of_a_member_has_up_to_36_characters(shares: Shares, member: str) -> None:
-    assert shares.join(member).error_code == ErrorCode.INVALID_REQUEST
-    assert shares.fetch(member, 0).error_code == ErrorCode.INVALID_REQUEST
-    assert shares.acknowledge(member, 1).error_code == ErrorCode.INVALID_REQUEST
-    longest = "x" * 36
-    assert shares.join(longest).error_code == shares.fetch(longest, 0).error_code == 0
-    assert shares.acknowledge(longest, 1).error_code == 0
-
-
-def test_a_share_group_has_no_committed_offsets(shares: Shares) -> None:
-    wanted = OffsetFetchRequestTopics("t", partition_indexes=[0])
-    groups = [OffsetFetchRequestGroup("g", topics=[wanted]), OffsetFetchRequestGroup("g", "a", 1, [wanted])]
-    for group in shares.ask(OffsetFetchRequest(groups=groups), 9).groups:
-        (found,) = group.topics[0].partitions
-        assert (group.error_code, found.error_code, found.committed_offset) == (0, 0, -1)
 
 
 def test_a_group_whose_deletion_is_not_written_stays(shares: Shares) -> None:

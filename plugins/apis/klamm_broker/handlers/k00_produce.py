@@ -42,7 +42,7 @@ from klamm.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK, MAGIC, NotOneBatchError
+from klamm.wire.records import CODEC_MASK, MAGIC, NotOneBatchError, holds_one_batch
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.handlers.produce_transactions import (
     ATTRIBUTES_LOW_BYTE,
@@ -336,7 +336,8 @@ def _check_batch(records: Any, version: int, transactional_id: str | None) -> No
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD and holds_one_batch(records):
+        # What is not one batch has the error of that, whatever its codec.
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 

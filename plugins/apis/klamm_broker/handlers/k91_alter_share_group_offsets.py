@@ -4,6 +4,7 @@ Lets a share group begin at other offsets; what it has acknowledged behind them 
 exist is created if one of the topics exists. Answered once that is durable. Follows
 `GroupMetadataManager.alterShareGroupOffsets`.
 
+- An empty group id: INVALID_GROUP_ID.
 - A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
 - A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
 - With `share.version` 0: UNSUPPORTED_VERSION.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import alter_share_group_offsets
 from klamm.wire.messages.alter_share_group_offsets import (
@@ -42,6 +43,8 @@ def alter_share_offsets(
     """Alter offsets, partition by partition. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)
     require_group(context, AclOperation.READ, request.group_id)
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker.cluster.check_coordinates(request.group_id)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
     names = (topic.topic_name for topic in request.topics if topic.topic_name not in denied)
