@@ -79,7 +79,11 @@ def _is_true(_difference: Difference) -> bool:
 KNOWN: Final = (
     Known(("ShareGroupHeartbeat", "ShareGroupDescribe"), _gives_more, words="gets its partitions with its first"),
     Known(("ShareGroupHeartbeat",), _succeeds, words="In Kafka these must be initialized first, and follow"),
-    Known(("OffsetDelete",), _is_true, "Kafka knows of a group that a refused commit has named, and does not show it"),
+    Known(
+        ("OffsetDelete", "DeleteGroups"),
+        _is_true,
+        "Kafka knows of a group that a refused commit has named, and does not show it",
+    ),
     Known(("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"), _gives_more, words="the first assignment may lack them"),
     Known(("ShareFetch", "ShareAcknowledge"), _fails, words="ShareFetch for a group that does not exist"),
     Known(("ShareFetch", "ShareAcknowledge"), _has("group_id", lambda each: not each), words="an empty group id"),

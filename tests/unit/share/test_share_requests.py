@@ -14,6 +14,7 @@ from klamm.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from tests.unit.share.test_share_fetch import Shares
@@ -58,6 +59,14 @@ def test_a_share_group_has_no_committed_offsets(shares: Shares) -> None:
     for group in shares.ask(OffsetFetchRequest(groups=groups), 9).groups:
         (found,) = group.topics[0].partitions
         assert (group.error_code, found.error_code, found.committed_offset) == (0, 0, -1)
+
+
+def test_a_share_group_takes_no_classic_members(shares: Shares) -> None:
+    for member in ("", "a"):
+        protocols = [JoinGroupRequestProtocol("range", b"")]
+        request = JoinGroupRequest("g", 30_000, 10_000, member, None, "consumer", protocols)
+        refused = shares.ask(request, 9)
+        assert (refused.error_code, refused.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
 
 
 @pytest.mark.parametrize("request_of", [AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest])

@@ -45,6 +45,18 @@ def test_what_is_not_one_batch_is_refused_before_its_partition_is_added(harness,
     assert harness.state() == "Empty"
 
 
+@pytest.mark.parametrize(("version", "error"), [(BEFORE_V2, E.NONE), (V2, E.OUT_OF_ORDER_SEQUENCE_NUMBER)])
+def test_a_producer_that_a_partition_does_not_know_begins_at_sequence_0(harness, producer, version, error):
+    if version == BEFORE_V2:
+        assert producer.add(("t", 0)) == [0]
+    batch = records(
+        b"v", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=3, attributes=TRANSACTIONAL
+    )
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
+    (answered,) = harness.ask(ProduceRequest(ID, -1, 1000, data), version).responses[0].partition_responses
+    assert (answered.error_code, answered.log_start_offset) == (error, 0)
+
+
 # InitProducerId
 
 

@@ -254,6 +254,8 @@ class _Work:
         is_packed = len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         max_bytes = self._max_packed_bytes if is_packed else self._max_unpacked_bytes
         try:
+            if self._transaction is not None:
+                self._transaction.check_start(partition, records)
             result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
         except KafkaError as error:
             if error.error_code in _NOT_COUNTED or isinstance(error, NotOneBatchError):
