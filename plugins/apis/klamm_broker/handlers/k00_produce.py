@@ -17,6 +17,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
   INVALID_PRODUCER_EPOCH for a producer that is fenced. Its partition takes part by AddPartitionsToTxn, from version 12
   on (KIP-890) by this request itself; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While the
   transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
+- From version 12 on a producer that the partition does not know begins at sequence 0: OUT_OF_ORDER_SEQUENCE_NUMBER.
 - A transactional batch in a request without a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 Deviation: `transaction.partition.verification.enable` is not there, partitions are always verified.
