@@ -48,8 +48,8 @@ def _gives_more(difference: Difference) -> bool:
 
 def _succeeds(difference: Difference) -> bool:
     """Both answers are without an error."""
-    both = difference.ours, difference.theirs
-    return all(isinstance(each, dict) and each.get("error_code") == 0 for each in both)
+    found = [each for answer in (difference.ours, difference.theirs) for each in _values(answer)]
+    return not any(each.get("error_code") for each in found if isinstance(each, dict))
 
 
 def _has(name: str, matches: Callable[[Any], bool]) -> Callable[[Difference], bool]:
@@ -78,7 +78,11 @@ def _is_true(_difference: Difference) -> bool:
 
 KNOWN: Final = (
     Known(("ShareGroupHeartbeat", "ShareGroupDescribe"), _gives_more, words="gets its partitions with its first"),
-    Known(("ShareGroupHeartbeat",), _succeeds, words="In Kafka these must be initialized first, and follow"),
+    Known(
+        ("ShareGroupHeartbeat", "ShareGroupDescribe"),
+        _succeeds,
+        words="In Kafka these must be initialized first, and follow",
+    ),
     Known(
         ("OffsetDelete", "DeleteGroups"),
         _is_true,
@@ -113,6 +117,7 @@ KNOWN: Final = (
         ),
         "which of several wrong things about a producer is named, and for which partitions of a request",
     ),
+    Known(("TxnOffsetCommit",), _has("transactional_id", lambda each: not each), "an empty transactional id"),
     Known(("Fetch",), _has("forgotten_topics_data", bool), "a partition that is asked for and forgotten"),
 )
 

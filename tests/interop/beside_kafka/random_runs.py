@@ -36,6 +36,8 @@ _TRANSIENT: Final = frozenset(
 _READS: Final = ("Describe", "List", "Metadata", "OffsetFetch", "OffsetForLeaderEpoch", "FindCoordinator")
 """APIs that may be sent again, as Kafka may show a change a little later."""
 _CHANGES: Final = ("Create", "Delete", "Alter", "IncrementalAlter", "ElectLeaders", "UpdateFeatures")
+_WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
+"""APIs whose answer may have to wait for other members."""
 _PATIENCE_S: Final = 5.0
 _OURS_S: Final = 0.4
 _LAG_S: Final = 1.5
@@ -139,7 +141,7 @@ def _step(worlds: tuple[World, World], index: int, step: Step) -> Difference | N
         if found:
             return found
     try:
-        ours = worlds[0].send(step, _OURS_S)
+        ours = worlds[0].send(step, _OURS_S if step.api in _WAITING else _PATIENCE_S)
     except WireError:
         # A value that this version cannot carry.
         return None

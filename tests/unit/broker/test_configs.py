@@ -207,6 +207,12 @@ def test_client_metrics_that_do_not_exist_have_the_defaults(harness: BrokerHarne
     assert found == {"metrics": ("", 5), "interval.ms": ("300000", 5), "match": ("", 5)}
 
 
+def test_a_value_that_is_missing_is_refused_before_others(harness: BrokerHarness) -> None:
+    wrong = ("interval.ms", APPEND, "1"), ("metrics", APPEND, None)
+    assert alter(harness, CLIENT_METRICS, "a", *wrong) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, CLIENT_METRICS, "a", wrong[0]) == ErrorCode.INVALID_CONFIG
+
+
 @pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
 def test_what_is_no_list_is_refused_before_the_name(harness: BrokerHarness, kind: int) -> None:
     assert alter(harness, kind, "", ("interval.ms", 2, "1")) == ErrorCode.INVALID_CONFIG

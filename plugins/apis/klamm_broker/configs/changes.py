@@ -103,6 +103,9 @@ def replace(
 def alter(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
     """Change some configs of a resource and leave the others. Raises KafkaError."""
     _check_duplicates(change.name for change in changes)
+    for change in changes:
+        if change.value is None and change.operation != Operation.DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
     if resource.kind == ResourceType.BROKER_LOGGER:
         _alter_loggers(broker, resource, changes, validate_only)
         return
@@ -121,8 +124,6 @@ def _alter_loggers(broker: BrokerServices, resource: Resource, changes: Sequence
     for change in changes:
         if change.operation not in (Operation.SET, Operation.DELETE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {change.name}: levels can be set and deleted")
-        if change.operation == Operation.SET and change.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
         levels.append((change.name, change.value if change.operation == Operation.SET else None))
     check_levels(levels)
     if not validate_only:
@@ -142,8 +143,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
         return
     if change.operation not in _OPERATIONS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {change.operation}")
-    if change.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+    assert change.value is not None
     if change.operation == Operation.SET:
         values[name] = change.value
         return
