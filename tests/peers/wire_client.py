@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from importlib import import_module
@@ -47,6 +48,18 @@ class WireClient:
         module, name = _MODULES[request.API_KEY]
         response = getattr(import_module(f"klamm.wire.messages.{module}"), f"{name}Response")
         return response.decode(version, frame, response_header_size(request.API_KEY, version))
+
+    def send(self, frame: bytes) -> None:
+        """Send a whole frame, size included, and wait for no answer."""
+        self._socket.sendall(frame)
+
+    def has_come(self, within_s: float) -> bool:
+        """Whether there is something to receive, or the server has closed the connection, by then."""
+        return bool(select.select([self._socket], [], [], within_s)[0])
+
+    def receive(self) -> bytes:
+        """The next response frame without its size. Raises OSError when the server closes."""
+        return receive_frame(self._socket)
 
     def close(self) -> None:
         self._socket.close()

@@ -249,6 +249,15 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
     return header
 
 
+def holds_one_batch(records: ReadBuffer) -> bool:
+    """Whether produced data hold one complete batch of magic 2, and no other complete one behind it."""
+    try:
+        _check_only_batch(records)
+    except KafkaError:
+        return False
+    return True
+
+
 def _check_attributes(header: RecordBatchHeader) -> None:
     if header.is_control:
         raise _invalid("Only the broker writes control records.")

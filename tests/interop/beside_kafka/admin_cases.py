@@ -275,6 +275,8 @@ def describe_config_cases() -> Iterator[Case]:
     for name in ("1", "2", "", "x", "-1", " 1"):
         yield Case(f"broker {name!r}", of(4, name, ["log.retention.ms", "num.partitions"], include_synonyms=True))
         yield Case(f"logger {name!r}", of(8, name, ["no.such"]))
+    for keys in (None, [], ["metrics"], ["no.such"]):
+        yield Case(f"client metrics that do not exist, {keys}", of(16, "none", keys, include_synonyms=True))
     yield Case("twice", always(DescribeConfigsRequest([DescribeConfigsResource(2, "data", ["retention.ms"])] * 2)))
     yield Case("nothing", always(DescribeConfigsRequest([])))
 
@@ -402,7 +404,8 @@ def cluster_cases() -> Iterator[Case]:
             yield Case(f"Reassign {name}-{index} to {replicas} {flag}", always(request))
     twice = [ReassignableTopic("data", [ReassignablePartition(0, [1]), ReassignablePartition(0, None)])]
     yield Case("Reassign twice", always(AlterPartitionReassignmentsRequest(5000, True, twice)))
-    yield Case("Reassign nothing", always(AlterPartitionReassignmentsRequest(5000, True, [])))
+    for flag in (True, False):
+        yield Case(f"Reassign nothing {flag}", always(AlterPartitionReassignmentsRequest(5000, flag, [])))
     for each in (None, [], [("data", [0])], [("none", [0])]):
         asked_of = None if each is None else [ListPartitionReassignmentsTopics(*one) for one in each]
         yield Case(f"ListReassignments {each}", always(ListPartitionReassignmentsRequest(5000, asked_of)))

@@ -99,7 +99,7 @@ def differences(case: Case, ours: Target, theirs: Target) -> Iterator[str]:
     """What the servers answer otherwise, version by version."""
     for version in _versions(case, ours, theirs):
         here, there = ours.ask(case, version), theirs.ask(case, version)
-        if here != there and _in_order(here) != _in_order(there):
+        if here != there and in_order(here) != in_order(there):
             yield f"{case.name}, version {version}:\n  klamm: {here}\n  Kafka: {there}"
 
 
@@ -116,10 +116,10 @@ def _versions(case: Case, ours: Target, theirs: Target) -> Iterator[int]:
         yield version
 
 
-def _in_order(value: Any) -> Any:
+def in_order(value: Any) -> Any:
     """Lists in one order: Kafka's is often that of a hash table."""
     if isinstance(value, dict):
-        return {name: _in_order(each) for name, each in value.items()}
+        return {name: in_order(each) for name, each in value.items()}
     if isinstance(value, list):
-        return sorted((_in_order(each) for each in value), key=repr)
+        return sorted((in_order(each) for each in value), key=repr)
     return value

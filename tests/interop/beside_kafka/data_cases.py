@@ -127,6 +127,7 @@ def codec_cases(sound: bytes) -> Iterator[Case]:
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
         packed = batch(b"one", b"two", codec=codec)
         yield Case(f"{codec.name}", produce(("data", 0, packed)))
+        yield Case(f"{codec.name}, cut", produce(("data", 0, packed[:-3])))
         yield Case(f"{codec.name}, a count of 1", produce(("data", 0, changed(packed, 57, ">i", 1))))
         yield Case(f"{codec.name}, a count of 3", produce(("data", 0, changed(packed, 57, ">i", 3))))
         garbage = changed(packed[:61] + b"?" * (len(packed) - 61), 21, ">h", codec)

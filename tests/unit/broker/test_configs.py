@@ -200,9 +200,23 @@ def test_loggers_of_the_broker(harness: BrokerHarness) -> None:
     assert [config.name for config in describe(harness, LOGGER, "1", "root", "nope").configs] == ["root"]
 
 
-def test_client_metrics_have_no_configs(harness: BrokerHarness) -> None:
+def test_client_metrics_that_do_not_exist_have_the_defaults(harness: BrokerHarness) -> None:
     result = describe(harness, CLIENT_METRICS, "x")
-    assert (result.error_code, result.configs) == (0, [])
+    assert result.error_code == 0
+    found = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert found == {"metrics": ("", 5), "interval.ms": ("300000", 5), "match": ("", 5)}
+
+
+def test_a_value_that_is_missing_is_refused_before_others(harness: BrokerHarness) -> None:
+    wrong = ("interval.ms", APPEND, "1"), ("metrics", APPEND, None)
+    assert alter(harness, CLIENT_METRICS, "a", *wrong) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, CLIENT_METRICS, "a", wrong[0]) == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
+def test_what_is_no_list_is_refused_before_the_name(harness: BrokerHarness, kind: int) -> None:
+    assert alter(harness, kind, "", ("interval.ms", 2, "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, kind, "", ("interval.ms", SET, "1")) == ErrorCode.INVALID_REQUEST
 
 
 def test_settings_are_static(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ def test_reassignments(
     assert (found.name, result.partition_index, result.error_code) == (topic, index, error)
 
 
+def test_whether_factors_may_change_is_repeated_where_there_are_topics(harness: BrokerHarness) -> None:
+    topics = [alter_partition_reassignments.ReassignableTopic("t", [])]
+    for wanted, allowed in (([], True), (topics, False)):
+        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=False, topics=wanted
+        )
+        assert harness.call(request, 1).allow_replication_factor_change is allowed
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_replicas_stay_where_they_are(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t")

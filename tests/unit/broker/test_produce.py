@@ -48,9 +48,11 @@ def test_every_version_appends(harness: BrokerHarness, version: int, acks: int) 
 @pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)])
 def test_zstd_is_for_clients_that_know_it(harness: BrokerHarness, version: int, code: ErrorCode) -> None:
     harness.create_topic("t")
-    response = harness.call(request(-1, ("t", 0, records(b"x" * 100, codec=Codec.ZSTD))), version)
-    (partition,) = response.responses[0].partition_responses
-    assert partition.error_code == code
+    packed = records(b"x" * 100, codec=Codec.ZSTD)
+    for data, expected in ((packed, code), (packed[:-3], ErrorCode.INVALID_RECORD)):
+        response = harness.call(request(-1, ("t", 0, data)), version)
+        (partition,) = response.responses[0].partition_responses
+        assert partition.error_code == expected
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from klamm.wire.messages.push_telemetry import PushTelemetryRequest
 from klamm_broker.telemetry.otlp import MetricPoint, TelemetryError, read_metrics
 from klamm_broker.telemetry.values import MAX_BYTES, MAX_CLIENT_BYTES, MAX_POINTS, PushedValues
 from tests.unit.broker.broker_harness import BrokerHarness
-from tests.unit.broker.test_configs import APPEND, CLIENT_METRICS, DELETE, SET, alter, describe
+from tests.unit.broker.test_configs import APPEND, CLIENT_METRICS, DELETE, SET, SUBTRACT, alter, describe
 
 SUBSCRIBE = [("metrics", SET, "org.apache.kafka."), ("interval.ms", SET, "1000")]
 
@@ -75,10 +75,20 @@ def test_subscriptions_that_match_add_up(harness: BrokerHarness) -> None:
 
 def test_configs_are_kept_listed_and_described(harness: BrokerHarness) -> None:
     assert alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE) == 0
-    assert alter(harness, CLIENT_METRICS, "a", ("metrics", APPEND, "other.")) == 0
+    for operation in (APPEND, SUBTRACT):
+        changed = alter(harness, CLIENT_METRICS, "a", ("metrics", operation, "other."))
+        assert changed == ErrorCode.INVALID_CONFIG
     harness.reopen()
-    sent = {each.name: (each.value, each.config_source) for each in describe(harness, CLIENT_METRICS, "a").configs}
-    assert sent == {"metrics": ("org.apache.kafka.,other.", 7), "interval.ms": ("1000", 7), "match": ("", 5)}
+    described = describe(harness, CLIENT_METRICS, "a", include_synonyms=True).configs
+    sent = {
+        each.name: (each.value, each.config_source, [(of.value, of.source) for of in each.synonyms])
+        for each in described
+    }
+    assert sent == {
+        "metrics": ("org.apache.kafka.", 7, [("org.apache.kafka.", 7)]),
+        "interval.ms": ("1000", 7, [("1000", 7)]),
+        "match": ("", 5, []),
+    }
     for version in (0, 1):
         types = [CLIENT_METRICS] if version else []
         listed = harness.call(list_config_resources.ListConfigResourcesRequest(types), version).config_resources

@@ -305,6 +305,15 @@ def test_other_expressions_are_refused(play: Playbook, regex: str) -> None:
     assert play.beat("a", 1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_an_expression_is_looked_at_behind_group_member_and_epoch(play: Playbook) -> None:
+    assert play.beat("a", 1, regex="(").error_code is ErrorCode.GROUP_ID_NOT_FOUND
+    epoch = play.beat("a", 0).epoch
+    assert play.beat("b", 1, regex="(").error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert play.beat("a", epoch + 1, regex="(").error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert play.beat("a", epoch, regex="(").error_code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert play.beat("a", -1, regex="(").error_code is ErrorCode.NONE
+
+
 def test_a_member_without_topics_gets_nothing(play: Playbook) -> None:
     result = play.beat("a", 0, topics=[])
     assert (result.error_code, result.assignment) == (ErrorCode.NONE, {})

@@ -251,7 +251,8 @@ def test_what_classic_members_may_not_do(play: Playbook) -> None:
     other_name = play.ask_sync(classic.member_id, classic.generation, protocol_name="other").result
     assert other_name.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert play.leave(LeavingMember("", "nobody")).members == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert Classic(play, protocol_type="connect").join().error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    refused = play.ask_join(classic.member_id, protocol_type="connect").result
+    assert (refused.error_code, refused.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
     other = Classic(play, protocols=(("sticky", subscription("t")),))
     assert other.join().error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     short = play.ask_join("x", session_timeout_ms=1).result

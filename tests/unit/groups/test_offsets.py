@@ -117,6 +117,12 @@ def test_long_metadata_is_refused_partition_by_partition(make_playbook: Callable
     assert play.commit(at(1, metadata="four")) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
 
 
+def test_no_group_is_made_for_offsets_that_are_refused(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(offset_metadata_max_bytes=3)
+    assert play.commit(at(1, metadata="four"), at(2, metadata="five")) == [ErrorCode.OFFSET_METADATA_TOO_LARGE] * 2
+    assert play.state() is None
+
+
 def test_a_commit_that_cannot_be_written_is_not_acknowledged(play: Playbook) -> None:
     play.commit(at(1))
     play.store.read("ALTER TABLE offsets RENAME TO away")

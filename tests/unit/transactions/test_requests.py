@@ -12,14 +12,16 @@ from klamm.wire.messages.describe_producers import DescribeProducersRequest, Top
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_transactions import ListTransactionsRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from klamm.wire.records import TRANSACTIONAL
 from klamm_broker.transactions import offsets_partition
 from klamm_broker.transactions.transaction import MAX_EPOCH
-from tests.unit.broker.broker_harness import Reply
+from tests.unit.broker.broker_harness import Reply, records
 from tests.unit.transactions.transactions_harness import BEFORE_V2, ID, V2, Producer
 
 E = ErrorCode
@@ -30,6 +32,29 @@ def producer(harness):
     producer = Producer(harness)
     assert producer.init() == 0
     return producer
+
+
+@pytest.mark.parametrize("damage", [lambda batch: batch[:-1], lambda batch: batch + batch])
+def test_what_is_not_one_batch_is_refused_before_its_partition_is_added(harness, producer, damage):
+    batch = records(
+        b"v", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, attributes=TRANSACTIONAL
+    )
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, damage(batch))])]
+    (answered,) = harness.ask(ProduceRequest(ID, -1, 1000, data), V2).responses[0].partition_responses
+    assert answered.error_code == E.INVALID_RECORD
+    assert harness.state() == "Empty"
+
+
+@pytest.mark.parametrize(("version", "error"), [(BEFORE_V2, E.NONE), (V2, E.OUT_OF_ORDER_SEQUENCE_NUMBER)])
+def test_a_producer_that_a_partition_does_not_know_begins_at_sequence_0(harness, producer, version, error):
+    if version == BEFORE_V2:
+        assert producer.add(("t", 0)) == [0]
+    batch = records(
+        b"v", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=3, attributes=TRANSACTIONAL
+    )
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
+    (answered,) = harness.ask(ProduceRequest(ID, -1, 1000, data), version).responses[0].partition_responses
+    assert (answered.error_code, answered.log_start_offset) == (error, 0)
 
 
 # InitProducerId

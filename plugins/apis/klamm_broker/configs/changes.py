@@ -22,7 +22,7 @@ from klamm_broker.configs.registry import (
 )
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
-from klamm_broker.telemetry.subscriptions import LISTS, parse
+from klamm_broker.telemetry.subscriptions import parse
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ def replace(
 def alter(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
     """Change some configs of a resource and leave the others. Raises KafkaError."""
     _check_duplicates(change.name for change in changes)
+    for change in changes:
+        if change.value is None and change.operation != Operation.DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
     if resource.kind == ResourceType.BROKER_LOGGER:
         _alter_loggers(broker, resource, changes, validate_only)
         return
@@ -121,8 +124,6 @@ def _alter_loggers(broker: BrokerServices, resource: Resource, changes: Sequence
     for change in changes:
         if change.operation not in (Operation.SET, Operation.DELETE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {change.name}: levels can be set and deleted")
-        if change.operation == Operation.SET and change.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
         levels.append((change.name, change.value if change.operation == Operation.SET else None))
     check_levels(levels)
     if not validate_only:
@@ -142,8 +143,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
         return
     if change.operation not in _OPERATIONS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {change.operation}")
-    if change.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+    assert change.value is not None
     if change.operation == Operation.SET:
         values[name] = change.value
         return
@@ -162,7 +162,8 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 def _is_list(kind: int, name: str) -> bool:
     if kind == ResourceType.CLIENT_METRICS:
-        return name in LISTS
+        # Kafka knows no types of these, so they are only set and deleted.
+        return False
     return is_list(topic_key_of(name) if kind == ResourceType.BROKER else name)
 
 
@@ -180,8 +181,6 @@ def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
     """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
     if name in values:
         return values[name]
-    if kind == ResourceType.CLIENT_METRICS:
-        return ""
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
 
 
@@ -190,10 +189,8 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
         check_broker_name(broker.cluster.node_id, resource.name)
         return broker.configs.dynamic(resource.name)
     if resource.kind == ResourceType.GROUP:
-        _check_group(resource)
         return broker.group_configs.own(resource.name)
     if resource.kind == ResourceType.CLIENT_METRICS:
-        _check_subscription(resource)
         return broker.telemetry.configs.own(resource.name)
     _check_kind(resource)
     topic = broker.topics.get(resource.name)

@@ -86,15 +86,16 @@ class ClassicCoordinator:
             return
         created = False
         if request.member_id:
-            group = self._registry.classic(request.group_id)
-            if group is None:
+            found = self._registry.get(request.group_id)
+            if found is None:
                 reply(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
+            group = found if isinstance(found, ClassicGroup) else None
         else:
             group, created = self._registry.get_or_create_classic(request.group_id)
-            if group is None:
-                reply(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-                return
+        if group is None:
+            reply(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return
         with group:
             if created:
                 self._store.submit(persistence.put_group(group, {}))

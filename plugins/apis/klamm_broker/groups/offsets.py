@@ -94,6 +94,10 @@ class OffsetManager:
                 unknown = ErrorCode.GROUP_ID_NOT_FOUND if request.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
                 reply([unknown] * len(request.commits))
                 return
+            if all(map(self._is_too_large, request.commits)):
+                # No group is made for what is not stored.
+                reply([ErrorCode.OFFSET_METADATA_TOO_LARGE] * len(request.commits))
+                return
             group, _ = self._registry.get_or_create(request.group_id)
         with group:
             try:
@@ -102,6 +106,9 @@ class OffsetManager:
                 group.answer(reply, [error.error_code] * len(request.commits))
                 return
             self._commit_held(group, request, reply)
+
+    def _is_too_large(self, commit: PartitionCommit) -> bool:
+        return len(commit.metadata or "") > self._settings.offset_metadata_max_bytes
 
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
         if isinstance(group, ConsumerGroup) and not request.knows_member_epochs:
@@ -122,10 +129,10 @@ class OffsetManager:
         accepted: list[tuple[str, int, CommittedOffset]] = []
         statements: list[Statement] = []
         for index, commit in enumerate(request.commits):
-            metadata = commit.metadata or ""
-            if len(metadata) > self._settings.offset_metadata_max_bytes:
+            if self._is_too_large(commit):
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
+            metadata = commit.metadata or ""
             committed = CommittedOffset(commit.offset, commit.leader_epoch, metadata, commit_timestamp_ms, expire_ms)
             accepted.append((commit.topic, commit.partition, committed))
             statements.append(persistence.put_offset(group.group_id, commit.topic, commit.partition, committed))

@@ -17,6 +17,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
   INVALID_PRODUCER_EPOCH for a producer that is fenced. Its partition takes part by AddPartitionsToTxn, from version 12
   on (KIP-890) by this request itself; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While the
   transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
+- From version 12 on a producer that the partition does not know begins at sequence 0: OUT_OF_ORDER_SEQUENCE_NUMBER.
 - A transactional batch in a request without a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 Deviation: `transaction.partition.verification.enable` is not there, partitions are always verified.
@@ -42,7 +43,7 @@ from klamm.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK, MAGIC, NotOneBatchError
+from klamm.wire.records import CODEC_MASK, MAGIC, NotOneBatchError, holds_one_batch
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.handlers.produce_transactions import (
     ATTRIBUTES_LOW_BYTE,
@@ -261,6 +262,8 @@ class _Work:
         is_packed = len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         max_bytes = self._max_packed_bytes if is_packed else self._max_unpacked_bytes
         try:
+            if self._transaction is not None:
+                self._transaction.check_start(partition, records)
             result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
         except KafkaError as error:
             if error.error_code in _NOT_COUNTED or isinstance(error, NotOneBatchError):
@@ -343,7 +346,8 @@ def _check_batch(records: Any, version: int, transactional_id: str | None) -> No
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD and holds_one_batch(records):
+        # What is not one batch has the error of that, whatever its codec.
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 

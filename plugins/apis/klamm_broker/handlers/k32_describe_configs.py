@@ -8,8 +8,7 @@ of them, means all. Follows `ConfigHelper.describeConfigs`.
 - Another broker, an empty name of a group or of a client metrics subscription, another resource type: INVALID_REQUEST.
 - An answer above `response_max_bytes`: INVALID_REQUEST.
 
-Deviations: a broker and a group have the configs that klamm has, a part of Kafka's. Client metrics have no configs
-here.
+Deviation: a broker and a group have the configs that klamm has, a part of Kafka's.
 
 Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 """

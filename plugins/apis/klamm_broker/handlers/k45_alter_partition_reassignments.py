@@ -39,7 +39,8 @@ def reassign(
     """Change replicas. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        # Without topics Kafka answers before it looks at the request.
+        allow_replication_factor_change=request.allow_replication_factor_change or not request.topics,
         error_message=None,
         responses=[
             ReassignableTopicResponse(wanted.name, [_checked(broker, wanted.name, each) for each in wanted.partitions])

@@ -33,6 +33,7 @@ from klamm.wire.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from klamm_broker.groups.share.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
@@ -101,7 +102,7 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
 def _session(
     broker: BrokerServices, request: ShareFetchRequest, context: RequestContext, key: SessionKey, acknowledges: bool
 ) -> ShareSession:
-    if not key.group_id or not key.member_id:
+    if not key.group_id or not 0 < len(key.member_id) <= MAX_MEMBER_ID_CHARS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
         raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -26,6 +26,7 @@ from klamm.wire.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from klamm_broker.groups.share.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
@@ -45,7 +46,7 @@ def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest,
     require_share_groups(broker)
     key = SessionKey(request.group_id or "", request.member_id or "", broker.cluster.node_id)
     require_group(context, AclOperation.READ, key.group_id)
-    if not key.group_id or not key.member_id:
+    if not key.group_id or not 0 < len(key.member_id) <= MAX_MEMBER_ID_CHARS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     epoch = request.share_session_epoch
     if epoch == INITIAL_EPOCH:

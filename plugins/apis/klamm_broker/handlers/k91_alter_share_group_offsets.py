@@ -1,8 +1,10 @@
 """AlterShareGroupOffsets, version 0 (KIP-932).
 
 Lets a share group begin at other offsets; what it has acknowledged behind them is forgotten. A group that does not
-exist is created. Answered once that is durable. Follows `GroupMetadataManager.alterShareGroupOffsets`.
+exist is created if one of the topics exists. Answered once that is durable. Follows
+`GroupMetadataManager.alterShareGroupOffsets`.
 
+- An empty group id: INVALID_GROUP_ID.
 - A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
 - A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
 - With `share.version` 0: UNSUPPORTED_VERSION.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import alter_share_group_offsets
 from klamm.wire.messages.alter_share_group_offsets import (
@@ -26,7 +28,7 @@ from klamm.wire.messages.alter_share_group_offsets import (
 from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import denied_topics, require_group
-from klamm_broker.share.administration import alter, require_empty
+from klamm_broker.share.administration import alter, share_group_to_alter
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -41,9 +43,12 @@ def alter_share_offsets(
     """Alter offsets, partition by partition. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)
     require_group(context, AclOperation.READ, request.group_id)
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker.cluster.check_coordinates(request.group_id)
-    group = require_empty(broker, request.group_id, create=True)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
+    names = (topic.topic_name for topic in request.topics if topic.topic_name not in denied)
+    group = share_group_to_alter(broker, request.group_id, create=any(map(broker.topics.get, names)))
     response = AlterShareGroupOffsetsResponse()
     offsets: dict[Partition, int] = {}
     for requested in request.topics:
@@ -66,5 +71,6 @@ def alter_share_offsets(
                 result.error_code = ErrorCode.INVALID_REQUEST
             else:
                 offsets[partition] = each.start_offset
-    alter(broker, group, offsets)
+    if group is not None:
+        alter(broker, group, offsets)
     return response

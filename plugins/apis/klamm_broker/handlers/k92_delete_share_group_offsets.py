@@ -3,6 +3,7 @@
 Forgets what a share group has read of topics: it begins there again where its config says. Answered once that is
 durable. Follows `GroupCoordinatorService.deleteShareGroupOffsets`.
 
+- An empty group id: INVALID_GROUP_ID.
 - A group with members: NON_EMPTY_GROUP; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
 - A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
 - With `share.version` 0: UNSUPPORTED_VERSION.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import delete_share_group_offsets
 from klamm.wire.messages.delete_share_group_offsets import (
@@ -38,6 +39,8 @@ def delete_share_offsets(
     """Delete offsets, topic by topic. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)
     require_group(context, AclOperation.DELETE, request.group_id)
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker.cluster.check_coordinates(request.group_id)
     group = require_empty(broker, request.group_id)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import ErrorCode, KafkaError
-from klamm.wire.records import HEADER_BYTES
+from klamm.wire.records import HEADER_BYTES, holds_one_batch
 from klamm_broker.transactions import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -23,14 +23,21 @@ ATTRIBUTES_LOW_BYTE: Final = 22
 TRANSACTIONAL: Final = 0x10
 _PRODUCER: Final = Struct(">qh")
 _PRODUCER_OFFSET: Final = 43
+_SEQUENCE: Final = Struct(">i")
+_SEQUENCE_OFFSET: Final = 53
 _FIRST_VERSION_WITH_ABORTABLE: Final = 11
 _FIRST_VERSION_THAT_ADDS: Final = 12
 _CLIENT_VERSION: Final = 2
 
 
 def is_transactional(records: Any) -> bool:
-    """Whether a batch is part of a transaction; data that are too short for a batch are not."""
-    return records is not None and len(records) >= HEADER_BYTES and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
+    """Whether a batch is part of a transaction; data that no log would take for one batch are not."""
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
+        and holds_one_batch(records)
+    )
 
 
 def producer_of(records: Any) -> ProducerIdAndEpoch:
@@ -70,6 +77,21 @@ class TransactionalAppends:
             then()
 
         self._coordinator.add_partitions(self._transactional_id, producer, partitions, _CLIENT_VERSION, added)
+
+    def check_start(self, partition: Partition, records: Any) -> None:
+        """Refuse the first batch of a producer in a partition if others are missing before it (v12, KIP-890).
+
+        Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        if not self.adds or not is_transactional(records):
+            return
+        (sequence,) = _SEQUENCE.unpack_from(records, _SEQUENCE_OFFSET)
+        producer_id = producer_of(records).producer_id
+        if sequence and not partition.log.knows_producer(producer_id):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {producer_id} begins at sequence 0, the batch starts at {sequence}.",
+            )
 
     def append(
         self, partition: Partition, records: Any, append: Callable[[Partition, Any], PartitionProduceResponse]

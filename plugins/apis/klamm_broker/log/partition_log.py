@@ -200,6 +200,11 @@ class PartitionLog(SegmentedLog):
         with self._lock:
             return [entry.copy() for entry in self._producers.entries.values()]
 
+    def knows_producer(self, producer_id: int) -> bool:
+        """Whether the log has something of this producer."""
+        with self._lock:
+            return producer_id in self._producers.entries
+
     def highest_producer_id(self) -> int:
         """Of the producers that the log remembers; -1 if there are none. Ids that were never allocated are ignored."""
         with self._lock:

@@ -53,11 +53,31 @@ def describe(broker: BrokerServices, group_id: str, topic: Topic | None, index: 
     return DescribedOffset(start_offset, max(0, behind))
 
 
-def require_empty(broker: BrokerServices, group_id: str, *, create: bool = False) -> ShareGroup:
+def require_empty(broker: BrokerServices, group_id: str) -> ShareGroup:
     """A share group without members. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-    group = broker.groups.shares.get(group_id, create=create)
+    return _empty(broker.groups.shares.get(group_id))
+
+
+def _empty(group: ShareGroup) -> ShareGroup:
     if not group.is_empty:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+    return group
+
+
+def share_group_to_alter(broker: BrokerServices, group_id: str, *, create: bool) -> ShareGroup | None:
+    """A share group without members; None if there is none and none is to be created.
+
+    Raises KafkaError: NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND for a group of another kind, if one is to be created.
+    """
+    try:
+        group = _empty(broker.groups.shares.get(group_id, create=create))
+    except KafkaError as error:
+        if error.error_code == ErrorCode.GROUP_ID_NOT_FOUND and not create:
+            return None
+        raise
+    with group:
+        # Of a group that begins so, Kafka counts the empty assignment as that of its first epoch.
+        group.assignment_epoch = group.assignment_epoch or group.epoch
     return group
 
 

@@ -39,9 +39,6 @@ _KEYS: Final = {
     MATCH: _Key(ConfigType.LIST, "", "Which clients: NAME=REGEX, all of which match; none means every client."),
 }
 
-LISTS: Final = frozenset(name for name, key in _KEYS.items() if key.kind is ConfigType.LIST)
-"""The configs that are lists."""
-
 _ATTRIBUTES: Final = (
     "client_id",
     "client_instance_id",
@@ -162,17 +159,14 @@ class ClientMetricsConfigs:
         self.version += 1
 
     def describe(self, name: str, names: Collection[str] | None) -> list[ConfigEntry]:
-        """The configs of a subscription: of these names, or all if none. There are none if it does not exist."""
-        own = self._own.get(name)
-        if own is None:
-            return []
+        """The configs of a subscription: of these names, or all if none. One that does not exist has the defaults."""
+        own = self._own.get(name, {})
         return [_entry(key, own.get(key)) for key in _KEYS if not names or key in names]
 
 
 def _entry(name: str, own: str | None) -> ConfigEntry:
     key = _KEYS[name]
-    default = Synonym(name, key.default, ConfigSource.DEFAULT_CONFIG)
     if own is None:
-        return ConfigEntry(name, key.default, key.kind, ConfigSource.DEFAULT_CONFIG, False, (default,), key.doc)
+        return ConfigEntry(name, key.default, key.kind, ConfigSource.DEFAULT_CONFIG, False, (), key.doc)
     source = ConfigSource.CLIENT_METRICS_CONFIG
-    return ConfigEntry(name, own, key.kind, source, False, (Synonym(name, own, source), default), key.doc)
+    return ConfigEntry(name, own, key.kind, source, False, (Synonym(name, own, source),), key.doc)

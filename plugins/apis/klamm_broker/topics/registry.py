@@ -164,7 +164,7 @@ class TopicRegistry:
         """Raise KafkaError if no topic of this name can be created: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
         check_topic_name(name)
         if name in self._by_name:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         other = self._by_collision_key.get(collision_key(name))
         if other is not None:
             raise KafkaError(

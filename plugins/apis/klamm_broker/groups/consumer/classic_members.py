@@ -64,7 +64,7 @@ class ClassicMembers:
             try:
                 result = self._join_held(group, request)
             except KafkaError as error:
-                group.answer(reply, JoinResult(ErrorCode(error.error_code), request.member_id))
+                group.answer(reply, JoinResult(ErrorCode(error.error_code)))
                 return
             failed = JoinResult(NOT_WRITTEN, request.member_id)
             self._fencing.write(group, lambda is_written: reply(result if is_written else failed))

@@ -141,7 +141,8 @@ class ConsumerCoordinator:
                 f"ServerAssignor {clipped(request.assignor)} is not supported."
                 f" Supported assignors: {', '.join(self._settings.group_consumer_assignors)}.",
             )
-        if request.regex:
+        if request.regex and request.epoch == JOIN_EPOCH:
+            # Before a group is made for it.
             check_regex(request.regex)
 
     def _group(self, request: ConsumerHeartbeat) -> ConsumerGroup | ClassicGroup:
@@ -173,6 +174,8 @@ class ConsumerCoordinator:
                 f"The consumer group has reached its maximum capacity of {limit} members.",
             )
         before = self._member(group, request)
+        if request.regex:
+            check_regex(request.regex)
         updated = replace(
             before,
             instance_id=_or(request.instance_id, before.instance_id),

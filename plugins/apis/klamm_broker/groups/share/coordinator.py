@@ -17,6 +17,7 @@ from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, top
 from klamm_broker.groups.share import persistence
 from klamm_broker.groups.share.group import JOIN_EPOCH, LEAVE_EPOCH, ShareGroup, ShareMember
 from klamm_broker.groups.share.requests import (
+    MAX_MEMBER_ID_CHARS,
     DescribedShareGroup,
     DescribedShareMember,
     ShareHeartbeat,
@@ -304,7 +305,7 @@ class ShareCoordinator:
 def _validate(request: ShareHeartbeat) -> None:
     if not request.group_id.strip():
         raise _invalid("GroupId can't be empty.")
-    if not request.member_id.strip():
+    if not request.member_id.strip() or len(request.member_id) > MAX_MEMBER_ID_CHARS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.rack_id is not None and not request.rack_id.strip():
         raise _invalid("RackId can't be empty.")

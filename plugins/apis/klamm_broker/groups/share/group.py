@@ -171,7 +171,7 @@ class ShareGroup(Group):
         raise self._no_offsets()
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        raise self._no_offsets()
+        """Everybody finds that there are no offsets, as of a group that does not exist."""
 
     def validate_offset_delete(self) -> None:
         raise self._no_offsets()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode
 from klamm_broker.groups.assignors import Partitions
+
+MAX_MEMBER_ID_CHARS: Final = 36
+"""A longer id of a member is INVALID_REQUEST: it has no more than a UUID in text."""
 
 
 class ShareHeartbeat(NamedTuple):

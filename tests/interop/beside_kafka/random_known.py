@@ -1,0 +1,127 @@
+"""Differences that a random sequence may show: documented deviations, and answers of Kafka that no client gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from klamm import ErrorCode
+from tests.interop.beside_kafka.random_requests import Made
+from tests.interop.beside_kafka.random_runs import Difference
+from tests.interop.beside_kafka.random_world import CLOSED, PENDING
+
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class Known(NamedTuple):
+    """A kind of difference. `words` are those of docs/deviations.md; without any, `reason` says all."""
+
+    apis: tuple[str, ...]
+    holds: Callable[[Difference], bool]
+    reason: str = ""
+    words: str = ""
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """The value and all that is in it."""
+    yield value
+    inner = value.fields.values() if isinstance(value, Made) else value.values() if isinstance(value, dict) else value
+    if isinstance(value, (Made, dict, list)):
+        for each in inner:
+            yield from _values(each)
+
+
+def _fails(difference: Difference) -> bool:
+    """Kafka's answer is an internal error."""
+    found = [each for each in _values(difference.theirs) if isinstance(each, dict)]
+    return any(each.get("error_code") == _UNKNOWN for each in found)
+
+
+def _gives_more(difference: Difference) -> bool:
+    """klamm's answer has partitions that Kafka's has not yet."""
+    ours, theirs = (
+        sum(isinstance(each, dict) and "topic_id" in each for each in _values(answer))
+        for answer in (difference.ours, difference.theirs)
+    )
+    return ours > theirs
+
+
+def _succeeds(difference: Difference) -> bool:
+    """Both answers are without an error."""
+    found = [each for answer in (difference.ours, difference.theirs) for each in _values(answer)]
+    return not any(each.get("error_code") for each in found if isinstance(each, dict))
+
+
+def _has(name: str, matches: Callable[[Any], bool]) -> Callable[[Difference], bool]:
+    """Whether a struct of the request has a field with such a value."""
+
+    def holds(difference: Difference) -> bool:
+        made = (each for each in _values(difference.step.made) if isinstance(each, Made))
+        return any(name in each.fields and matches(each.fields[name]) for each in made)
+
+    return holds
+
+
+def _has_error(*codes: ErrorCode) -> Callable[[Difference], bool]:
+    """Whether Kafka's answer has one of these errors."""
+
+    def holds(difference: Difference) -> bool:
+        found = (each for each in _values(difference.theirs) if isinstance(each, dict))
+        return any(value in codes for each in found for name, value in each.items() if name.endswith("error_code"))
+
+    return holds
+
+
+def _is_true(_difference: Difference) -> bool:
+    return True
+
+
+KNOWN: Final = (
+    Known(("ShareGroupHeartbeat", "ShareGroupDescribe"), _gives_more, words="gets its partitions with its first"),
+    Known(
+        ("ShareGroupHeartbeat", "ShareGroupDescribe"),
+        _succeeds,
+        words="In Kafka these must be initialized first, and follow",
+    ),
+    Known(
+        ("OffsetDelete", "DeleteGroups"),
+        _is_true,
+        "Kafka knows of a group that a refused commit has named, and does not show it",
+    ),
+    Known(("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"), _gives_more, words="the first assignment may lack them"),
+    Known(("ShareFetch", "ShareAcknowledge"), _fails, words="ShareFetch for a group that does not exist"),
+    Known(("ShareFetch", "ShareAcknowledge"), _has("group_id", lambda each: not each), words="an empty group id"),
+    Known(("ShareFetch", "ShareAcknowledge"), _is_true, words="A member that leaves its group releases what it holds"),
+    Known(
+        ("DescribeShareGroupOffsets",), _is_true, words="DescribeShareGroupOffsets without topics lists what the group"
+    ),
+    Known(("AlterShareGroupOffsets",), _has("start_offset", lambda each: each < 0), words="a negative start offset"),
+    Known(("AlterShareGroupOffsets",), _fails, "an internal error of Kafka"),
+    Known(("JoinGroup",), _fails, words="Kafka throws an internal exception"),
+    Known(("JoinGroup",), lambda each: PENDING in (each.ours, each.theirs), "a protocol that is named twice"),
+    Known(
+        ("DescribeConfigs", "CreateTopics"),
+        lambda each: "min.insync.replicas" in repr(each.theirs),
+        words="`min.insync.replicas` is not a dynamic default",
+    ),
+    Known(("DescribeConfigs",), _has("resource_type", lambda each: each == 32), words="Groups have the configs of"),
+    Known(("DescribeTopicPartitions",), _has("topics", lambda each: len(each) != 1), "other runs' topics; names twice"),
+    Known(("AddPartitionsToTxn",), _has("transactions", lambda each: len(each) != 1), "no transaction, or one twice"),
+    Known(("CreateAcls", "DeleteAcls", "DescribeAcls"), lambda each: each.theirs == CLOSED, "what cannot be an ACL"),
+    Known(
+        ("Produce", "TxnOffsetCommit"),
+        _has_error(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
+        "which of several wrong things about a producer is named, and for which partitions of a request",
+    ),
+    Known(("TxnOffsetCommit",), _has("transactional_id", lambda each: not each), "an empty transactional id"),
+    Known(("Fetch",), _has("forgotten_topics_data", bool), "a partition that is asked for and forgotten"),
+)
+
+
+def is_known(difference: Difference) -> bool:
+    """Whether a difference may be."""
+    return any(difference.step.api in each.apis and each.holds(difference) for each in KNOWN)
