@@ -14,6 +14,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.wire.records import ControlRecordType, Record, decode_records, encode_batch, iterate_batches
 from klamm_broker.log import FileRegion
 from klamm_broker.log.cleaner import Cleaner, CleaningStoppedError, dirty_range, group_segments
+from klamm_broker.log.segment import LogSegment
 from tests.unit.log.playbook import START_MS, LogPlaybook
 from tests.unit.log.test_transactions import Producer, committed
 
@@ -75,6 +76,31 @@ def test_consumers_get_over_the_gaps(open_log: OpenLog) -> None:
                 assert [record.offset for record in decode_records(batch)] == [expected]
             else:
                 assert expected is None
+
+
+def test_a_reader_never_takes_a_later_file_of_the_same_name(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = open_log(cleanup_policy="compact")
+    for number in range(4):
+        book.append_keyed((b"k%d" % number, b"old"))
+    book.append_keyed((b"k0", b"new"))
+    book.log.roll(START_MS)
+    old = book.log.segments[0]
+    position_of = LogSegment.position_of
+
+    def compacted_meanwhile(segment: LogSegment, offset: int, end: int) -> int | None:
+        found = position_of(segment, offset, end)
+        if segment is old:
+            monkeypatch.undo()
+            clean(book)
+            # Its file was deleted, and a segment that was replaced later has left a shorter one of that name.
+            old.file.path.write_bytes(b"")
+        return found
+
+    monkeypatch.setattr(LogSegment, "position_of", compacted_meanwhile)
+    read = book.log.read(1, 10_000)
+    assert isinstance(read.records, FileRegion)
+    assert [header.base_offset for header, _ in iterate_batches(read.records.read_bytes())] == [1, 2, 3, 4]
+    read.records.close()
 
 
 def test_small_segments_become_one(open_log: OpenLog) -> None:

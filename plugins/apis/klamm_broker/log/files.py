@@ -227,16 +227,17 @@ def stored_directory(directory: Path) -> str:
 class LogFile(StoredPath):
     """A file that is opened when it is used; readers and the writer share the descriptor."""
 
-    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "operations", "used")
+    __slots__ = ("_handle", "_lock", "_open_files", "closed", "operations", "used")
 
     def __init__(self, path: Path, operations: FileOperations, open_files: OpenFiles) -> None:
         super().__init__(path)
         self.operations = operations
         self.used = False
         self._open_files = open_files
-        self._closed = False
+        self.closed = False
+        """By the owner. Whoever comes later opens the path, which another file of the same name may have by then."""
         self._handle: FileHandle | None = None
-        # Protects the handle, the path and `_closed`.
+        # Protects the handle, the path and `closed`.
         self._lock = threading.Lock()
 
     def acquire(self) -> FileHandle:
@@ -250,7 +251,7 @@ class LogFile(StoredPath):
             if handle is not None and handle.try_acquire():
                 return handle
             handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
-            if self._closed:
+            if self.closed:
                 # Only this late reader uses it, and closes it.
                 return handle
             handle.try_acquire()
@@ -323,6 +324,6 @@ class LogFile(StoredPath):
     def close(self) -> None:
         """As `release`, by the owner: from now on each use opens the file for itself."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         self._open_files.discard(self)
         self.release()

@@ -128,12 +128,26 @@ class LogReader:
                 return nothing
             size_bytes = max(max_bytes, first_bytes)
         records = segment.file.region(position, size_bytes)
+        if segment.file.closed:
+            try:
+                self._require_current(segment)
+            except FileNotFoundError:
+                records.close()
+                raise
         if not committed_only:
             return LogRead(end_offset, stable_offset, start_offset, records)
         beyond = segment.offset_beyond(position + size_bytes)
         limit_offset = limit_offset if beyond is None else min(limit_offset, beyond)
         aborted = self._aborted_transactions(segment, fetch_offset, limit_offset)
         return LogRead(end_offset, stable_offset, start_offset, records, aborted)
+
+    def _require_current(self, segment: LogSegment) -> None:
+        """Raise FileNotFoundError if the segment was removed or replaced during a look-up.
+
+        Its files may have been deleted and their names given to files of a later segment.
+        """
+        if segment.file.closed and segment not in self._segments:
+            raise FileNotFoundError(f"{segment.file.path} was removed meanwhile")
 
     def _find(self, offset: int, active: LogSegment, active_size: int) -> tuple[LogSegment, int | None, int]:
         """The segment with the batch that holds an offset, or the next one; its position; the end of the segment."""
@@ -182,6 +196,7 @@ class LogReader:
         for segment in self._segments:
             if segment.max_timestamp()[0] >= timestamp_ms:
                 found = first_record_since(segment, timestamp_ms, self.log_start_offset)
+                self._require_current(segment)
                 if found is not None:
                     return found
         return None
@@ -198,7 +213,9 @@ class LogReader:
         timestamp_ms, segment = max(largest, key=lambda each: each[0])
         if timestamp_ms < 0:
             return None
-        return first_record_since(segment, timestamp_ms, segment.base_offset)
+        found = first_record_since(segment, timestamp_ms, segment.base_offset)
+        self._require_current(segment)
+        return found
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
         """The largest epoch not above this one and the offset where its records end; None if this one is not known yet.
