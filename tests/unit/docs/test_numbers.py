@@ -35,7 +35,10 @@ FIRST_S, LONGEST_S = FIRST_DELAY_MS / 1000, LONGEST_DELAY_MS / 1000
         ("docs/a-request.md", f"up to {INLINE_MAX_BYTES // KIB} KiB and {INLINE_MAX_ELEMENTS} elements"),
         ("docs/protection.md", f"up to {INLINE_MAX_BYTES // KIB} KiB of frame and {INLINE_MAX_ELEMENTS} elements"),
         ("docs/protection.md", f"an answer, beside records | {DEFAULT_MAX_ANSWER_BYTES // MIB} MiB"),
-        ("docs/protection.md", f"{WORDS[AT_ONCE[False]]} at a time of APIs that never wait, and {WORDS[AT_ONCE[True]]} of"),
+        (
+            "docs/protection.md",
+            f"{WORDS[AT_ONCE[False]]} at a time of APIs that never wait, and {WORDS[AT_ONCE[True]]} of",
+        ),
         ("docs/protection.md", f"threads switch each {SWITCH_INTERVAL_S * 1000:g} ms"),
         ("docs/protection.md", f"a batch unpacks to {MAX_UNCOMPRESSED_BYTES // MIB} MiB at most"),
         ("docs/workers.md", f"after {FIRST_S:g} s, then {2 * FIRST_S:g} s, and so on up to {LONGEST_S:g} s"),
