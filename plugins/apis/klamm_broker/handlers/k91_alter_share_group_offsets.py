@@ -4,7 +4,7 @@ Lets a share group begin at other offsets; what it has acknowledged behind them 
 exist is created. Answered once that is durable. Follows `GroupMetadataManager.alterShareGroupOffsets`.
 
 - A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
-- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
+- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an offset below 0: INVALID_REQUEST.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.
