@@ -151,7 +151,7 @@ class ApiSet(Part[_Host]):
         return Features()
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:  # noqa: ARG002
-        """The APIs served on one listener; asked for once for each. A set with several nodes overrides this."""
+        """The APIs served on one listener; asked for once for each. A set whose listeners differ overrides this."""
         return self.handlers()
 
     def handlers(self) -> Iterable[ApiHandler]:

@@ -39,10 +39,11 @@ Admission: TypeAlias = Refuse | Delay | None
 
 
 class ConnectionGate(ListenerPart, ABC):
-    """Decides which connections a listener accepts. Called on the acceptor thread, in the order of the TOML list.
+    """Decides which connections a listener accepts. Called in the order of the TOML list.
 
-    `release` follows exactly once for each connection that this gate admitted, from any thread, even if a later gate
-    refused it.
+    `admit` is called on the acceptor's thread, which is the processor's if a listener has one, and behind a proxy on a
+    processor's. `release` follows exactly once for each connection that this gate admitted, from any thread, even if a
+    later gate refused it.
     """
 
     @abstractmethod

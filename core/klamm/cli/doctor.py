@@ -13,6 +13,7 @@ from klamm.cli.serve import plan_of
 from klamm.config.plan import ListenerPlan, ServerPlan
 from klamm.config.planner import ANY_HOST
 from klamm.config.plugin_registry import PluginRegistry, load_factory
+from klamm.logs.causes import failure
 from klamm.logs.escaping import escape_control_characters
 from klamm.server.listening import advertised
 from klamm.shared.addresses import UNIX_PREFIX
@@ -49,7 +50,7 @@ def _findings(plan: ServerPlan) -> Iterator[Finding]:
         try:
             yield from api_set.examine(users)
         except Exception as error:
-            yield Finding(f"[{name}]", f"cannot be examined: {error!r}", f"{part.distribution} has to be fixed")
+            yield Finding(f"[{name}]", f"cannot be examined: {failure(error)}", f"{part.distribution} has to be fixed")
 
 
 def _context_of(listener: ListenerPlan) -> ListenerContext:

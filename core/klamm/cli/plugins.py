@@ -11,6 +11,7 @@ from klamm.cli.serve import plan_of
 from klamm.config.plan import PartPlan, ServerPlan
 from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
 from klamm.config.setting import specs_of
+from klamm.logs.causes import failure
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
@@ -30,7 +31,7 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
         for setting in (row or {}).get("settings", ()) if options.settings else ():
             print(f"    {setting['name']} = {setting['default']}  # {setting['doc']}")
     for source, error in plugins.broken:
-        print(f"broken: {source.entry_point} of {source.distribution}: {error!r}")
+        print(f"broken: {source.entry_point} of {source.distribution}: {failure(error)}")
     return 0
 
 
@@ -50,7 +51,7 @@ def _row(found: Found, used: dict[tuple[str, str], list[str]], *, with_settings:
     except Exception as error:
         raise PluginError(
             f'the settings of the {found.kind.label} "{found.provider.name}" of {found.source.distribution} cannot be'
-            f" loaded: {error!r}"
+            f" loaded: {failure(error)}"
         ) from error
     if settings is not None:
         row["settings"] = [

@@ -151,7 +151,7 @@ class PartResolver:
             for key, message in problems():
                 self.config.report((*path, *key.split(".")) if key else path, message)
         except Exception as error:
-            self.config.report(path, f"cannot be checked: {error!r}")
+            self.config.report(path, f"cannot be checked: {failure(error)}")
 
     def _tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
         """Tables of parts that no key names: a problem, unless they come from a table that listeners share."""

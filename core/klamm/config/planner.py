@@ -401,6 +401,6 @@ def parse_endpoint(text: str) -> Endpoint:
             raise ValueError(f"is a path of more than {_UNIX_PATH_MAX_BYTES} bytes, which a socket cannot have")
         return text, 0
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > _MAX_PORT or (":" in host and not host.startswith("[")):
+    if not colon or not port.isdecimal() or int(port) > _MAX_PORT or (":" in host and not host.startswith("[")):
         raise ValueError(f'must be HOST:PORT with a port up to 65535, or unix:/PATH, not "{text}"')
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -237,15 +237,15 @@ class ListenerSettings:
     )
     request_max_bytes: dict[str, int] = setting(
         {},
-        doc="Largest request by API name, or `default`; a larger one closes its connection. Unset is 4 MiB; 16 MiB for "
-        "Fetch, OffsetCommit, JoinGroup, SyncGroup, CreateTopics and what alters configs; `socket_request_max_bytes` "
-        "for Produce. 64 KiB is the least.",
+        doc="Largest request by API name, or `default`; a larger one closes its connection. Unset is "
+        "`socket_request_max_bytes` for Produce and 4 MiB for most others, with exceptions from 64 KiB to 16 MiB "
+        "(docs/protection.md). 64 KiB is the least.",
         check=check_api_limits,
     )
     request_max_elements: dict[str, int] = setting(
         {},
         doc="Most elements of arrays and tagged fields in one request, by API name or `default`. Unset is 100,000, and "
-        "20,000 or 1,000 for APIs of which no client names more (docs/protection.md).",
+        "20,000, 10,000 or 1,000 for APIs of which no client names more (docs/protection.md).",
         check=check_api_limits,
     )
     response_max_bytes: dict[str, int] = setting(

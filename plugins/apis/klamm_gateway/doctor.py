@@ -14,10 +14,10 @@ from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from klamm_gateway.settings import GatewaySettings, parse_address
 from klamm_gateway.upstream.conversation import Conversation
+from klamm_gateway.upstream.questions import SOFTWARE
 from klamm_gateway.upstream.security import Security, load_security, resolve
 from klamm_gateway.upstream.states import UpstreamError
 
-_SOFTWARE: Final = "klamm-gateway"
 _API_VERSIONS: Final = 3
 _METADATA: Final = 4
 _AT_ONCE: Final = 16
@@ -111,8 +111,8 @@ def _asked(settings: GatewaySettings, security: Security, host: str, port: int) 
     except (OSError, UnicodeError) as error:
         return Answer(error=UpstreamError("unknown_host", str(error)))
     try:
-        with Conversation(host, port, security, _SOFTWARE, timeout_s) as conversation:
-            versions: Any = conversation.call(ApiVersionsRequest(_SOFTWARE, "1"), _API_VERSIONS, api_versions)
+        with Conversation(host, port, security, SOFTWARE, timeout_s) as conversation:
+            versions: Any = conversation.call(ApiVersionsRequest(SOFTWARE, "1"), _API_VERSIONS, api_versions)
             found: Any = conversation.call(MetadataRequest([]), _METADATA, metadata)
     except TimeoutError:
         return Answer(error=UpstreamError("timeout", "connecting, TLS and login took too long"))

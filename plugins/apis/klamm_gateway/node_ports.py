@@ -14,7 +14,7 @@ _MAX_PORTS: Final = 1000
 def parse_ports(text: str) -> range:
     """The ports of `FIRST-LAST`, or of `PORT`. Raises ValueError."""
     first, dash, last = text.partition("-")
-    if not first.isdigit() or not (last.isdigit() or not dash):
+    if not first.isdecimal() or not (last.isdecimal() or not dash):
         raise ValueError(f'must be FIRST-LAST, e.g. 9093-9192, not "{text}"')
     ports = range(int(first), int(last or first) + 1)
     if not ports or ports.start < 1 or ports.stop > 65536:

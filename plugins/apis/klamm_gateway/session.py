@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from klamm import ConnectionContext, RateLimitedLog, RequestContext
 from klamm.forwarding import ConnectionLink, note_upstream_node
@@ -17,12 +16,11 @@ from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.node_ports import NodePlaces
 from klamm_gateway.upstream.connection import INTERNAL_ERROR, UpstreamConnection
 from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
+from klamm_gateway.upstream.questions import SOFTWARE
 from klamm_gateway.upstream.security import Security
 from klamm_gateway.upstream.states import UpstreamError
 
 log = logging.getLogger("klamm.gateway")
-
-CLIENT_ID: Final = "klamm-gateway"
 
 
 @dataclass(slots=True)
@@ -117,7 +115,7 @@ class ClientSession:
             what = "no node of the cluster is known" if node_id is None else f"node {node_id} is not known"
             raise UpstreamError("unknown_node", what)
         self._node = node
-        protocol = UpstreamProtocol(parts.security.account_of(self._connection.principal), CLIENT_ID, self._ready)
+        protocol = UpstreamProtocol(parts.security.account_of(self._connection.principal), SOFTWARE, self._ready)
         upstream = UpstreamConnection(self._link, protocol, parts.security.context, node.host, self._lost)
         self._upstream = upstream
         parts.metrics.opened()

@@ -17,7 +17,7 @@ _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) <= 65535:
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
         raise ValueError(f'must be HOST:PORT, not "{text}"')
     return host.removeprefix("[").removesuffix("]"), int(port)
 

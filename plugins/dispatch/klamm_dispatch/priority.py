@@ -25,6 +25,8 @@ CONTROL_APIS: Final = (
     "Heartbeat",
     "LeaveGroup",
     "ConsumerGroupHeartbeat",
+    "ShareGroupHeartbeat",
+    "StreamsGroupHeartbeat",
     "OffsetCommit",
     "OffsetFetch",
 )

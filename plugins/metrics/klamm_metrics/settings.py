@@ -14,7 +14,7 @@ _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 def endpoint(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
         raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
     return host.removeprefix("[").removesuffix("]"), int(port)
 

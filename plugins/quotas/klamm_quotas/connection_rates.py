@@ -11,7 +11,7 @@ from klamm.runtime import Rate
 from klamm.shared import CLIENT_QUOTAS, IpAddress, Row, ip_address_of, quotas_by_entity
 
 _KEY: Final = "connection_creation_rate"
-_TIDY_FROM: Final = 1000
+_PRUNE_FROM: Final = 1000
 _MEAN_WINDOW_MS: Final = 30_000
 
 
@@ -40,7 +40,7 @@ class RecentMean:
 
 
 class ConnectionRates:
-    """Shared by the gates of all listeners; Limits by address follow AlterClientQuotas."""
+    """Shared by the gates of all listeners. Limits by address follow AlterClientQuotas."""
 
     def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:
         self._clock = services.clock
@@ -50,7 +50,7 @@ class ConnectionRates:
         self.window_ms = window_ms
         self.broker = Rate(samples, window_ms)
         self._by_source: dict[str, tuple[Rate, int]] = {}
-        self._prune_from = _TIDY_FROM
+        self._prune_from = _PRUNE_FROM
         self._limits: dict[IpAddress, float] = {}
         self.default_limit: float | None = None
         self._table = services.shared.table(CLIENT_QUOTAS)
@@ -98,7 +98,7 @@ class ConnectionRates:
         obsolete_ms = now_ms - (self.samples + 1) * self.window_ms
         for source in [source for source, (_rate, used_ms) in self._by_source.items() if used_ms <= obsolete_ms]:
             del self._by_source[source]
-        self._prune_from = max(_TIDY_FROM, 2 * len(self._by_source))
+        self._prune_from = max(_PRUNE_FROM, 2 * len(self._by_source))
 
     @property
     def tracked(self) -> int:

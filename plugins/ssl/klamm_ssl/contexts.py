@@ -157,6 +157,7 @@ class SslFiles:
     def _context(
         self, identity: Identity, trust: bytes, label: str, expirations: dict[str, datetime]
     ) -> tuple[ssl.SSLContext, frozenset[str]]:
+        """The context of a certificate, and the host names in it where `sni` needs them. Its end is noted by label."""
         settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.sslobject_class = ServerObject

@@ -17,7 +17,7 @@ def endpoint(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, where the host is a loopback address. Raises ValueError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isdigit() or int(port) > 65535 or not ipaddress.ip_address(host).is_loopback:
+    if not port.isdecimal() or int(port) > 65535 or not ipaddress.ip_address(host).is_loopback:
         raise ValueError
     return host, int(port)
 

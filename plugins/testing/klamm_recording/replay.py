@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     host, _, port = options.to.rpartition(":")
     try:
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal():
             raise ReplayError(f'must be HOST:PORT, not "{options.to}"')
         head, requests = _read(options.file)
         differences = _replay(requests, head["topics"], (host, int(port)))

@@ -17,7 +17,7 @@ _MAX_COUNT: Final = (1 << 31) - 1
 
 
 def uid_of(key: Sequence[str], finding: Finding) -> str:
-    """Of a finding as it is when it is recorded."""
+    """The id of a finding with the events that it has when it is recorded: 32 digits, in hex."""
     return hashlib.sha256(json.dumps([*key, finding.first_event, finding.last_event]).encode()).hexdigest()[:32]
 
 

@@ -23,7 +23,7 @@ class EventQueue:
     def __init__(self, capacity: int, on_full: str, filled: threading.Event | None = None) -> None:
         self.capacity = capacity
         self._blocks = on_full == BLOCK
-        self._request_limit = capacity if on_full == DROP else 2 * capacity if on_full == REFUSE else capacity
+        self._request_limit = 2 * capacity if on_full == REFUSE else capacity
         # Protects the entries and their counts.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)

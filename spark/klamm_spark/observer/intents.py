@@ -36,7 +36,7 @@ class UnrecordableError(Exception):
 
 
 class IntentJournal:
-    """`begin` is called by the threads that serve requests, the other methods by the writer's.
+    """`begin` and `abandon` are called by the threads that serve requests, the other methods by the writer's.
 
     An intent is open until its outcome is written to the spool. At most `capacity` are, of `MAX_OPEN_BYTES`, so the
     outcomes of all state changes find room. Intents that come within `sync_interval_ms` share a sync.

@@ -15,6 +15,7 @@ SENSITIVE_VALUE: Final = "(sensitive)"
 
 Names: TypeAlias = TopicNames
 Describe: TypeAlias = Callable[[Any, Any, Names], Iterator[Resource]]
+"""Request, response or None, and the names of topic ids: the resources that the request changes."""
 
 
 class StateChange(NamedTuple):
@@ -30,11 +31,13 @@ class StateChange(NamedTuple):
 
 
 class StateChanges(dict[ApiKey, StateChange]):
-    """By API. `of` is a decorator that adds a function as the description of some."""
+    """By API; filled by the decorator `of`."""
 
     def of(
         self, *api_keys: ApiKey, types: tuple[str, ...], attributes: tuple[str, ...] = ()
     ) -> Callable[[Describe], Describe]:
+        """Make the function that follows the description of these APIs; the rest is as in `StateChange`."""
+
         def add(describe: Describe) -> Describe:
             self.update(dict.fromkeys(api_keys, StateChange(types, attributes, describe)))
             return describe
@@ -43,6 +46,7 @@ class StateChanges(dict[ApiKey, StateChange]):
 
 
 def resource_of(type: str, name: str | None, *attributes: tuple[str, Any]) -> Resource:
+    """A resource with those of the attributes that are neither None nor empty."""
     resource = Resource(type, name or "")
     for key, value in attributes:
         if value is not None and value != "":
@@ -52,6 +56,7 @@ def resource_of(type: str, name: str | None, *attributes: tuple[str, Any]) -> Re
 
 @lru_cache(maxsize=1024)
 def name_of(kind: type[Any], code: int) -> str:
+    """The name of a code of an enum; the number itself if the enum does not have it."""
     # Clients choose the codes: an enum takes microseconds for one that it does not have.
     try:
         return str(kind(code).name)
@@ -60,6 +65,7 @@ def name_of(kind: type[Any], code: int) -> str:
 
 
 def config_value(name: str, value: str | None) -> str | None:
+    """The value of a configuration as it is recorded: a secret, by its name, is not."""
     return SENSITIVE_VALUE if value is not None and _SENSITIVE.search(name) else value
 
 
@@ -80,8 +86,10 @@ def succeeded(response: Any) -> Any:
 
 
 def only_checked(request: Any) -> tuple[str, Any]:
+    """The attribute of a request that only checks whether it could be done; None of any other."""
     return "validate_only", "true" if request.validate_only else None
 
 
 def topic_name(topic: Any, names: Names) -> str:
+    """The name of a topic that a request has by name or id; the id where its name is not known."""
     return topic.name or names.name(topic.topic_id)

@@ -139,11 +139,8 @@ def digest_of(data: bytes) -> Digest:
 
 
 def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: PublicKeys | None = None) -> NodeFolder:
-    """Read and check every segment of one node. From files, it takes about a second per gigabyte.
-
-    With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
-    all must be, unless `keys` are none, too.
-    """
+    """Read and check every segment of one node; for `keys` see `SealChain`. From files, it takes about a second per
+    gigabyte."""
     if content is None:
         with closing(FileContent()) as files:
             return read_folder(folder, files, keys)

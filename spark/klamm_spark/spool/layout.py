@@ -98,7 +98,7 @@ class SegmentName(NamedTuple):
 def parse_name(file_name: str) -> SegmentName | None:
     """The segment that a file with any of the suffixes belongs to; None for files that are not part of a spool."""
     boot, dash, seq = file_name.partition(".")[0].rpartition("-")
-    if not dash or not boot or len(seq) != _SEQ_DIGITS or not seq.isdigit():
+    if not dash or not boot or len(seq) != _SEQ_DIGITS or not (seq.isascii() and seq.isdigit()):
         return None
     return SegmentName(boot, int(seq))
 

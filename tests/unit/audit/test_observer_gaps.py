@@ -5,8 +5,8 @@ import threading
 import jsonschema
 import pytest
 
-from klamm import ErrorCode, KafkaError
-from klamm.wire.api_keys import ApiKey
+from klamm import ErrorCode, KafkaError, RequestContext
+from klamm.wire.api_keys import ApiKey, load, spec_of
 from klamm.wire.messages import create_topics
 from klamm_spark.events.event import json_schema
 from klamm_spark.observer.audit import AuditFilter
@@ -93,6 +93,28 @@ def test_refuse_answers_with_what_clients_try_again_after(make):
     assert refusal(subject, creation) is ErrorCode.REQUEST_TIMED_OUT
     audit.flush()
     assert refusal(subject, first) is None
+
+
+def coordinated():
+    """The APIs that clients send to the coordinator of a group or of a transactional id."""
+    of_keys = {"group_id", "groups", "group_ids", "groups_names", "transactional_id", "transactional_ids"}
+    to_leaders = {ApiKey.PRODUCE, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE}
+    for key in ApiKey:
+        spec = spec_of(key)
+        request = vars(load(key))[f"{spec.name}Request"]
+        if not of_keys.isdisjoint(request.__slots__) and key not in to_leaders and "ShareGroupState" not in spec.name:
+            yield key
+
+
+@pytest.mark.parametrize("api_key", [*coordinated()], ids=lambda key: key.name)
+def test_clients_of_a_coordinator_look_for_it_again(make, api_key):
+    audit, subject = filtered(make, on_full="refuse")
+    connection = audit.connection()
+    for _ in range(2):
+        audit.observer.connection_opened(connection)
+    with pytest.raises(KafkaError) as refused:
+        subject.on_request(None, RequestContext(connection, None, api_key, 0, 1, "c", 100))
+    assert refused.value.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_api_versions_is_never_refused(make):

@@ -362,6 +362,11 @@ def test_a_rename_that_worked_and_failed_is_a_rename(tmp_path):
     assert [parse_name(path.name).first_seq for path in open_segments(writer.folder)] == [1]
 
 
+@pytest.mark.parametrize("digit", ["\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT TWO}", "x"])
+def test_a_name_with_other_digits_is_no_segment(digit):
+    assert parse_name(f"aaaaaaaaaaaaaaaaaaaa-{'0' * 19}{digit}.jsonl") is None
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_what_an_open_segment_has_beyond_its_sealed_copy_is_kept(tmp_path, compression):
     writer = Writer(tmp_path / "n", compression=compression)

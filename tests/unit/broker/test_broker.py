@@ -16,7 +16,7 @@ from klamm_broker import klamm_api_sets
 from klamm_broker.broker import Broker
 from klamm_broker.log import DataDirectoryLockedError, UnsyncedFileOperations
 from klamm_broker.settings import BrokerSettings
-from klamm_broker.storage.meta_properties import MetaPropertiesError, random_uuid, uuid_bytes, uuid_text
+from klamm_broker.storage.meta_properties import MetaPropertiesError, load, random_uuid, uuid_bytes, uuid_text
 from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness
 
@@ -76,6 +76,12 @@ def test_meta_properties_that_cannot_be_understood(tmp_path: Path, text: str, co
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(MetaPropertiesError, match=complaint):
         BrokerHarness(tmp_path).open()
+
+
+def test_meta_properties_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_bytes(b"version=1\ncluster.id=\xff\n")
+    with pytest.raises(MetaPropertiesError, match="is not UTF-8"):
+        load(tmp_path, 1)
 
 
 def test_meta_properties_as_kafka_writes_them(tmp_path: Path) -> None:

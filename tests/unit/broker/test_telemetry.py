@@ -170,8 +170,8 @@ def test_silent_clients_are_forgotten(harness: BrokerHarness) -> None:
 
 
 def test_reading_metrics() -> None:
-    assert list(read_metrics(pushed("m", 2.5))) == [MetricPoint("m", (("topic", "t"),), 2.5, False, False)]
-    assert list(read_metrics(pushed("m", 2.5, delta=True))) == [MetricPoint("m", (("topic", "t"),), 2.5, True, True)]
+    assert list(read_metrics(pushed("m", 2.5))) == [MetricPoint("m", (("topic", "t"),), 2.5, False)]
+    assert list(read_metrics(pushed("m", 2.5, delta=True))) == [MetricPoint("m", (("topic", "t"),), 2.5, True)]
     whole = pushed("m", 2.5)
     for end in range(1, len(whole)):
         with pytest.raises(TelemetryError):
@@ -201,7 +201,7 @@ def test_a_few_bytes_with_many_fields_are_refused(harness: BrokerHarness, path: 
 
 
 def points(count: int, name_bytes: int = 10) -> Iterator[MetricPoint]:
-    return (MetricPoint(str(number).zfill(name_bytes), (), 1.0, True, True) for number in range(count))
+    return (MetricPoint(str(number).zfill(name_bytes), (), 1.0, True) for number in range(count))
 
 
 def test_what_is_kept_of_one_client_is_bounded() -> None:

@@ -274,6 +274,33 @@ def test_code_that_cannot_be_imported_is_reported_with_its_line(klamm, monkeypat
     assert (code, err) == (2, [f'klamm: the api set "torn" of klamm-torn cannot be loaded: {cause} at {file}:{line}'])
 
 
+def test_a_plugin_whose_hook_raises_is_listed_with_its_line(klamm, monkeypatch):
+    class Broken:
+        @hookimpl
+        def klamm_api_sets(self):
+            raise RuntimeError("boo")
+
+    install(monkeypatch, Broken(), "klamm-torn")
+    code, out, _ = klamm("plugins")
+    assert code == 0
+    assert re.fullmatch(rf"broken: .* of klamm-torn: RuntimeError\('boo'\) at {re.escape(__file__)}:\d+", out[-1])
+
+
+def test_settings_that_cannot_be_imported_are_listed_with_their_line(klamm, monkeypatch, tmp_path):
+    class Broken:
+        @hookimpl
+        def klamm_api_sets(self):
+            yield Provider("torn", "klamm_torn_settings:Torn", settings="klamm_torn_settings:TornSettings")
+
+    file = tmp_path / "klamm_torn_settings.py"
+    file.write_text("raise RuntimeError('boo')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    install(monkeypatch, Broken(), "klamm-torn")
+    code, _, err = klamm("plugins", "--settings")
+    assert code == 2
+    assert err[0].endswith(f"of klamm-torn cannot be loaded: RuntimeError('boo') at {file}:1")
+
+
 @pytest.mark.parametrize(
     ("raised", "said"),
     [

@@ -204,7 +204,9 @@ def test_endpoints(text, endpoint):
     assert parse_endpoint(text) == endpoint
 
 
-@pytest.mark.parametrize("text", ["localhost", "localhost:", "localhost:x", "::1:9092", "a:65536", "a:-1", ""])
+@pytest.mark.parametrize(
+    "text", ["localhost", "localhost:", "localhost:x", "::1:9092", "a:65536", "a:-1", "a:9\N{SUPERSCRIPT TWO}", ""]
+)
 def test_what_is_no_endpoint(text):
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         parse_endpoint(text)

@@ -1,5 +1,7 @@
 """What is said of a wrong configuration: the file, line and column, the key, what is wrong, and what was meant."""
 
+import re
+
 import pytest
 
 import klamm_broker
@@ -435,6 +437,6 @@ def test_files_that_settings_name_are_looked_at_when_asked_for(load, problems):
 
 
 def test_settings_that_cannot_look_at_their_files_are_a_problem(problems):
-    assert problems(FILES + 'list = ""\n', files=True) == [
-        "klamm.toml:4:1  listeners.a.keeper: cannot be checked: ZeroDivisionError('division by zero')"
-    ]
+    (found,) = problems(FILES + 'list = ""\n', files=True)
+    cause = r"ZeroDivisionError\('division by zero'\) at .*conftest\.py:\d+"
+    assert re.fullmatch(rf"klamm\.toml:4:1  listeners\.a\.keeper: cannot be checked: {cause}", found)

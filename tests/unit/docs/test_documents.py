@@ -21,6 +21,7 @@ PLUGINS = ROOT / "docs" / "plugins"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
+    ROOT / "CHANGELOG.md",
     ROOT / "spark" / "README.md",
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("examples/**/*.md"),

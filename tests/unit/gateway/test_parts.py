@@ -31,7 +31,9 @@ def test_each_node_has_its_port():
     assert [ports.node_at(port) for port in range(9092, 9097)] == [None, 1, 2, 3, None]
 
 
-@pytest.mark.parametrize("text", ["", "x", "9-", "-9", "20-10", "0", "65536", "1-65535", "1-2-3"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "9-", "-9", "9\N{SUPERSCRIPT TWO}", "20-10", "0", "65536", "1-65535", "1-2-3"]
+)
 def test_what_is_no_range_of_ports(text):
     with pytest.raises(ValueError, match=r"must be|is no range|allowed"):
         parse_ports(text)

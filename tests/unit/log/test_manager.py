@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gc
 import os
 import subprocess
@@ -81,6 +83,29 @@ def test_new_partition(managed: Managed) -> None:
 def test_second_manager_is_refused(managed: Managed) -> None:
     with pytest.raises(DataDirectoryLockedError, match="in use"):
         LogManager(managed.data_dir, clock=managed.clock).open()
+
+
+def test_a_second_manager_that_was_refused_leaves_kafka_locked_out(managed: Managed) -> None:
+    with pytest.raises(DataDirectoryLockedError):
+        LogManager(managed.data_dir, clock=managed.clock).open()
+    # Locks as Java does, by process.
+    program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    locking = [sys.executable, "-c", program, str(managed.data_dir / ".lock")]
+    refused = subprocess.run(locking, capture_output=True, text=True, timeout=60, check=False)
+    assert "BlockingIOError" in refused.stderr
+    managed.manager.close()
+    assert subprocess.run(locking, timeout=60, check=False).returncode == 0
+
+
+def test_a_file_system_without_locks_is_not_taken_for_a_locked_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with pytest.raises(OSError, match="No locks available"):
+        LogManager(tmp_path, clock=ManualClock()).open()
 
 
 def test_manager_of_another_process_is_refused(managed: Managed) -> None:

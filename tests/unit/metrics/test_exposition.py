@@ -148,6 +148,7 @@ def test_patterns_and_labels(registry):
     ("line", "complaint"),
     [
         ('bind = "9404"', "must be HOST:PORT"),
+        ('bind = "a:9\N{SUPERSCRIPT TWO}"', "must be HOST:PORT"),
         ('labels = { "a-b" = "c" }', '"a-b" cannot be the name of a label'),
         ('labels = { le = "c" }', '"le" cannot be the name of a label'),
     ],

@@ -196,6 +196,15 @@ def test_control_goes_first_and_data_gets_its_share():
     assert taken[15:] == ["data", "data"]
 
 
+@pytest.mark.parametrize(
+    "key",
+    [key for key in ApiKey if key.name.endswith("_HEARTBEAT") and "BROKER" not in key.name],
+    ids=lambda key: key.name,
+)
+def test_heartbeats_of_all_kinds_of_groups_are_control(key):
+    assert Priority(PrioritySettings(), 100).lane(request(key)) == "control"
+
+
 def test_data_may_be_let_starve():
     queue = Priority(PrioritySettings(data_share=0.0), 100)
     taken = order(queue, [request(ApiKey.FETCH, "data"), *(request(ApiKey.METADATA, "control") for _ in range(20))])

@@ -18,6 +18,7 @@ from klamm.wire.messages import (
     heartbeat,
     metadata,
     produce,
+    share_group_heartbeat,
 )
 from klamm.wire.records import Record, encode_batch, iterate_batches
 
@@ -232,6 +233,13 @@ def test_a_coordinator_that_has_moved(server, client):
     assert client.call(heartbeat.HeartbeatRequest("readers"), 4).error_code == ErrorCode.NOT_COORDINATOR
     assert client.call(heartbeat.HeartbeatRequest("others"), 4).error_code != ErrorCode.NOT_COORDINATOR
     assert client.call(find_coordinator.FindCoordinatorRequest("readers"), 1).error_code == 0
+
+
+@pytest.mark.parametrize("module", [consumer_group_heartbeat, share_group_heartbeat])
+def test_members_of_other_kinds_of_groups_see_it_too(server, client, module):
+    server.faults.add("coordinator_moved", group="readers")
+    request = vars(module)[f"{module.NAME}Request"]("readers", "member", 1)
+    assert client.call(request, 1).error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_throttling(server, client, topic):

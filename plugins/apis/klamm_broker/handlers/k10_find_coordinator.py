@@ -38,7 +38,7 @@ _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
 def find_coordinators(
     broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Name this broker as the coordinator. Raises KafkaError for a single key that is wrong or denied."""
+    """Name the coordinator of each key. Raises KafkaError for a single key that is wrong or denied."""
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
     if not many:
         _check(context, request.key_type, request.key)

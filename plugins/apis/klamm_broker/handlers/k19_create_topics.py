@@ -5,10 +5,11 @@ Topics are durable and ready when the response is sent. Follows `ControllerApis.
 
 - More than 10,000 partitions in total: POLICY_VIOLATION for every topic, before anything else is checked.
 - Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
-- Partitions: -1 (from version 4) means `num.partitions`; 0 and other negative numbers: INVALID_PARTITIONS.
-- Replication factor: -1 or 1, else INVALID_REPLICATION_FACTOR.
-- Manual assignments: every partition to this node, numbered from 0, else INVALID_REPLICA_ASSIGNMENT; together with
-  numbers of partitions or replicas: INVALID_REQUEST.
+- Partitions: -1 means `num.partitions`; 0, other negative numbers and more than 100,000: INVALID_PARTITIONS.
+- Replication factor: -1 means `default.replication.factor`; 0, other negative numbers and more than there are nodes
+  that run: INVALID_REPLICATION_FACTOR.
+- Manual assignments: partitions numbered from 0, each with nodes that run, else INVALID_REPLICA_ASSIGNMENT; together
+  with numbers of partitions or replicas: INVALID_REQUEST.
 - Configs: INVALID_CONFIG.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - `validate_only` returns the result and creates nothing; the topic id is then zero.
@@ -124,15 +125,9 @@ def _requested_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
 def _partition_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         if wanted.replication_factor != _DEFAULT:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "with assignments, the replication factor must be -1",
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "with assignments, the replication factor must be -1")
         if wanted.num_partitions != _DEFAULT:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "with assignments, the number of partitions must be -1",
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "with assignments, the number of partitions must be -1")
         return _assigned_count(broker, wanted.assignments)
     broker.topics.placement.check_replication_factor(_replication_factor(broker, wanted))
     if wanted.num_partitions == _DEFAULT:

@@ -38,7 +38,7 @@ _QUORUM_EPOCH = 0
 
 @handles(describe_quorum, versions=range(0, 3), blocking=False)
 def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """Describe the quorum, which has one voter. Raises KafkaError."""
+    """Describe the quorum. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if asked != [(KRAFT_METADATA_TOPIC, 0)]:

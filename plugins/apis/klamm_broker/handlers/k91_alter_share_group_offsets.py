@@ -6,7 +6,7 @@ exist is created if one of the topics exists. Answered once that is durable. Fol
 
 - An empty group id: INVALID_GROUP_ID.
 - A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
-- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
+- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an offset below 0: INVALID_REQUEST.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.

@@ -1,4 +1,4 @@
-"""Where the leaders are of partitions that a share request has met at another node (KIP-951)."""
+"""Names the leaders of partitions for which a share request has come to another node (KIP-951)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def name_leaders(messages: Any, response: Any, broker: BrokerServices, context: RequestContext) -> None:
-    """Add them to a response of ShareFetch or ShareAcknowledge; `messages` is its module."""
+    """Add the leaders to a response of ShareFetch or ShareAcknowledge; `messages` is its module."""
     node_ids = set()
     for topic in response.responses:
         for data in topic.partitions:

@@ -57,6 +57,8 @@ def load(data_dir: Path, node_id: int) -> MetaProperties | None:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError:
+        raise MetaPropertiesError(f"{path} is not UTF-8") from None
     found = _parse(path, text)
     if found.node_id != node_id:
         raise MetaPropertiesError(

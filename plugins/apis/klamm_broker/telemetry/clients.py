@@ -161,7 +161,6 @@ class ClientTelemetry:
             client.last_error = ErrorCode.NONE
             return client
 
-    # 5 parameters: those of the request
     def push(
         self,
         instance_id: bytes,

@@ -4,7 +4,7 @@ MetricsData     1: ResourceMetrics*
 ResourceMetrics 1: Resource, 2: ScopeMetrics*
 ScopeMetrics    2: Metric*
 Metric          1: name, 5: Gauge, 7: Sum
-Gauge, Sum      1: NumberDataPoint*; Sum 2: temporality (1 delta, 2 cumulative), 3: whether it only grows
+Gauge, Sum      1: NumberDataPoint*; Sum 2: temporality (1 delta, 2 cumulative)
 NumberDataPoint 4: double, 6: integer of 64 bits, 7: KeyValue*
 KeyValue        1: key, 2: AnyValue (1: string, 2: bool, 3: integer, 4: double)
 """
@@ -28,13 +28,12 @@ class TelemetryError(ValueError):
 
 
 class MetricPoint(NamedTuple):
-    """One value of one metric. `is_delta`: it adds to the last one. `grows`: it is a total that never falls."""
+    """One value of one metric. `is_delta`: it adds to the last one."""
 
     name: str
     attributes: tuple[tuple[str, str], ...]
     value: float
     is_delta: bool
-    grows: bool
 
 
 def read_metrics(data: bytes) -> Iterator[MetricPoint]:
@@ -63,11 +62,10 @@ class _Reader:
             inner = list(self._fields(value))
             numbers = {field: each for field, field_kind, each in inner if field_kind == _VARINT}
             is_delta = number == 7 and numbers.get(2) == _DELTA
-            grows = number == 7 and bool(numbers.get(3))
             for field, field_kind, point in inner:
                 if field == 1 and field_kind == _BYTES and isinstance(point, bytes):
                     attributes, amount = self._point(point)
-                    yield MetricPoint(name, attributes, amount, is_delta, grows)
+                    yield MetricPoint(name, attributes, amount, is_delta)
 
     def _point(self, data: bytes) -> tuple[tuple[tuple[str, str], ...], float]:
         amount = 0.0

@@ -20,8 +20,8 @@ LEADERSHIP_ROWS: Final = "leadership/"
 class Leadership(NamedTuple):
     """Replaced as a whole, so that a reader never sees the leader of one epoch with the number of another.
 
-    `leader_id` is NO_LEADER while no node leads. `epoch` rises with each change of the leader. `replicas` are node ids;
-    the first is the preferred leader.
+    `leader_id` is NO_LEADER while no node leads. `epoch` rises with each change of leader or replicas. `replicas` are
+    node ids; the first is the preferred leader.
     """
 
     leader_id: int
@@ -29,19 +29,19 @@ class Leadership(NamedTuple):
     replicas: tuple[int, ...]
 
     def followed_by(self, leader_id: int, replicas: tuple[int, ...]) -> Leadership:
-        """That of the next epoch."""
+        """The leadership of the next epoch."""
         return Leadership(leader_id, self.epoch + 1, replicas)
 
 
 # One object for all partitions of equal replicas: there may be many thousand.
 @lru_cache(1024)
 def first_leadership(replicas: tuple[int, ...]) -> Leadership:
-    """That of a new partition: its preferred leader leads."""
+    """The leadership of a new partition: its preferred leader leads."""
     return Leadership(replicas[0], FIRST_LEADER_EPOCH, replicas)
 
 
 def put_leaderships(topic_id: bytes, leaderships: Iterable[Leadership]) -> Statement:
-    """Writes those of all partitions of a topic: a list of leader, epoch and replicas, in JSON."""
+    """Writes the leaderships of all partitions of a topic: a list of leader, epoch and replicas for each, in JSON."""
     return (
         "INSERT INTO cluster (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (LEADERSHIP_ROWS + topic_id.hex(), json.dumps([*leaderships])),

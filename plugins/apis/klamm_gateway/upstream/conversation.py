@@ -40,7 +40,10 @@ class _Question:
 
 
 class Conversation:
-    """Connected and logged in once it is made. Every method raises UpstreamError or OSError."""
+    """Connected and logged in once it is made. It may take `timeout_s` seconds from its beginning to its last answer.
+
+    Every method raises UpstreamError or OSError.
+    """
 
     def __init__(
         self,

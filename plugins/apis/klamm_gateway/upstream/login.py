@@ -82,7 +82,10 @@ class ScramExchange(SaslExchange):
 
 
 class Account:
-    """The account of the gateway. What was computed from its password is kept: it takes a millisecond or more."""
+    """An account at the nodes: the gateway's own, or a principal's.
+
+    What was computed from its password is kept: it takes a millisecond or more.
+    """
 
     def __init__(self, mechanism: str, username: str, password: str, random_bytes: Callable[[int], bytes]) -> None:
         self.mechanism = mechanism

@@ -16,6 +16,7 @@ from klamm_gateway.upstream.states import UpstreamError
 log = logging.getLogger("klamm.gateway")
 
 SOFTWARE: Final = "klamm-gateway"
+"""What the gateway calls itself at the nodes: its client id and its software (KIP-511)."""
 T = TypeVar("T")
 Address = tuple[str, int]
 
