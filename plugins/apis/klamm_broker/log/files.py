@@ -235,7 +235,7 @@ class LogFile(StoredPath):
         self.used = False
         self._open_files = open_files
         self.closed = False
-        """By the owner. Whoever comes later opens the path, which another file of the same name may have by then."""
+        """By the owner. A later user opens the path, which may be another file by then."""
         self._handle: FileHandle | None = None
         # Protects the handle, the path and `closed`.
         self._lock = threading.Lock()
