@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from klamm import ErrorCode
 from klamm.api.pending import NotInlineError
-from klamm.wire.messages import create_topics, delete_groups, describe_configs
+from klamm.wire.messages import create_topics, delete_groups, delete_topics, describe_configs
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from klamm_broker.handlers.group_descriptions import describe_each
 from klamm_broker.handlers.k19_create_topics import create_named_topics
 from klamm_broker.handlers.k32_describe_configs import configs_of_resources
 from klamm_broker.handlers.k42_delete_groups import delete
+from klamm_broker.storage.store import StoreError
+from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.waiting import wait_until
 
@@ -40,6 +43,53 @@ def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHar
     wait_until(lambda: not reply.pending)
     assert len(reply.response.results) == count
     assert CountedName.compared < 10 * count
+
+
+class HashedName(str):
+    """A name that counts how often it is hashed."""
+
+    __slots__ = ()
+    hashed = 0
+
+    def __hash__(self) -> int:
+        HashedName.hashed += 1
+        return str.__hash__(self)
+
+
+def test_deleting_many_topics_costs_no_more_than_their_number(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 120
+    writes, looks = [], []
+    harness.broker.topics.create_all({HashedName(f"topic-{number}"): NewTopic(1, {}) for number in range(count)})
+    store, offsets = harness.broker.store, harness.broker.groups.offsets
+    original = store.write_and_wait
+    monkeypatch.setattr(store, "write_and_wait", lambda rows: (writes.append(rows), original(rows)))
+    monkeypatch.setattr(offsets, "topics_deleted", looks.append)
+    HashedName.hashed = 0
+    request = delete_topics.DeleteTopicsRequest(topic_names=[f"topic-{number}" for number in range(count)])
+    results = harness.call(request, 5).responses
+    assert [result.error_code for result in results] == [0] * count
+    assert harness.broker.topics.all() == []
+    assert HashedName.hashed < 30 * count
+    assert len(writes) == len(looks) == 2, "100 topics at a time"
+
+
+def test_a_deletion_that_cannot_be_written_is_answered_for_each_topic(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("t", "u"):
+        harness.create_topic(name)
+
+    def refuse(_rows: Any) -> None:
+        raise StoreError("on purpose")
+
+    monkeypatch.setattr(harness.broker.store, "write_and_wait", refuse)
+    results = harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t", "nope", "u"]), 5).responses
+    errors = {result.name: result.error_code for result in results}
+    storage, unknown = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert errors == {"t": storage, "nope": unknown, "u": storage}
+    assert [topic.name for topic in harness.broker.topics.all()] == ["t", "u"]
 
 
 class DeniesGroups:

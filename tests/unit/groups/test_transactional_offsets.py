@@ -138,7 +138,7 @@ def test_offsets_of_open_transactions_do_not_expire_and_keep_their_group(play: P
 
 def test_offsets_of_deleted_topics_are_not_committed(play: Playbook) -> None:
     commit(play, at(5))
-    play.coordinator.offsets.topics_deleted(["t"])
+    play.coordinator.offsets.topics_deleted({"t"})
     play.settle()
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
