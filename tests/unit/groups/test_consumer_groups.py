@@ -297,6 +297,50 @@ def test_permissions_are_looked_up_again_in_time(play: Playbook) -> None:
     assert a.count() == 4
 
 
+def test_a_permission_is_asked_for_once_for_all_expressions(play: Playbook) -> None:
+    def note(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    asked: list[str] = []
+    members = [
+        Consumer(play, f"m{number}", topics=None, regex=f"t|other-{number}", may_describe=note) for number in range(5)
+    ]
+    for each in members:
+        each.beat()
+    asked.clear()
+    play.topics.set("u", 1)
+    members[0].beat(may_describe=note)
+    assert asked == ["t"]
+
+
+def test_many_expressions_are_looked_up_in_several_passes(play: Playbook) -> None:
+    """A pass ends after 50 ms; the next is half a second later. No expression is left out."""
+
+    def slow(name: str) -> bool:
+        looked_up.append(name)
+        play.clock.advance_ms(30)
+        return True
+
+    looked_up: list[str] = []
+    members = [Consumer(play, f"m{number}", topics=None, regex=f"{number}.*") for number in range(5)]
+    for each in members:
+        each.beat(may_describe=slow)
+    for number in range(5):
+        play.topics.set(f"{number}-topic", 1)
+    passes = []
+    for _ in range(5):
+        looked_up.clear()
+        members[0].beat(may_describe=slow)
+        passes.append(len(looked_up))
+        members[0].beat(may_describe=slow)
+        assert len(looked_up) == passes[-1], "not before its time"
+        play.clock.advance_ms(600)
+    assert passes == [2, 2, 1, 0, 0]
+    settle(*members)
+    assert [each.count() for each in members] == [1] * 5
+
+
 @pytest.mark.parametrize("regex", ["(", "a{1001}", "(?=a)", r"(a)\1"])
 def test_other_expressions_are_refused(play: Playbook, regex: str) -> None:
     result = play.beat("a", 0, topics=None, regex=regex)
