@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
+from tests.unit.broker.test_bounded_work import CountedName
 
 ALICE, BOB, CAROL = (KafkaPrincipal(name) for name in ("alice", "bob", "carol"))
 HOUR_MS = 3_600_000
@@ -106,6 +108,19 @@ def test_a_shorter_life_can_be_asked_for_and_a_longer_cannot(tokens: BrokerHarne
     short = create(tokens, max_lifetime_ms=HOUR_MS)
     assert (short.expiry_timestamp_ms, short.max_timestamp_ms) == (now_ms + HOUR_MS, now_ms + HOUR_MS)
     assert create(tokens, max_lifetime_ms=100 * DAY_MS).max_timestamp_ms == now_ms + 7 * DAY_MS
+
+
+def test_removing_many_expired_tokens_costs_no_more_than_their_number(tokens: BrokerHarness) -> None:
+    count = 1000
+    create(tokens)
+    cache = tokens.listener.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+    (token,) = cache.tokens.values()
+    names = [CountedName(f"token-{number}") for number in range(count)]
+    cache.tokens = {name: replace(token, token_id=CountedName(name)) for name in names}
+    CountedName.compared = 0
+    tokens.broker.delegation_tokens.remove_expired(token.max_timestamp_ms + 1)
+    assert cache.tokens == {}
+    assert CountedName.compared < 10 * count
 
 
 def test_tokens_survive_without_their_secret_being_kept(tokens: BrokerHarness, key_file: Path) -> None:
