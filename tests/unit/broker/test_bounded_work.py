@@ -8,15 +8,16 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.api.pending import NotInlineError
-from klamm.wire.messages import create_topics, delete_groups, delete_topics, describe_configs
+from klamm.wire.messages import create_topics, delete_groups, delete_topics, describe_configs, fetch
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from klamm_broker.handlers.group_descriptions import describe_each
+from klamm_broker.handlers.k01_fetch import fetch_records
 from klamm_broker.handlers.k19_create_topics import create_named_topics
 from klamm_broker.handlers.k32_describe_configs import configs_of_resources
 from klamm_broker.handlers.k42_delete_groups import delete
 from klamm_broker.storage.store import StoreError
 from klamm_broker.topics.placement import NewTopic
-from tests.unit.broker.broker_harness import BrokerHarness, Reply
+from tests.unit.broker.broker_harness import BrokerHarness, Reply, fetch_request
 from tests.waiting import wait_until
 
 
@@ -117,6 +118,30 @@ def test_describing_many_denied_groups_costs_no_more_than_their_number() -> None
     )
     assert CountedName.compared < 4 * count
     assert [group.error_code for group in described] == [30] * (count // 2) + [0] * (count // 2)
+
+
+class InlineReply(Reply):
+    """Of a request that runs on a network thread."""
+
+    inline = True
+
+
+def test_a_network_thread_reads_no_session_of_many_partitions(harness: BrokerHarness) -> None:
+    """The request that goes on with it is small."""
+    harness.create_topic("t")
+
+    def run(count: int) -> Reply:
+        begin = fetch_request("t", *((index, 0) for index in range(count)), session_epoch=0)
+        session_id = harness.call(begin, 12).session_id
+        assert session_id
+        request = fetch_request("t", session_id=session_id, session_epoch=1)
+        reply = InlineReply(fetch, request, 12)
+        reply.settle(fetch_records(harness.broker.services_of(0), request, harness.context(reply, fetch.API_KEY, 12)))
+        return reply
+
+    assert run(200).response.error_code == 0
+    with pytest.raises(NotInlineError):
+        run(300)
 
 
 class SmallReply(Reply):
