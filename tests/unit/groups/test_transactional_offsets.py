@@ -9,6 +9,7 @@ from groups_playbook import GROUP, Call, Playbook
 
 from klamm import ErrorCode
 from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.groups.lock import GroupLock
 from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets
 
 PRODUCER = 4000
@@ -45,6 +46,25 @@ def at(offset: int, partition: int = 0, metadata: str = "") -> PartitionCommit:
 def offset_of(fetched: FetchedOffsets, partition: int = 0) -> int | None:
     committed = fetched["t"][partition]
     return None if committed is None else committed.offset
+
+
+def test_the_end_of_a_transaction_looks_at_no_other_group(play: Playbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        play.ask_commit(at(1), group_id=f"other-{number}")
+    commit(play, at(5))
+    looked_at = []
+    enter = GroupLock.__enter__
+
+    def note(group):
+        looked_at.append(group.log_name)
+        return enter(group)
+
+    registry = play.coordinator.offsets._registry
+    monkeypatch.setattr(registry, "all", lambda: pytest.fail("all groups"))
+    monkeypatch.setattr(GroupLock, "__enter__", note)
+    end(play, committed=True)
+    assert set(looked_at) == {GROUP}
+    assert offset_of(fetch(play, {"t": [0]})) == 5
 
 
 @pytest.mark.parametrize("crash", [False, True])

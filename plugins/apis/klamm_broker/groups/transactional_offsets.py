@@ -28,6 +28,14 @@ class TransactionalOffsets:
         self._store = store
         self._settings = settings
         self._registry = registry
+        # The groups with pending offsets, by producer; of the store's thread.
+        self._group_ids: dict[int, set[str]] = {}
+
+    def load(self) -> None:
+        """Note which groups have pending offsets. Before the first request."""
+        for group in self._registry.all():
+            for producer_id in group.book.pending:
+                self._group_ids.setdefault(producer_id, set()).add(group.group_id)
 
     def commit(self, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         """Store offsets as pending until the transaction ends; `reply` gets an error code for each, once durable.
@@ -74,6 +82,7 @@ class TransactionalOffsets:
                 group.book.pending_writes -= 1
                 if error is None:
                     group.book.pending.setdefault(producer_id, {}).update(accepted)
+                    self._group_ids.setdefault(producer_id, set()).add(group.group_id)
                     group.answer(reply, outcomes)
                 else:
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
@@ -104,8 +113,9 @@ class TransactionalOffsets:
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
         """The transaction of a producer has ended, durably. On the store's thread."""
-        for group in self._registry.all():
-            if producer_id not in group.book.pending:
+        for group_id in self._group_ids.pop(producer_id, ()):
+            group = self._registry.get(group_id)
+            if group is None:
                 continue
             with group:
                 pending = group.book.pending.pop(producer_id, {})
