@@ -8,13 +8,29 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.api.pending import NotInlineError
-from klamm.wire.messages import create_topics, delete_groups, delete_topics, describe_configs, fetch
+from klamm.sasl import ScramCredential, ScramMechanism
+from klamm.wire.messages import (
+    alter_client_quotas,
+    create_topics,
+    delete_groups,
+    delete_topics,
+    describe_client_quotas,
+    describe_configs,
+    describe_user_scram_credentials,
+    elect_leaders,
+    fetch,
+    list_config_resources,
+)
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from klamm_broker.handlers.group_descriptions import describe_each
 from klamm_broker.handlers.k01_fetch import fetch_records
 from klamm_broker.handlers.k19_create_topics import create_named_topics
 from klamm_broker.handlers.k32_describe_configs import configs_of_resources
 from klamm_broker.handlers.k42_delete_groups import delete
+from klamm_broker.handlers.k43_elect_leaders import elect
+from klamm_broker.handlers.k48_describe_client_quotas import matching_quotas
+from klamm_broker.handlers.k50_describe_user_scram_credentials import scram_users
+from klamm_broker.handlers.k74_list_config_resources import config_resources
 from klamm_broker.storage.store import StoreError
 from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, Reply, fetch_request
@@ -200,3 +216,56 @@ def test_a_network_thread_describes_two_topics_at_most(harness: BrokerHarness) -
     )
     with pytest.raises(NotInlineError):
         configs_of_resources(harness.broker.services_of(0), request, context)
+
+
+def quotas_of(count: int) -> alter_client_quotas.AlterClientQuotasRequest:
+    return alter_client_quotas.AlterClientQuotasRequest(
+        [
+            alter_client_quotas.RequestEntryData(
+                [alter_client_quotas.RequestEntityData("user", f"user-{number}")],
+                [alter_client_quotas.OpData("producer_byte_rate", 1.0)],
+            )
+            for number in range(count)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("handle", "module", "request_"),
+    [
+        (elect, elect_leaders, elect_leaders.ElectLeadersRequest(0, None)),
+        (config_resources, list_config_resources, list_config_resources.ListConfigResourcesRequest([TOPIC])),
+        (matching_quotas, describe_client_quotas, describe_client_quotas.DescribeClientQuotasRequest()),
+        (
+            scram_users,
+            describe_user_scram_credentials,
+            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(),
+        ),
+    ],
+    ids=["ElectLeaders", "ListConfigResources", "DescribeClientQuotas", "DescribeUserScramCredentials"],
+)
+def test_a_small_request_about_much_waits_for_a_turn(
+    harness: BrokerHarness, handle: Any, module: Any, request_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.api.context._INLINE_MAX_ANSWER_ELEMENTS", 2)
+
+    def run() -> None:
+        version = 1 if module is list_config_resources else 0
+        reply = SmallReply(module, request_, version)
+        handle(harness.broker.services_of(0), request_, harness.context(reply, module.API_KEY, version))
+
+    def make(count: int) -> None:
+        for number in range(count):
+            name = f"t{number}-of-{count}"
+            harness.create_topic(name)
+            credential = ScramCredential.from_password(ScramMechanism.SCRAM_SHA_256, "p", b"salt")
+            key = ScramMechanism.SCRAM_SHA_256.row_key(name)
+            harness.broker.scram_credentials.update({key: credential.to_row()})
+        harness.call(quotas_of(count), 1)
+
+    make(2)
+    run()
+    make(3)
+    with pytest.raises(NotInlineError) as caught:
+        run()
+    assert caught.value.large

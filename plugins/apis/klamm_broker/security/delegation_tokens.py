@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,7 +121,7 @@ class DelegationTokens:
             self._put(replace(token, expiry_timestamp_ms=expiry_ms))
         return expiry_ms
 
-    def all(self) -> Iterable[DelegationToken]:
+    def all(self) -> Collection[DelegationToken]:
         """Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
         self.require_enabled()
         return self._cache.tokens.values()

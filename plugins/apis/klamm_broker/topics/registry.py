@@ -88,6 +88,11 @@ class TopicRegistry:
 
     # Look-ups
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._by_name)
+
     def get(self, name: str) -> Topic | None:
         """The topic of this name."""
         return self._by_name.get(name)
