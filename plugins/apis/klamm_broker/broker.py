@@ -351,9 +351,8 @@ class Broker(ApiSet):
         self.topics.broker_configs_changed()
 
     def _partitions_gone(self, topics: Sequence[Topic]) -> None:
-        for topic in topics:
-            for partition in topic.partitions:
-                partition.wake_fetches()
+        for partition in (each for topic in topics for each in topic.partitions):
+            partition.wake_fetches()
         self.groups.offsets.topics_deleted({topic.name for topic in topics})
         self.shares.topics_deleted({topic.id for topic in topics})
 

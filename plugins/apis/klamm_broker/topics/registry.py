@@ -88,11 +88,6 @@ class TopicRegistry:
 
     # Look-ups
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._by_name)
-
     def get(self, name: str) -> Topic | None:
         """The topic of this name."""
         return self._by_name.get(name)
@@ -221,12 +216,12 @@ class TopicRegistry:
     def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
         try:
             topic = self._open(name, topic_id, wanted, is_new=True)
-            self._copy_configs(topic)
+            _copy_configs(self._operations, self._logs, topic)
             self._logs.sync_directory()
             return topic
         except (KafkaError, OSError) as error:
             try:
-                self._undo_create(name, topic_id, wanted.partitions)
+                _undo_create(self._store, self._logs, name, topic_id, wanted.partitions)
             except KafkaError as failure:
                 return failure
             return _storage_error(error)
@@ -240,13 +235,10 @@ class TopicRegistry:
         """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError as
         `create`."""
         with self._lock:
-            self._check_current(topic)
+            _check_current(self._by_name, topic)
             before = len(topic.partitions)
             if count <= before:
-                raise KafkaError(
-                    ErrorCode.INVALID_PARTITIONS,
-                    f"topic {topic.name} has {before} partitions already",
-                )
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {before} partitions already")
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             try:
                 replicas = replicas or self.placement.place_more(count - before, topic.partitions[-1].leadership)
@@ -265,15 +257,12 @@ class TopicRegistry:
     def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace the topic's own configs, durably, and let its logs follow. Raises StoreError."""
         with self._lock:
-            self._check_current(topic)
+            _check_current(self._by_name, topic)
             config = self._configs.log_config(overrides)
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
-            self._copy_configs(topic)
+            _copy_configs(self._operations, self._logs, topic)
             self._opener.update_configs(topic, config)
-
-    def _copy_configs(self, topic: Topic) -> None:
-        write_copy(self._operations, self._logs.data_dir / f"{topic.name}-0", topic.overrides)
 
     def broker_configs_changed(self) -> None:
         """Let all logs follow changed defaults."""
@@ -297,7 +286,7 @@ class TopicRegistry:
             with self._lock:
                 for topic in topics[first : first + _DELETED_AT_ONCE]:
                     try:
-                        self._check_current(topic)
+                        _check_current(self._by_name, topic)
                         gone.append(topic)
                     except KafkaError as error:
                         failures[topic.name] = error
@@ -307,12 +296,11 @@ class TopicRegistry:
                     failures.update((topic.name, error) for topic in gone)
                     continue
                 for topic in gone:
-                    self._unpublish(topic)
-                    self._delete_logs(topic)
+                    self._drop(topic)
             self._on_partitions_gone(gone)
         return failures
 
-    def _unpublish(self, topic: Topic) -> None:
+    def _drop(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self._by_collision_key.pop(collision_key(topic.name), None)
@@ -322,18 +310,12 @@ class TopicRegistry:
             self._deleted.popitem(last=False)
         self.partition_count -= len(topic.partitions)
         self.traffic_of_deleted.add(topic.traffic)
-
-    def _delete_logs(self, topic: Topic) -> None:
         with self._opener.lock:
             topic.deleted = True
             failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
         if failure is None:
             self._store.submit([("DELETE FROM cluster WHERE key = ?", (_DELETION + topic.id.hex(),))])
         # What could not be removed, the next start removes.
-
-    def _check_current(self, topic: Topic) -> None:
-        if self._by_name.get(topic.name) is not topic:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _open(self, name: str, topic_id: bytes, wanted: NewTopic, *, is_new: bool = False) -> Topic:
         topic = self._topic(name, topic_id, wanted.replicas, wanted.overrides)
@@ -364,10 +346,20 @@ class TopicRegistry:
         self.generation += 1
         self.partition_count += sum(len(topic.partitions) for topic in topics)
 
-    def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
-        log.error("topic %s: its logs cannot be created, giving up", name)
-        self._store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
-        self._logs.delete_all(name, range(partitions))
+
+def _copy_configs(operations: FileOperations, logs: LogManager, topic: Topic) -> None:
+    write_copy(operations, logs.data_dir / f"{topic.name}-0", topic.overrides)
+
+
+def _undo_create(store: Store, logs: LogManager, name: str, topic_id: bytes, partitions: int) -> None:
+    log.error("topic %s: its logs cannot be created, giving up", name)
+    store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
+    logs.delete_all(name, range(partitions))
+
+
+def _check_current(by_name: Mapping[str, Topic], topic: Topic) -> None:
+    if by_name.get(topic.name) is not topic:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _insert(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:

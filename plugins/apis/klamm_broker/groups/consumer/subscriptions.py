@@ -15,7 +15,7 @@ from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from klamm_broker.groups.consumer.member import ConsumerMember
 
 UNCHECKED: Final = -1
-"""The generation of an expression whose topics nobody was asked permission for: the next pass looks it up."""
+"""The generation of an expression that was looked up without regard to permissions: the next pass does so anew."""
 
 
 class TopicView(Protocol):
