@@ -9,6 +9,7 @@ from consumers import FIRST, Consumer, partitions, settle
 from groups_playbook import GROUP, REBALANCE_MS, Playbook, topic_id
 
 from klamm import ErrorCode
+from klamm_broker.groups.consumer.group import ConsumerGroup
 
 T = topic_id("t")
 
@@ -295,6 +296,25 @@ def test_permissions_are_looked_up_again_in_time(play: Playbook) -> None:
         play.advance(5_000)
         a.beat()
     assert a.count() == 4
+
+
+def test_a_member_that_goes_costs_no_look_at_the_topics_of_the_others(
+    play: Playbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [Consumer(play, f"m{number}", topics=["t", "u"]) for number in range(20)]
+    for each in members:
+        each.beat()
+    looked_up: list[str] = []
+    get = play.topics.get
+    monkeypatch.setattr(play.topics, "get", lambda name: (looked_up.append(name), get(name))[1])
+    for each in members[1:]:
+        assert play.beat(each.member_id, -1).error_code is ErrorCode.NONE
+    assert looked_up == []
+    group = play.coordinator.consumers._registry.get(GROUP)
+    assert isinstance(group, ConsumerGroup)
+    assert group.subscriptions == {(frozenset({"t", "u"}), ""): 1}
+    settle(members[0])
+    assert members[0].count() == 4
 
 
 def test_a_permission_is_asked_for_once_for_all_expressions(play: Playbook) -> None:

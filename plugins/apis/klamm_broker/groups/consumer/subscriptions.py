@@ -71,8 +71,12 @@ def _text(error: Exception) -> str:
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
     """The names of all topics that a member subscribes to, existing or not."""
-    resolved = group.regexes.get(member.regex) if member.regex else None
-    return member.topics if resolved is None else member.topics | resolved.topics
+    return _topics_of(group, member.topics, member.regex)
+
+
+def _topics_of(group: ConsumerGroup, topics: frozenset[str], regex: str) -> frozenset[str]:
+    resolved = group.regexes.get(regex) if regex else None
+    return topics if resolved is None else topics | resolved.topics
 
 
 class RegexRefresh(NamedTuple):
@@ -133,7 +137,11 @@ def _is_old(known: ResolvedRegex, generation: int, since_ns: int) -> bool:
 def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
     """Look up the topics that the group reads. Returns whether one appeared, went, or has another partition count."""
     generation = topics.generation
-    group.subscribed_topics = frozenset().union(*(topics_of(group, member) for member in group.members.values()))
+    names: frozenset[str] = frozenset().union(*(_topics_of(group, *each) for each in group.subscriptions))
+    if names == group.subscribed_topics and generation == group.metadata_generation:
+        # Many members may go one after the other, and others read the same.
+        return False
+    group.subscribed_topics = names
     digest = topics_hash(group.subscribed_topics, topics)
     group.metadata_generation = generation
     if digest == group.metadata_hash:
