@@ -48,6 +48,30 @@ def offset_of(fetched: FetchedOffsets, partition: int = 0) -> int | None:
     return None if committed is None else committed.offset
 
 
+class HashedName(str):
+    """A name that counts how often it is hashed."""
+
+    __slots__ = ()
+    hashed = 0
+
+    def __hash__(self) -> int:
+        HashedName.hashed += 1
+        return str.__hash__(self)
+
+
+def test_many_open_transactions_do_not_slow_a_fetch_down(play: Playbook) -> None:
+    for producer_id in range(50):
+        commit(play, at(5), producer_id=producer_id)
+    wanted = {HashedName("t"): list(range(1, 20))}
+    HashedName.hashed = 0
+    assert set(fetch(play, wanted)["t"].values()) == {None}
+    assert HashedName.hashed < 10 * 20
+    for producer_id in range(50):
+        assert offset_of(fetch(play, {"t": [0]})) == UNSTABLE.offset
+        end(play, committed=False, producer_id=producer_id)
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+
+
 def test_the_end_of_a_transaction_looks_at_no_other_group(play: Playbook, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(50):
         play.ask_commit(at(1), group_id=f"other-{number}")

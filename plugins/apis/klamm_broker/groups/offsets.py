@@ -252,9 +252,7 @@ class OffsetManager:
         """Delete the offsets of deleted topics, and what open transactions would commit for them."""
         for group in self._registry.all():
             with group:
-                for pending in group.book.pending.values():
-                    for key in [each for each in pending if each[0] in topics]:
-                        del pending[key]
+                group.book.forget_pending(topics)
                 partitions = [
                     (topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]
                 ]

@@ -5,7 +5,7 @@ They are kept apart, durable, until the transaction ends. Follows Kafka's `Offse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
@@ -81,7 +81,7 @@ class TransactionalOffsets:
             with group:
                 group.book.pending_writes -= 1
                 if error is None:
-                    group.book.pending.setdefault(producer_id, {}).update(accepted)
+                    group.book.add_pending(producer_id, accepted)
                     self._group_ids.setdefault(producer_id, set()).add(group.group_id)
                     group.answer(reply, outcomes)
                 else:
@@ -118,12 +118,12 @@ class TransactionalOffsets:
             if group is None:
                 continue
             with group:
-                pending = group.book.pending.pop(producer_id, {})
+                pending = group.book.take_pending(producer_id)
                 if committed:
                     _commit_all(group, pending)
 
 
-def _commit_all(group: Group, pending: dict[tuple[str, int], CommittedOffset]) -> None:
+def _commit_all(group: Group, pending: Mapping[tuple[str, int], CommittedOffset]) -> None:
     for (topic, partition), offset in pending.items():
         by_partition = group.offsets.setdefault(topic, {})
         current = by_partition.get(partition)
