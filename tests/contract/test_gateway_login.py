@@ -232,15 +232,24 @@ def test_the_name_of_scram_is_the_one_that_the_node_checks(upstream, audited, ex
     assert event["principal"] == "User:mallory"
 
 
-def test_a_login_that_the_node_refuses_stays_refused(upstream):
+def test_a_login_that_the_node_refuses_stays_refused(tmp_path, upstream, audited):
     with (
-        LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1]}) as node,
-        gateway(node.bootstrap, upstream("client")) as front,
+        LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "bob": "b"}) as node,
+        gateway(node.bootstrap, [*upstream("client"), *audited.settings]) as front,
         RawClient(front.address()) as client,
     ):
-        assert handshake(client, "PLAIN").error_code == 0
-        assert send_token(client, plain("alice", "guess")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        for user, password in (("alice", "guess"), ("bob", "b"), ("alice", "guess")):
+            assert handshake(client, "PLAIN").error_code == 0
+            refused = user == "alice"
+            error = ErrorCode.SASL_AUTHENTICATION_FAILED if refused else ErrorCode.NONE
+            assert send_token(client, plain(user, password)).error_code == error
     assert "alice" not in node.logged_in
+    failures = [each for each in events_of(tmp_path / "spool") if each["kind"] == "authentication"]
+    reason = "the node refuses it: error 58: no"
+    assert [(each["action"], each["attempted_principal"], each["reason"]) for each in failures] == [
+        ("failure", "User:alice", reason),
+        ("reauthentication_failure", "User:alice", reason),
+    ]
 
 
 def test_what_names_the_server_is_not_passed_on(upstream):

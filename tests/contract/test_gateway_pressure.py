@@ -88,3 +88,17 @@ def test_a_node_that_does_not_read_holds_back_what_wants_no_response(monkeypatch
         client.sendall(left)
         wait_until(lambda: len(node.frames) == count)
     assert max(unsent) < 2 * MAX_PENDING_BYTES
+
+
+def test_a_client_that_has_gone_is_noticed_although_its_node_does_not_answer():
+    """So many requests wait that no more is read: not the end of the connection either."""
+    with (
+        FakeNode() as node,
+        gateway(node.bootstrap, ["listeners.default.connections_max_idle_ms=400"]) as front,
+    ):
+        with RawClient(front.address()) as client:
+            for _ in range(MAX_PENDING + 1):
+                client.send(HeartbeatRequest("g"), 4)
+            wait_until(lambda: len(node.frames) == MAX_PENDING)
+        processors = front.server.listeners[0].processors
+        wait_until(lambda: not any(each._reactor.selector.channels for each in processors))

@@ -244,5 +244,13 @@ class ConnectionLink(ABC):
         """Close the client's connection; `reason` goes to the log."""
 
     @abstractmethod
+    def login_failed(self, reason: str, *, again: bool) -> None:
+        """The server behind has refused the client's login: observers, gates, metrics and the log note it.
+
+        `ConnectionContext.attempted_principal` is what the client claimed; `again` says that it had logged in before.
+        The connection stays as it is.
+        """
+
+    @abstractmethod
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back on the loop's thread, unless the connection is closed by then. From any thread."""

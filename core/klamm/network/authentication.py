@@ -221,22 +221,26 @@ class ChannelAuthentication:
             return False
         if reason is None:
             return False
-        self._failures.count("authentication_failed")
-        self._record_failure(channel, reason)
-        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
+        self.note_failure(channel, reason, again=channel.state in _SERVED or channel.state is _CLOSING)
         return True
 
-    def _record_failure(self, channel: KafkaChannel, reason: str) -> str:
+    def note_failure(self, channel: KafkaChannel, reason: str, *, again: bool) -> None:
+        """Record a failure that does not end the channel here, or that of a login at the server behind."""
+        self._failures.count("authentication_failed")
+        self._record_failure(channel, reason, again=again)
+        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
+
+    def _record_failure(self, channel: KafkaChannel, reason: str, *, again: bool) -> str:
         reason = clipped(escape_control_characters(reason), _REASON_CHARACTERS)
         self._log(channel, logging.WARNING, "%s: authentication failed: %s", describe(channel), reason)
-        again = channel.state in _SERVED or channel.state is _CLOSING
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
         if self._observers is not None:
             self._observers.authentication_failed(channel.connection, reason, again=again)
         return reason
 
     def _fail(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
-        reason = self._record_failure(channel, reason)
+        again = channel.state in _SERVED or channel.state is _CLOSING
+        reason = self._record_failure(channel, reason, again=again)
         if channel.state is _CLOSING:
             self._owner.close(channel, channel.close_reason)
             return

@@ -14,6 +14,7 @@ from typing import Any, Final
 from klamm.api.forwarding import ConnectionLink, ResponseStream
 from klamm.api.observer import RequestOutcome
 from klamm.network.answer_queue import AnswerQueue, Entry, ReadyAnswer
+from klamm.network.authentication import ChannelAuthentication
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.lifecycle import CallSoon, ChannelLifecycle
 from klamm.network.pipes import Pipes
@@ -41,7 +42,9 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers = channel.answers
         if answers is None:
             answers = channel.answers = AnswerQueue()
-            channel.connection.link = _Link(channel, answers, self._selector, self._call_soon, self._abort)
+            channel.connection.link = _Link(
+                channel, answers, self._selector, self._call_soon, self._abort, self._authentication
+            )
         elif answers.pending and channel.authenticator is not None and _api_key(frame) in _SASL:
             # Authentication again answers by itself: after the requests before it.
             channel.receive.frames.appendleft(frame)  # type: ignore[arg-type]
@@ -217,8 +220,10 @@ class _Link(ConnectionLink):
         selector: Selector,
         call_soon: CallSoon,
         abort: Callable[[KafkaChannel, str], None],
+        authentication: ChannelAuthentication,
     ) -> None:
         self._channel = channel
+        self._authentication = authentication
         self._abort = abort
         self._answers = answers
         self._selector = selector
@@ -252,6 +257,9 @@ class _Link(ConnectionLink):
 
     def close(self, reason: str) -> None:
         self._call_soon(self._channel, lambda text: self._abort(self._channel, text), reason)
+
+    def login_failed(self, reason: str, *, again: bool) -> None:
+        self._authentication.note_failure(self._channel, reason, again=again)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._call_soon(self._channel, self._call, callback)

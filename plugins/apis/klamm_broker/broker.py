@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -350,11 +350,11 @@ class Broker(ApiSet):
     def _configs_changed(self) -> None:
         self.topics.broker_configs_changed()
 
-    def _partitions_gone(self, topic: Topic) -> None:
-        for partition in topic.partitions:
+    def _partitions_gone(self, topics: Sequence[Topic]) -> None:
+        for partition in (each for topic in topics for each in topic.partitions):
             partition.wake_fetches()
-        self.groups.offsets.topics_deleted([topic.name])
-        self.shares.topic_deleted(topic)
+        self.groups.offsets.topics_deleted({topic.name for topic in topics})
+        self.shares.topics_deleted({topic.id for topic in topics})
 
 
 def _counted(count: int, noun: str) -> str:

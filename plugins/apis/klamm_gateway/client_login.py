@@ -4,7 +4,7 @@ The node gets what the client sends, so any mechanism works that does not name t
 OAUTHBEARER. GSSAPI does not, as the client's ticket is for the gateway's host, and is refused. SaslHandshake is served
 from version 1 on: after version 0 come tokens without a header, which look like requests. After PLAIN and SCRAM, klamm
 knows the principal as the node does by default, `User:NAME`, for quotas and the audit; after OAUTHBEARER, and with a
-delegation token, the client stays anonymous here.
+delegation token, the client stays anonymous here. A login that the node refuses is recorded as a failed authentication.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from klamm import ErrorCode, KafkaPrincipal, RequestContext, handles
+from klamm import ANONYMOUS, ConnectionContext, ErrorCode, KafkaPrincipal, RequestContext, handles
 from klamm.wire.messages import sasl_authenticate, sasl_handshake
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -94,7 +94,9 @@ def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, conte
         login.take(request.auth_bytes)
 
     def answered(response: SaslAuthenticateResponse) -> SaslAuthenticateResponse:
-        if login is not None and login.is_last and not response.error_code:
+        if response.error_code:
+            _note_refusal(context.connection, login, response)
+        elif login is not None and login.is_last:
             context.connection.principal = KafkaPrincipal(login.user)
             context.connection.sasl_mechanism = login.mechanism
         return response
@@ -103,6 +105,23 @@ def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, conte
     # Observers get the message, and must not see a password.
     request.auth_bytes = b""
     return result
+
+
+def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, response: SaslAuthenticateResponse) -> None:
+    link = connection.link
+    assert link is not None
+    connection.attempted_principal = str(KafkaPrincipal(login.user)) if login is not None and login.user else ""
+    reason = f"the node refuses it: error {response.error_code}: {response.error_message or 'without a message'}"
+    again = connection.principal is not ANONYMOUS
+
+    def note() -> None:
+        link.login_failed(reason, again=again)
+
+    # A long answer is decoded on another thread.
+    if link.on_loop:
+        note()
+    else:
+        link.call_soon(note)
 
 
 LOGIN_HANDLERS: Final = (pass_handshake, pass_authenticate)

@@ -57,8 +57,9 @@ class AuthenticationPenalty(ConnectionGate):
     """Each failure beyond `allowed_failures` refuses the address for twice as long as the previous one.
 
     Meanwhile its connections are closed after a delay, which extends nothing. A connection that authenticates takes
-    back one failure. Many clients may share an address: one with a wrong password does not lock the others out for
-    good, and one valid account does not allow guessing the passwords of others.
+    back one failure; one to a listener without authentication or TLS proves nothing, and takes back none. Many clients
+    may share an address: one with a wrong password does not lock the others out for good, and one valid account does
+    not allow guessing the passwords of others.
 
     Failures at all listeners with the gate count together. The settings of the listener where a failure happens decide
     how long the address is refused.
@@ -71,6 +72,7 @@ class AuthenticationPenalty(ConnectionGate):
         self._exempt = IpNetworks(self.settings.exempt)
         self._failures: AuthenticationFailures
         self._share = WorkerShare()
+        self._authenticates = False
 
     def open(self, listener: ListenerContext) -> None:
         services = listener.services
@@ -86,6 +88,7 @@ class AuthenticationPenalty(ConnectionGate):
             return failures
 
         self._failures = services.shared.once("authentication_failures", make)
+        self._authenticates = listener.security_protocol != "PLAINTEXT"
 
     def reconfigure(self, settings: AuthenticationPenaltySettings) -> bool:
         """Takes effect at once, except for `ipv6_prefix_length`."""
@@ -137,7 +140,7 @@ class AuthenticationPenalty(ConnectionGate):
 
     def authenticated(self, address: Address) -> None:
         shared = self._failures
-        if not shared.by_source:
+        if not shared.by_source or not self._authenticates:
             return
         source = self._source(address)
         with shared.lock:

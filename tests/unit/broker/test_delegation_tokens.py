@@ -7,12 +7,15 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from klamm import ErrorCode, KafkaPrincipal
+from klamm.api.pending import NotInlineError
 from klamm.sasl import DELEGATION_TOKENS, DelegationTokenCache, ScramMechanism
+from klamm.wire.messages import describe_delegation_token
 from klamm.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from klamm.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
@@ -22,8 +25,10 @@ from klamm.wire.messages.expire_delegation_token import ExpireDelegationTokenReq
 from klamm.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
+from klamm_broker.handlers.k41_describe_delegation_token import tokens_of_owners
 from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
+from tests.unit.broker.test_bounded_work import CountedName, SmallReply
 
 ALICE, BOB, CAROL = (KafkaPrincipal(name) for name in ("alice", "bob", "carol"))
 HOUR_MS = 3_600_000
@@ -106,6 +111,37 @@ def test_a_shorter_life_can_be_asked_for_and_a_longer_cannot(tokens: BrokerHarne
     short = create(tokens, max_lifetime_ms=HOUR_MS)
     assert (short.expiry_timestamp_ms, short.max_timestamp_ms) == (now_ms + HOUR_MS, now_ms + HOUR_MS)
     assert create(tokens, max_lifetime_ms=100 * DAY_MS).max_timestamp_ms == now_ms + 7 * DAY_MS
+
+
+def test_removing_many_expired_tokens_costs_no_more_than_their_number(tokens: BrokerHarness) -> None:
+    count = 1000
+    create(tokens)
+    cache = tokens.listener.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+    (token,) = cache.tokens.values()
+    names = [CountedName(f"token-{number}") for number in range(count)]
+    cache.tokens = {name: replace(token, token_id=CountedName(name)) for name in names}
+    CountedName.compared = 0
+    tokens.broker.delegation_tokens.remove_expired(token.max_timestamp_ms + 1)
+    assert cache.tokens == {}
+    assert CountedName.compared < 10 * count
+
+
+def test_describing_many_tokens_waits_for_a_turn(tokens: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any client that has logged in makes as many as it likes, and they are all looked at."""
+    monkeypatch.setattr("klamm.api.context._INLINE_MAX_ANSWER_ELEMENTS", 2)
+    request = DescribeDelegationTokenRequest([])
+
+    def run() -> None:
+        reply = SmallReply(describe_delegation_token, request, 3)
+        context = tokens.context(reply, request.API_KEY, 3)
+        tokens_of_owners(tokens.broker.services_of(0), request, context)
+
+    for _ in range(2):
+        create(tokens)
+    run()
+    create(tokens)
+    with pytest.raises(NotInlineError):
+        run()
 
 
 def test_tokens_survive_without_their_secret_being_kept(tokens: BrokerHarness, key_file: Path) -> None:

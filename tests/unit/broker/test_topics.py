@@ -485,6 +485,6 @@ def test_offsets_of_a_topic_go_in_the_same_transaction(harness: BrokerHarness, m
     harness.broker.store.write_and_wait([("INSERT INTO offsets VALUES ('g', 't', 0, 5, -1, '', 1, NULL)", ())])
     topic = harness.broker.topics.get("t")
     assert topic is not None
-    monkeypatch.setattr(harness.broker.topics, "_on_partitions_gone", lambda _topic: None)
+    monkeypatch.setattr(harness.broker.topics, "_on_partitions_gone", lambda _topics: None)
     harness.broker.topics.delete(topic)
     assert harness.broker.store.read("SELECT * FROM offsets") == []

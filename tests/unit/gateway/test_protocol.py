@@ -283,6 +283,7 @@ def test_scram_proves_the_password_and_the_node_that_it_knows_the_account():
     [
         (ScramNode(password="other"), "refuses the proof"),
         (ScramNode(iterations="1"), "1 iterations"),
+        (ScramNode(iterations="16385"), "16385 iterations of SCRAM are not accepted, only 4096 to 16384"),
         (ScramNode(iterations="9" * 9), "iterations"),
         (ScramNode(iterations="x"), "not valid"),
         (ScramNode(iterations="\N{SUPERSCRIPT TWO}"), "not valid"),

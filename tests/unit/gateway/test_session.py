@@ -41,6 +41,9 @@ class Link(ConnectionLink):
     def close(self, reason):
         self.closed_because.append(reason)
 
+    def login_failed(self, reason, *, again):
+        raise AssertionError
+
     def call_soon(self, callback):
         callback()
 

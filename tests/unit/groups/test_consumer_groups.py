@@ -9,6 +9,7 @@ from consumers import FIRST, Consumer, partitions, settle
 from groups_playbook import GROUP, REBALANCE_MS, Playbook, topic_id
 
 from klamm import ErrorCode
+from klamm_broker.groups.consumer.group import ConsumerGroup
 
 T = topic_id("t")
 
@@ -295,6 +296,69 @@ def test_permissions_are_looked_up_again_in_time(play: Playbook) -> None:
         play.advance(5_000)
         a.beat()
     assert a.count() == 4
+
+
+def test_a_member_that_goes_costs_no_look_at_the_topics_of_the_others(
+    play: Playbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [Consumer(play, f"m{number}", topics=["t", "u"]) for number in range(20)]
+    for each in members:
+        each.beat()
+    looked_up: list[str] = []
+    get = play.topics.get
+    monkeypatch.setattr(play.topics, "get", lambda name: (looked_up.append(name), get(name))[1])
+    for each in members[1:]:
+        assert play.beat(each.member_id, -1).error_code is ErrorCode.NONE
+    assert looked_up == []
+    group = play.coordinator.consumers._registry.get(GROUP)
+    assert isinstance(group, ConsumerGroup)
+    assert group.subscriptions == {(frozenset({"t", "u"}), ""): 1}
+    settle(members[0])
+    assert members[0].count() == 4
+
+
+def test_a_permission_is_asked_for_once_for_all_expressions(play: Playbook) -> None:
+    def note(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    asked: list[str] = []
+    members = [
+        Consumer(play, f"m{number}", topics=None, regex=f"t|other-{number}", may_describe=note) for number in range(5)
+    ]
+    for each in members:
+        each.beat()
+    asked.clear()
+    play.topics.set("u", 1)
+    members[0].beat(may_describe=note)
+    assert asked == ["t"]
+
+
+def test_many_expressions_are_looked_up_in_several_passes(play: Playbook) -> None:
+    """A pass ends after 50 ms; the next is half a second later. No expression is left out."""
+
+    def slow(name: str) -> bool:
+        looked_up.append(name)
+        play.clock.advance_ms(30)
+        return True
+
+    looked_up: list[str] = []
+    members = [Consumer(play, f"m{number}", topics=None, regex=f"{number}.*") for number in range(5)]
+    for each in members:
+        each.beat(may_describe=slow)
+    for number in range(5):
+        play.topics.set(f"{number}-topic", 1)
+    passes = []
+    for _ in range(5):
+        looked_up.clear()
+        members[0].beat(may_describe=slow)
+        passes.append(len(looked_up))
+        members[0].beat(may_describe=slow)
+        assert len(looked_up) == passes[-1], "not before its time"
+        play.clock.advance_ms(600)
+    assert passes == [2, 2, 1, 0, 0]
+    settle(*members)
+    assert [each.count() for each in members] == [1] * 5
 
 
 @pytest.mark.parametrize("regex", ["(", "a{1001}", "(?=a)", r"(a)\1"])

@@ -84,6 +84,16 @@ def test_topics_that_changed_meanwhile_are_seen(play: Playbook) -> None:
     assert (a.epoch, a.count()) == (FIRST + 1, 5)
 
 
+def test_permissions_are_asked_for_with_the_first_heartbeat(play: Playbook) -> None:
+    """Also on a machine that has just started, whose monotonic time is less than an expression's age may be."""
+    play.topics.set("tea", 1)
+    a = Consumer(play, "a", topics=None, regex="t.*", may_describe=lambda name: name != "tea")
+    settle(a)
+    play.restart()
+    a.beat(may_describe=lambda name: name != "tea")
+    assert a.owned == partitions(t={0, 1, 2, 3})
+
+
 def test_what_was_not_answered_is_not_there_after_a_crash(play: Playbook) -> None:
     Consumer(play, "a").beat()
     call = play.ask_beat("b", 0)

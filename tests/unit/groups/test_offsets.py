@@ -135,7 +135,7 @@ def test_a_commit_that_cannot_be_written_is_not_acknowledged(play: Playbook) -> 
 def test_a_deleted_topics_offsets_are_forgotten(play: Playbook) -> None:
     play.commit(at(1), at(2, topic="u"), at(3, topic="u", partition=1))
     play.commit(at(4, topic="u"), group_id="other")
-    play.coordinator.offsets.topics_deleted(["u", "never"])
+    play.coordinator.offsets.topics_deleted({"u", "never"})
     play.settle()
     assert positions(play.fetch()) == {("t", 0): 1}
     assert play.fetch(group_id="other") == {}

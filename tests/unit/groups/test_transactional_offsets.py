@@ -9,6 +9,7 @@ from groups_playbook import GROUP, Call, Playbook
 
 from klamm import ErrorCode
 from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.groups.lock import GroupLock
 from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets
 
 PRODUCER = 4000
@@ -45,6 +46,49 @@ def at(offset: int, partition: int = 0, metadata: str = "") -> PartitionCommit:
 def offset_of(fetched: FetchedOffsets, partition: int = 0) -> int | None:
     committed = fetched["t"][partition]
     return None if committed is None else committed.offset
+
+
+class HashedName(str):
+    """A name that counts how often it is hashed."""
+
+    __slots__ = ()
+    hashed = 0
+
+    def __hash__(self) -> int:
+        HashedName.hashed += 1
+        return str.__hash__(self)
+
+
+def test_many_open_transactions_do_not_slow_a_fetch_down(play: Playbook) -> None:
+    for producer_id in range(50):
+        commit(play, at(5), producer_id=producer_id)
+    wanted = {HashedName("t"): list(range(1, 20))}
+    HashedName.hashed = 0
+    assert set(fetch(play, wanted)["t"].values()) == {None}
+    assert HashedName.hashed < 10 * 20
+    for producer_id in range(50):
+        assert offset_of(fetch(play, {"t": [0]})) == UNSTABLE.offset
+        end(play, committed=False, producer_id=producer_id)
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+
+
+def test_the_end_of_a_transaction_looks_at_no_other_group(play: Playbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        play.ask_commit(at(1), group_id=f"other-{number}")
+    commit(play, at(5))
+    looked_at = []
+    enter = GroupLock.__enter__
+
+    def note(group):
+        looked_at.append(group.log_name)
+        return enter(group)
+
+    registry = play.coordinator.offsets._registry
+    monkeypatch.setattr(registry, "all", lambda: pytest.fail("all groups"))
+    monkeypatch.setattr(GroupLock, "__enter__", note)
+    end(play, committed=True)
+    assert set(looked_at) == {GROUP}
+    assert offset_of(fetch(play, {"t": [0]})) == 5
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -138,7 +182,7 @@ def test_offsets_of_open_transactions_do_not_expire_and_keep_their_group(play: P
 
 def test_offsets_of_deleted_topics_are_not_committed(play: Playbook) -> None:
     commit(play, at(5))
-    play.coordinator.offsets.topics_deleted(["t"])
+    play.coordinator.offsets.topics_deleted({"t"})
     play.settle()
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 

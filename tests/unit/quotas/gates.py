@@ -11,13 +11,14 @@ from klamm.testing import ManualClock
 class GatedListener:
     """One listener with its gates. Connections are admitted or refused, close, authenticate or fail to authenticate."""
 
-    def __init__(self, server, name, *gates):
+    def __init__(self, server, name, *gates, security_protocol="SASL_PLAINTEXT"):
         self.server = server
         self.gates = gates
         self.resumed = 0
         self.open_connections = []
         here = Address("127.0.0.1", 1)
         self.context = ListenerContext(name, here, here, services=server.services)
+        self.context.security_protocol = security_protocol
         self.context.resume_accepting = self._resume
         self.context.close_least_recently_used = self._evict
         server.services.listeners[name] = self.context

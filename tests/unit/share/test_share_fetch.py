@@ -538,6 +538,16 @@ def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path
     shares.harness.broker.close()
 
 
+def test_an_acknowledgement_that_meets_the_deletion_of_its_topic_is_answered(shares: Shares) -> None:
+    """The request has found the partition before it is closed."""
+    shares.produce(b"0")
+    assert shares.acquired("a", 0) == [(0, 0, 1)]
+    (live,) = shares.harness.broker.shares.of_group("g")
+    live.close()
+    (topic,) = shares.acknowledge("a", 1, (0, 0, [ACCEPT])).responses
+    assert topic.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:
     """What one metric has by the values of its labels."""
     wanted = f"kafka.server:type={name}"

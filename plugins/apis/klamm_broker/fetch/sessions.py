@@ -121,6 +121,11 @@ class FetchSessionCache:
         """The session, or None."""
         return self._sessions.get(session_id)
 
+    def size_of(self, session_id: int) -> int:
+        """How many partitions the session has; 0 if there is none."""
+        session = self._sessions.get(session_id)
+        return len(session.partitions) if session is not None else 0
+
     def touch(self, session: FetchSession) -> None:
         """The session was used now."""
         with self._lock:

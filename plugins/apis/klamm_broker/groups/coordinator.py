@@ -118,6 +118,7 @@ class GroupCoordinator:
         Raises StoreError.
         """
         self._registry.restore(persistence.load(self._store, self._clock))
+        self.transactional_offsets.load()
         groups = self._registry.all()
         for group in groups:
             if isinstance(group, ClassicGroup):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from klamm import clipped
@@ -37,11 +38,13 @@ class OffsetBook:
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
     """
 
-    __slots__ = ("latest_pending_ms", "offsets", "pending", "pending_writes")
+    __slots__ = ("_unstable", "latest_pending_ms", "offsets", "pending", "pending_writes")
 
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
         self.pending: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
+        # How many producers have each partition in `pending`.
+        self._unstable: Counter[tuple[str, int]] = Counter()
         self.pending_writes = 0
         self.latest_pending_ms = -1
 
@@ -64,12 +67,38 @@ class OffsetBook:
 
     def is_unstable(self, topic: str, partition: int) -> bool:
         """Whether an open transaction would commit an offset of this partition (KIP-447)."""
-        return any((topic, partition) in pending for pending in self.pending.values())
+        return (topic, partition) in self._unstable
+
+    def add_pending(self, producer_id: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        """Take over what a transaction would commit."""
+        known = self.pending.setdefault(producer_id, {})
+        self._unstable.update(key for key in offsets if key not in known)
+        known.update(offsets)
+
+    def take_pending(self, producer_id: int) -> Mapping[tuple[str, int], CommittedOffset]:
+        """The transaction ends: what it would commit."""
+        ended = self.pending.pop(producer_id, {})
+        for key in ended:
+            self._forget(key)
+        return ended
+
+    def forget_pending(self, topics: Set[str]) -> None:
+        """Topics are deleted: no transaction commits anything of them."""
+        for pending in self.pending.values():
+            for key in [each for each in pending if each[0] in topics]:
+                del pending[key]
+                self._forget(key)
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        self._unstable[key] -= 1
+        if not self._unstable[key]:
+            del self._unstable[key]
 
     def clear(self) -> None:
         """The group is deleted."""
         self.offsets.clear()
         self.pending.clear()
+        self._unstable.clear()
 
 
 class Group(GroupLock, ABC):

@@ -7,7 +7,7 @@ fetched once it is durable.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
@@ -255,14 +255,14 @@ class OffsetManager:
 
             self._delete_held(group, partitions_to_delete, on_durable)
 
-    def topics_deleted(self, topics: Collection[str]) -> None:
+    def topics_deleted(self, topics: Set[str]) -> None:
         """Delete the offsets of deleted topics, and what open transactions would commit for them."""
         for group in self._registry.all():
             with group:
-                for pending in group.book.pending.values():
-                    for key in [each for each in pending if each[0] in topics]:
-                        del pending[key]
-                partitions = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
+                group.book.forget_pending(topics)
+                partitions = [
+                    (topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]
+                ]
                 if partitions:
                     self._delete_held(group, partitions)
 

@@ -234,5 +234,5 @@ def _load_pending_offsets(store: Store, clock: Clock, groups: dict[str, Group]) 
         if group is None:
             group = groups[group_id] = ClassicGroup(group_id, clock)
         offset = CommittedOffset(*pending)
-        group.book.pending.setdefault(producer_id, {})[topic, partition] = offset
+        group.book.add_pending(producer_id, {(topic, partition): offset})
         group.book.latest_pending_ms = max(group.book.latest_pending_ms, offset.commit_timestamp_ms)

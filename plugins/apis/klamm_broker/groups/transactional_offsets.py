@@ -5,7 +5,7 @@ They are kept apart, durable, until the transaction ends. Follows Kafka's `Offse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
@@ -28,6 +28,14 @@ class TransactionalOffsets:
         self._store = store
         self._settings = settings
         self._registry = registry
+        # The groups with pending offsets, by producer; of the store's thread.
+        self._group_ids: dict[int, set[str]] = {}
+
+    def load(self) -> None:
+        """Note which groups have pending offsets. Before the first request."""
+        for group in self._registry.all():
+            for producer_id in group.book.pending:
+                self._group_ids.setdefault(producer_id, set()).add(group.group_id)
 
     def commit(self, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         """Store offsets as pending until the transaction ends; `reply` gets an error code for each, once durable.
@@ -73,7 +81,8 @@ class TransactionalOffsets:
             with group:
                 group.book.pending_writes -= 1
                 if error is None:
-                    group.book.pending.setdefault(producer_id, {}).update(accepted)
+                    group.book.add_pending(producer_id, accepted)
+                    self._group_ids.setdefault(producer_id, set()).add(group.group_id)
                     group.answer(reply, outcomes)
                 else:
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
@@ -104,16 +113,17 @@ class TransactionalOffsets:
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
         """The transaction of a producer has ended, durably. On the store's thread."""
-        for group in self._registry.all():
-            if producer_id not in group.book.pending:
+        for group_id in self._group_ids.pop(producer_id, ()):
+            group = self._registry.get(group_id)
+            if group is None:
                 continue
             with group:
-                pending = group.book.pending.pop(producer_id, {})
+                pending = group.book.take_pending(producer_id)
                 if committed:
                     _commit_all(group, pending)
 
 
-def _commit_all(group: Group, pending: dict[tuple[str, int], CommittedOffset]) -> None:
+def _commit_all(group: Group, pending: Mapping[tuple[str, int], CommittedOffset]) -> None:
     for (topic, partition), offset in pending.items():
         by_partition = group.offsets.setdefault(topic, {})
         current = by_partition.get(partition)

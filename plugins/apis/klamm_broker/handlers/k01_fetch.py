@@ -30,10 +30,15 @@ if TYPE_CHECKING:
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
 
+_READ_AT_ONCE = 250
+"""Partitions of a session that are read on a network thread. A small request may go on with one of many thousands."""
+
 
 @handles(fetch, versions=range(4, 19), blocking=False)
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
     """Respond with the records there are, or wait for more."""
+    if request.session_id and broker.fetch_sessions.size_of(request.session_id) > _READ_AT_ONCE:
+        context.leave_processor()
     try:
         session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation)
     except KafkaError as error:

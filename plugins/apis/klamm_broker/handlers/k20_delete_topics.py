@@ -61,6 +61,7 @@ def delete_named_topics(
         DeletableTopicResult(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
         for _ in range(times.pop((None, ZERO_UUID), 0))
     ]
+    found: list[Topic] = []
     for (name, topic_id), count in times.items():
         try:
             if count > 1:
@@ -80,10 +81,14 @@ def delete_named_topics(
             if not by_id and topic_id in ids:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named, and its id is given too")
             context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
-            broker.topics.delete(topic)
+            found.append(topic)
             results.append(DeletableTopicResult(name, topic_id))
         except KafkaError as error:
             results.append(DeletableTopicResult(name, topic_id, error.error_code, error.message))
+    failures = broker.topics.delete_all(found)
+    for result in results:
+        if failures and not result.error_code and (failure := failures.get(result.name or "")) is not None:
+            result.error_code, result.error_message = failure.error_code, failure.message
     return DeleteTopicsResponse(responses=results)
 
 

@@ -37,7 +37,9 @@ def tokens_of_owners(
     require_token_requests(context)
     owners = None
     if request.owners is not None:
-        owners = [KafkaPrincipal(each.principal_name, each.principal_type) for each in request.owners]
+        owners = {KafkaPrincipal(each.principal_name, each.principal_type) for each in request.owners}
+    tokens = broker.delegation_tokens.all()
+    context.expect_answer(len(tokens))
     return DescribeDelegationTokenResponse(
         tokens=[
             DescribedDelegationToken(
@@ -52,8 +54,9 @@ def tokens_of_owners(
                 broker.delegation_tokens.hmac_of(token.token_id),
                 [DescribedDelegationTokenRenewer(each.type, each.name) for each in token.renewers],
             )
-            for token in broker.delegation_tokens.all()
-            if (owners is None or any(token.owner_or_renewer(owner) for owner in owners)) and _may_see(context, token)
+            for token in tokens
+            if (owners is None or not owners.isdisjoint((token.owner, token.requester, *token.renewers)))
+            and _may_see(context, token)
         ]
     )
 

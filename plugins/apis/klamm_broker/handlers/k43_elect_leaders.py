@@ -48,6 +48,8 @@ def elect(broker: BrokerServices, request: ElectLeadersRequest, context: Request
     elections = broker.elections
     elect_one = elections.elect_preferred if request.election_type == _PREFERRED else elections.elect_any
     every = request.topic_partitions is None
+    if every:
+        context.expect_answer(broker.topics.partition_count)
     results = []
     for name, indexes in _wanted(broker, request):
         topic = broker.topics.get(name)

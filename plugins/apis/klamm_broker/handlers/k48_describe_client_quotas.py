@@ -46,12 +46,14 @@ def matching_quotas(
     """Return the quotas that match. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     _check(request.components)
+    rows = quota_table(context).rows
+    context.expect_answer(len(rows))
     entries = [
         EntryData(
             [EntityData(entity_type, name) for entity_type, name in entity.items()],
             [ValueData(key, value) for key, value in quotas.items()],
         )
-        for entity, quotas in quotas_by_entity(quota_table(context).rows)
+        for entity, quotas in quotas_by_entity(rows)
         if _matches(entity, request.components, request.strict)
     ]
     return DescribeClientQuotasResponse(entries=entries)

@@ -35,6 +35,7 @@ def scram_users(
 ) -> DescribeUserScramCredentialsResponse:
     """Describe users and their mechanisms. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
+    context.expect_answer(len(broker.scram_credentials.rows))
     known: dict[str, list[CredentialInfo]] = {}
     for key, row in broker.scram_credentials.rows.items():
         mechanism, user = ScramMechanism.of_row_key(key)

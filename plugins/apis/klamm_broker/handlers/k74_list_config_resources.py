@@ -47,6 +47,8 @@ def config_resources(
         for node_id in broker.cluster.node_ids
     ]
     if ResourceType.TOPIC in wanted:
+        # There are no more topics than partitions.
+        context.expect_answer(broker.topics.partition_count)
         resources += [ConfigResource(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
     if ResourceType.GROUP in wanted:
         resources += [ConfigResource(group_id, ResourceType.GROUP) for group_id in broker.group_configs.group_ids()]

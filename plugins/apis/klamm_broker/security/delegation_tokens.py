@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -115,13 +115,13 @@ class DelegationTokens:
         with self._lock:
             token = self._of(secret, principal)
             if expiry_time_period_ms < 0:
-                self._remove([token.token_id])
+                self._remove({token.token_id})
                 return self._clock.wall_ms()
             expiry_ms = min(token.max_timestamp_ms, self._clock.wall_ms() + expiry_time_period_ms)
             self._put(replace(token, expiry_timestamp_ms=expiry_ms))
         return expiry_ms
 
-    def all(self) -> Iterable[DelegationToken]:
+    def all(self) -> Collection[DelegationToken]:
         """Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
         self.require_enabled()
         return self._cache.tokens.values()
@@ -129,7 +129,7 @@ class DelegationTokens:
     def remove_expired(self, now_ms: int) -> None:
         """Remove expired tokens."""
         with self._lock:
-            expired = [one.token_id for one in self._cache.tokens.values() if one.expiry_timestamp_ms < now_ms]
+            expired = {one.token_id for one in self._cache.tokens.values() if one.expiry_timestamp_ms < now_ms}
             if expired:
                 self._remove(expired)
 
@@ -154,7 +154,7 @@ class DelegationTokens:
         self._table.update({token.token_id: {**_to_row(token), "key_fingerprint": self._fingerprint}})
         self._cache.tokens = {**self._cache.tokens, token.token_id: token}
 
-    def _remove(self, token_ids: list[str]) -> None:
+    def _remove(self, token_ids: set[str]) -> None:
         self._table.update(dict.fromkeys(token_ids))
         self._cache.tokens = {key: token for key, token in self._cache.tokens.items() if key not in token_ids}
         self._ids = {secret: token_id for secret, token_id in self._ids.items() if token_id not in token_ids}

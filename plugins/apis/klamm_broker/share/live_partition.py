@@ -231,6 +231,9 @@ class LiveSharePartition:
         """Acknowledge what the member holds. `done` is called at once with an error, else when it is durable."""
         try:
             with self._lock:
+                if self._is_closed:
+                    # Nothing is written any more: it would wait for ever.
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 write = self._loaded().acknowledge(member_id, acknowledgements, self._deadline_ns(), self._limits())
                 if write:
                     self._waiting.setdefault(write, []).append(done)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from klamm_broker.share import persistence
@@ -146,9 +146,9 @@ class SharePartitions:
                 self._store.submit([persistence.delete_group(group_id)])
         self._wake(dropped.values())
 
-    def topic_deleted(self, topic: Topic) -> None:
-        """Forget what groups have read of a topic."""
-        self._forget(lambda key: key.topic_id == topic.id)
+    def topics_deleted(self, topic_ids: Set[bytes]) -> None:
+        """Forget what groups have read of deleted topics."""
+        self._forget(lambda key: key.topic_id in topic_ids)
 
     def _forget(self, matches: Callable[[SharePartitionKey], bool]) -> None:
         with self._lock:

@@ -41,14 +41,16 @@ MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 _DELETION: Final = "deleted-topic/"
 _MOST_DELETED: Final = 1000
 """How many deleted topics are known by name, for fetch sessions that go on with their ids."""
+_DELETED_AT_ONCE: Final = 100
+"""Topics that are deleted with one write. Changes of other topics wait meanwhile."""
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class TopicRegistry:
     """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
 
-    `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with a deleted
-    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition. `placement`
+    `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with deleted
+    topics when look-ups do not find them any more. `wake` completes the fetches that wait for a partition. `placement`
     says where replicas go.
     """
 
@@ -59,7 +61,7 @@ class TopicRegistry:
         configs: LogConfigs,
         operations: FileOperations,
         random_bytes: Callable[[int], bytes],
-        on_partitions_gone: Callable[[Topic], None],
+        on_partitions_gone: Callable[[Sequence[Topic]], None],
         wake: Callable[[Partition], object],
         placement: ReplicaPlacement,
     ) -> None:
@@ -101,7 +103,8 @@ class TopicRegistry:
 
     def all(self) -> list[Topic]:
         """Every topic, ordered by name."""
-        by_name = self._by_name
+        # A copy is made in one step; the names may change while they are sorted.
+        by_name = self._by_name.copy()
         return [by_name[name] for name in sorted(by_name)]
 
     # Start
@@ -213,12 +216,12 @@ class TopicRegistry:
     def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
         try:
             topic = self._open(name, topic_id, wanted, is_new=True)
-            self._copy_configs(topic)
+            _copy_configs(self._operations, self._logs, topic)
             self._logs.sync_directory()
             return topic
         except (KafkaError, OSError) as error:
             try:
-                self._undo_create(name, topic_id, wanted.partitions)
+                _undo_create(self._store, self._logs, name, topic_id, wanted.partitions)
             except KafkaError as failure:
                 return failure
             return _storage_error(error)
@@ -232,13 +235,10 @@ class TopicRegistry:
         """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError as
         `create`."""
         with self._lock:
-            self._check_current(topic)
+            _check_current(self._by_name, topic)
             before = len(topic.partitions)
             if count <= before:
-                raise KafkaError(
-                    ErrorCode.INVALID_PARTITIONS,
-                    f"topic {topic.name} has {before} partitions already",
-                )
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {before} partitions already")
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             try:
                 replicas = replicas or self.placement.place_more(count - before, topic.partitions[-1].leadership)
@@ -257,15 +257,12 @@ class TopicRegistry:
     def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace the topic's own configs, durably, and let its logs follow. Raises StoreError."""
         with self._lock:
-            self._check_current(topic)
+            _check_current(self._by_name, topic)
             config = self._configs.log_config(overrides)
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
-            self._copy_configs(topic)
+            _copy_configs(self._operations, self._logs, topic)
             self._opener.update_configs(topic, config)
-
-    def _copy_configs(self, topic: Topic) -> None:
-        write_copy(self._operations, self._logs.data_dir / f"{topic.name}-0", topic.overrides)
 
     def broker_configs_changed(self) -> None:
         """Let all logs follow changed defaults."""
@@ -274,40 +271,51 @@ class TopicRegistry:
                 self._opener.update_configs(topic, self._configs.log_config_in_force(topic.name, topic.overrides))
 
     def delete(self, topic: Topic) -> None:
-        """Delete the topic durably; its files are removed after the file delete delay. Raises StoreError."""
-        with self._lock:
-            self._check_current(topic)
-            note = _DELETION + topic.id.hex()
-            self._store.write_and_wait(
-                [
-                    ("DELETE FROM topics WHERE name = ?", (topic.name,)),
-                    _delete_configs(topic.name),
-                    ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
-                    ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
-                    delete_leaderships(topic.id),
-                    ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
-                ]
-            )
-            self._by_name = {name: other for name, other in self._by_name.items() if other is not topic}
-            self._by_id = {other.id: other for other in self._by_name.values()}
-            self._by_collision_key.pop(collision_key(topic.name), None)
-            self.generation += 1
-            self._deleted[topic.id] = (self.generation, topic.name)
-            if len(self._deleted) > _MOST_DELETED:
-                self._deleted.popitem(last=False)
-            self.partition_count -= len(topic.partitions)
-            self.traffic_of_deleted.add(topic.traffic)
-            with self._opener.lock:
-                topic.deleted = True
-                failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
-            if failure is None:
-                self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
-            # What could not be removed, the next start removes.
-        self._on_partitions_gone(topic)
+        """Delete the topic durably; its files are removed after the file delete delay. Raises KafkaError."""
+        for failure in self.delete_all([topic]).values():
+            raise failure
 
-    def _check_current(self, topic: Topic) -> None:
-        if self._by_name.get(topic.name) is not topic:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    def delete_all(self, topics: Sequence[Topic]) -> dict[str, KafkaError]:
+        """Delete different topics, some at a time with one wait for the store.
+
+        Returns by name what `delete` would raise.
+        """
+        failures: dict[str, KafkaError] = {}
+        for first in range(0, len(topics), _DELETED_AT_ONCE):
+            gone: list[Topic] = []
+            with self._lock:
+                for topic in topics[first : first + _DELETED_AT_ONCE]:
+                    try:
+                        _check_current(self._by_name, topic)
+                        gone.append(topic)
+                    except KafkaError as error:
+                        failures[topic.name] = error
+                try:
+                    self._store.write_and_wait([each for topic in gone for each in _delete(topic)])
+                except KafkaError as error:
+                    failures.update((topic.name, error) for topic in gone)
+                    continue
+                for topic in gone:
+                    self._drop(topic)
+            self._on_partitions_gone(gone)
+        return failures
+
+    def _drop(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.id]
+        self._by_collision_key.pop(collision_key(topic.name), None)
+        self.generation += 1
+        self._deleted[topic.id] = (self.generation, topic.name)
+        if len(self._deleted) > _MOST_DELETED:
+            self._deleted.popitem(last=False)
+        self.partition_count -= len(topic.partitions)
+        self.traffic_of_deleted.add(topic.traffic)
+        with self._opener.lock:
+            topic.deleted = True
+            failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
+        if failure is None:
+            self._store.submit([("DELETE FROM cluster WHERE key = ?", (_DELETION + topic.id.hex(),))])
+        # What could not be removed, the next start removes.
 
     def _open(self, name: str, topic_id: bytes, wanted: NewTopic, *, is_new: bool = False) -> Topic:
         topic = self._topic(name, topic_id, wanted.replicas, wanted.overrides)
@@ -331,17 +339,27 @@ class TopicRegistry:
         return partition
 
     def _publish(self, topics: Sequence[Topic]) -> None:
-        # New dictionaries, as other threads may iterate over the old ones.
-        self._by_name = {**self._by_name, **{topic.name: topic for topic in topics}}
-        self._by_id = {**self._by_id, **{topic.id: topic for topic in topics}}
+        # Other threads look topics up meanwhile: each dictionary changes in one step.
+        self._by_name.update({topic.name: topic for topic in topics})
+        self._by_id.update({topic.id: topic for topic in topics})
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
         self.generation += 1
         self.partition_count += sum(len(topic.partitions) for topic in topics)
 
-    def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
-        log.error("topic %s: its logs cannot be created, giving up", name)
-        self._store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
-        self._logs.delete_all(name, range(partitions))
+
+def _copy_configs(operations: FileOperations, logs: LogManager, topic: Topic) -> None:
+    write_copy(operations, logs.data_dir / f"{topic.name}-0", topic.overrides)
+
+
+def _undo_create(store: Store, logs: LogManager, name: str, topic_id: bytes, partitions: int) -> None:
+    log.error("topic %s: its logs cannot be created, giving up", name)
+    store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
+    logs.delete_all(name, range(partitions))
+
+
+def _check_current(by_name: Mapping[str, Topic], topic: Topic) -> None:
+    if by_name.get(topic.name) is not topic:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _insert(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
@@ -350,6 +368,17 @@ def _insert(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: New
         _delete_configs(name),
         *_insert_configs(name, wanted.overrides),
         *placement.put(topic_id, map(first_leadership, wanted.replicas)),
+    ]
+
+
+def _delete(topic: Topic) -> list[Statement]:
+    return [
+        ("DELETE FROM topics WHERE name = ?", (topic.name,)),
+        _delete_configs(topic.name),
+        ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
+        ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
+        delete_leaderships(topic.id),
+        ("INSERT INTO cluster (key, value) VALUES (?, ?)", (_DELETION + topic.id.hex(), topic.name)),
     ]
 
 

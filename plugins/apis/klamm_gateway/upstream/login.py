@@ -9,11 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from klamm.sasl import ScramMechanism
+from klamm.sasl import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 from klamm_gateway.upstream.states import UpstreamError
 
-_MIN_ITERATIONS: Final = 4096
-_MAX_ITERATIONS: Final = 1_000_000
 _NONCE_BYTES: Final = 24
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 
@@ -68,8 +66,12 @@ class ScramExchange(SaslExchange):
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not _NUMBER.fullmatch(iterations):
             raise UpstreamError("authentication_failed", "the node's first SCRAM message is not valid")
-        if not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
-            raise UpstreamError("authentication_failed", f"{iterations} iterations of SCRAM are not accepted")
+        # They are computed on the network thread: no more than Kafka gives a user.
+        if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+            raise UpstreamError(
+                "authentication_failed",
+                f"{iterations} iterations of SCRAM are not accepted, only {MIN_ITERATIONS} to {MAX_ITERATIONS}",
+            )
         mechanism = self._account.scram
         salted = self._account.salted_password(_decoded(fields.get("s", "")), int(iterations))
         without_proof = f"c=biws,r={nonce}"

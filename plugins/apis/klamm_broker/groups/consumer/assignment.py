@@ -11,6 +11,7 @@ from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from klamm_broker.groups.consumer.reconciliation import next_step
 from klamm_broker.groups.consumer.subscriptions import (
+    RegexRefresh,
     Topics,
     existing_ids,
     refresh_metadata,
@@ -47,9 +48,9 @@ class TargetAssignment:
 
         Raises KafkaError(UNKNOWN_SERVER_ERROR) if the assignor fails: the next heartbeat tries again.
         """
-        now_ns = self._clock.monotonic_ns()
-        max_age_ns = self._settings.group_consumer_regex_refresh_interval_ms * _NS_PER_MS
-        changed = resolve_regexes(group, self.topics, may_describe, now_ns, max_age_ns) or subscription_changed
+        refresh = RegexRefresh(self._settings.group_consumer_regex_refresh_interval_ms * _NS_PER_MS)
+        resolved = resolve_regexes(group, self.topics, may_describe, self._clock.monotonic_ns, refresh)
+        changed = resolved or subscription_changed
         if (changed or group.metadata_generation != self.topics.generation) and refresh_metadata(group, self.topics):
             changed = True
         if changed:

@@ -28,7 +28,13 @@ from klamm_broker.groups.consumer.requests import (
     DescribedConsumer,
     DescribedConsumerGroup,
 )
-from klamm_broker.groups.consumer.subscriptions import check_regex, refresh_metadata, resolve_regexes
+from klamm_broker.groups.consumer.subscriptions import (
+    UNCHECKED,
+    RegexRefresh,
+    check_regex,
+    refresh_metadata,
+    resolve_regexes,
+)
 
 if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment
@@ -73,7 +79,8 @@ class ConsumerCoordinator:
         """Start the timers of a loaded group's members."""
         with group:
             topics = self._assignment.topics
-            resolve_regexes(group, topics, lambda _name: True, 0, 1)
+            resolve_regexes(group, topics, lambda _name: True, lambda: 0, RegexRefresh(1))
+            group.regexes = {key: known._replace(generation=UNCHECKED) for key, known in group.regexes.items()}
             # The first heartbeat finds what has changed while the server was down.
             known = group.metadata_hash
             refresh_metadata(group, topics)

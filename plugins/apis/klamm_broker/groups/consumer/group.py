@@ -43,7 +43,8 @@ class ConsumerGroup(ConsumerMembership):
     `assignment_epoch`  the group epoch that `target` was computed for.
     `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
                         generation of all topics at which it was computed, -1 for never.
-    `regexes`           the topics of each regular expression of a member.
+    `regexes`           the topics of each regular expression of a member; those that are known are not looked up again
+                        before `regexes_due_ns`, monotonic.
     `timers`            by what they are for and member id; `deadlines` end sessions, monotonic.
     """
 
@@ -58,6 +59,7 @@ class ConsumerGroup(ConsumerMembership):
         self.metadata_generation = -1
         self.subscribed_topics: frozenset[str] = frozenset()
         self.regexes: dict[str, ResolvedRegex] = {}
+        self.regexes_due_ns = 0
         self.timers: dict[tuple[str, str], ExpirationTimer] = {}
         self.deadlines: dict[str, int] = {}
 

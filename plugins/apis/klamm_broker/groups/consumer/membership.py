@@ -45,6 +45,7 @@ class ConsumerMembership(Group):
 
     `target`    what each member is to have.
     `patterns`  how many members subscribe to each regular expression.
+    `subscriptions`  how many members subscribe to the same: names of topics and an expression.
     `changes`   what is to be written.
     """
 
@@ -55,6 +56,7 @@ class ConsumerMembership(Group):
         self.target: dict[str, Partitions] = {}
         self.changes = Changes()
         self.patterns: Counter[str] = Counter()
+        self.subscriptions: Counter[tuple[frozenset[str], str]] = Counter()
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
     def put(self, member: ConsumerMember) -> None:
@@ -67,6 +69,7 @@ class ConsumerMembership(Group):
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.members[member.member_id] = member
+        self.subscriptions[member.topics, member.regex] += 1
         if member.regex:
             self.patterns[member.regex] += 1
         for parts in (member.assigned, member.pending_revocation):
@@ -84,6 +87,10 @@ class ConsumerMembership(Group):
         self.set_target(member_id, None)
 
     def _disown(self, member: ConsumerMember) -> None:
+        subscription = member.topics, member.regex
+        self.subscriptions[subscription] -= 1
+        if not self.subscriptions[subscription]:
+            del self.subscriptions[subscription]
         if member.regex:
             self.patterns[member.regex] -= 1
             if not self.patterns[member.regex]:

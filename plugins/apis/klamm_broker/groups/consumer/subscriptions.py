@@ -7,11 +7,15 @@ server down with one. The engine is imported with the first expression.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from klamm_broker.groups.consumer.member import ConsumerMember
+
+UNCHECKED: Final = -1
+"""The generation of an expression that was looked up without regard to permissions: the next pass does so anew."""
 
 
 class TopicView(Protocol):
@@ -40,10 +44,10 @@ def check_regex(pattern: str) -> None:
     _compile(pattern)
 
 
-def matching_topics(pattern: str, topics: Topics, may_describe: Callable[[str], bool]) -> frozenset[str]:
-    """Topics whose whole name matches, as far as they may be described. Raises KafkaError as `check_regex`."""
+def matching_topics(pattern: str, names: Iterable[str], may_describe: Callable[[str], bool]) -> frozenset[str]:
+    """Names that match as a whole, as far as they may be described. Raises KafkaError as `check_regex`."""
     fullmatch = _compile(pattern).fullmatch
-    return frozenset(topic.name for topic in topics.all() if fullmatch(topic.name) and may_describe(topic.name))
+    return frozenset(name for name in names if fullmatch(name) and may_describe(name))
 
 
 def _compile(pattern: str) -> Any:
@@ -67,37 +71,77 @@ def _text(error: Exception) -> str:
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
     """The names of all topics that a member subscribes to, existing or not."""
-    resolved = group.regexes.get(member.regex) if member.regex else None
-    return member.topics if resolved is None else member.topics | resolved.topics
+    return _topics_of(group, member.topics, member.regex)
+
+
+def _topics_of(group: ConsumerGroup, topics: frozenset[str], regex: str) -> frozenset[str]:
+    resolved = group.regexes.get(regex) if regex else None
+    return topics if resolved is None else topics | resolved.topics
+
+
+class RegexRefresh(NamedTuple):
+    """When expressions are looked up again.
+
+    `max_age_ns`  after which one is, though no topic has changed: permissions may have.
+    `budget_ns`   after which a pass leaves the others to a later one, so that the group's lock is not held for long.
+    `pause`       how many times as long as it took a pass that left some is apart from the next.
+    """
+
+    max_age_ns: int
+    budget_ns: int = 50_000_000
+    pause: int = 10
 
 
 def resolve_regexes(
-    group: ConsumerGroup, topics: Topics, may_describe: Callable[[str], bool], now_ns: int, max_age_ns: int
+    group: ConsumerGroup,
+    topics: Topics,
+    may_describe: Callable[[str], bool],
+    now_ns: Callable[[], int],
+    refresh: RegexRefresh,
 ) -> bool:
     """Resolve the expressions of all members that are new, or older than the topics or the maximum age.
 
-    Returns whether a member's topics have changed by that.
+    `now_ns` is monotonic. Those that are not new wait for a later pass where a pass takes too long. Returns whether a
+    member's topics have changed by that.
     """
     if not group.patterns and not group.regexes:
         return False
+    began_ns = now_ns()
     generation = topics.generation
     changed = False
-    resolved = {}
+    names: list[str] | None = None
+    may_describe = cache(may_describe)
+    resolved: dict[str, ResolvedRegex] = {}
+    is_due = began_ns >= group.regexes_due_ns
     for pattern in group.patterns:
         known = group.regexes.get(pattern)
-        if known is None or known.generation != generation or now_ns - known.at_ns >= max_age_ns:
-            found = matching_topics(pattern, topics, may_describe)
+        is_new = known is None or known.generation == UNCHECKED
+        if known is None or is_new or (is_due and _is_old(known, generation, began_ns - refresh.max_age_ns)):
+            names = [topic.name for topic in topics.all()] if names is None else names
+            found = matching_topics(pattern, names, may_describe)
             changed = changed or known is None or known.topics != found
-            known = ResolvedRegex(found, generation, now_ns)
+            known = ResolvedRegex(found, generation, began_ns)
+            took_ns = now_ns() - began_ns
+            if is_due and took_ns >= refresh.budget_ns:
+                is_due = False
+                group.regexes_due_ns = began_ns + took_ns * refresh.pause
         resolved[pattern] = known
     group.regexes = resolved
     return changed
 
 
+def _is_old(known: ResolvedRegex, generation: int, since_ns: int) -> bool:
+    return known.generation != generation or known.at_ns <= since_ns
+
+
 def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
     """Look up the topics that the group reads. Returns whether one appeared, went, or has another partition count."""
     generation = topics.generation
-    group.subscribed_topics = frozenset().union(*(topics_of(group, member) for member in group.members.values()))
+    names: frozenset[str] = frozenset().union(*(_topics_of(group, *each) for each in group.subscriptions))
+    if names == group.subscribed_topics and generation == group.metadata_generation:
+        # Many members may go one after the other, and others read the same.
+        return False
+    group.subscribed_topics = names
     digest = topics_hash(group.subscribed_topics, topics)
     group.metadata_generation = generation
     if digest == group.metadata_hash:
