@@ -1,7 +1,9 @@
 """Seals are signed: what is done to a spool without the key is found and named, whatever the rest is made to fit."""
 
+import errno
 import hashlib
 import json
+import os
 import random
 from dataclasses import replace
 
@@ -224,6 +226,17 @@ def test_the_digits_of_a_seal_from_before_the_key_cannot_move_to_another_value(t
         chain.add(path.stem, path.stem, seal)
     chain.end()
     assert found.breaks == [f"{paths[0].stem}: its seal was changed: a value is no SHA-256"]
+
+
+def test_a_key_on_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_key(tmp_path / "key.pem")
+    assert write_key(tmp_path / "key.pem") == SealSigner(tmp_path / "key.pem").key_id
 
 
 # ---- the server's side
