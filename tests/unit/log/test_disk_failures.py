@@ -152,6 +152,30 @@ def test_without_a_descriptor_the_sync_waits_and_the_log_lives_on(
     assert any(name.endswith(".log") for name in book.disk.synced)
 
 
+def test_an_index_that_cannot_be_read_leaves_nothing_of_a_batch(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = open_log()
+    book.append(b"before")
+    book.reopen()
+    path = book.directory / "00000000000000000000.log"
+    size_bytes, read = path.stat().st_size, Path.read_bytes
+
+    def read_bytes(file: Path) -> bytes:
+        if file.suffix == ".timeindex":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        refused(book)
+    assert path.stat().st_size == size_bytes
+
+    book.append(b"y")
+    book.reopen()
+    assert book.values() == [b"before", b"y"]
+
+
 def test_what_is_synced_and_when(open_log: OpenLog) -> None:
     book = open_log(flush_messages=3)
     book.append(b"a", b"b")
