@@ -21,13 +21,13 @@ from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.layout import (
     DIGEST_DIGITS,
     SEAL_SUFFIX,
-    STREAMS,
     Seal,
     digests_of,
     find_file,
     folder_name,
     parse_name,
     stream_mark,
+    stream_of,
 )
 from klamm_spark.storage.filesystems import AnyPath, create_durably
 
@@ -195,7 +195,7 @@ class LakeSeals:
 
 
 def _seal_file(spool: AnyPath, seal: Seal) -> AnyPath | None:
-    stream = next(name for name, mark in STREAMS.items() if mark == stream_mark(seal.boot))
+    stream = stream_of(stream_mark(seal.boot))
     with contextlib.suppress(OSError):
         found: AnyPath | None = find_file(spool / folder_name(seal.node, stream), seal.segment + SEAL_SUFFIX)
         return found

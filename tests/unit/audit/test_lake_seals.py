@@ -1,6 +1,7 @@
 """The table of seals gets the same rows whether segments were read ahead or not. Without Spark."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from klamm_spark.lake.anchors import FileAnchor
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import LakeSeals, read_seal_files, read_seals
-from klamm_spark.spool.layout import SEAL_SUFFIX, Seal
+from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, SegmentName, stream_of
 from klamm_spark.spool.signatures import SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.unit.audit.test_spool import BadDisk
@@ -66,6 +67,21 @@ def test_a_seal_that_becomes_final_after_it_was_read_is_added_again(tmp_path):
     path.write_bytes(path.read_bytes().replace(b'"final":false', b'"final":true'))
     seals.add(segments)
     assert read_seals(lake).seals[stem].final
+
+
+def test_a_seal_of_a_stream_of_a_later_klamm_stops_no_start(tmp_path, segments):
+    (tmp_path / "spool" / "node-1").rename(tmp_path / "spool" / "node-1~x")
+    folder = tmp_path / "spool" / "node-1~x" / segments[0].parent.name
+    path = min(folder.glob("*.seal"))
+    seal = Seal.read(path)
+    name = SegmentName(f"{seal.boot}x", 0).stem
+    (folder / f"{name}{SEAL_SUFFIX}").write_bytes(replace(seal, boot=f"{seal.boot}x", segment=name).to_json())
+    segment = (folder / path.stem).with_suffix(".jsonl").rename(folder / f"{name}.jsonl")
+    lake = Lake(tmp_path / "lake", "parquet")
+    for _ in range(2):
+        LakeSeals(tmp_path / "spool", lake, print).add([segment])
+    assert list(read_seals(lake).seals) == [name]
+    assert [stream_of(mark) for mark in ("", "s", "x")] == ["requests", "security", "x"]
 
 
 # ---- anchors
