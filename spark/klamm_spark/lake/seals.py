@@ -144,7 +144,7 @@ class LakeSeals:
                     added.append(seal)
         rows += self._ended()
         if any(seal.key_id not in self._keys for seal in added):
-            # A server has begun to sign, or has another key.
+            # A server signs now, or has another key.
             remember_keys(self._spool, self._lake, self._say)
             self._keys.update(seal.key_id for seal in added)
         # Anchors first: of what the lake has already, the next start would anchor nothing.

@@ -253,8 +253,7 @@ def test_a_log_that_cannot_be_opened_stops_no_start_and_what_was_acknowledged_st
     shares.settle()
     shares.harness.broker.close()
     directory = shares.harness.data_dir / "t-0"
-    aside = directory.with_name("aside")
-    directory.rename(aside)
+    aside = directory.rename(directory.with_name("aside"))
     directory.write_text("no directory")
     shares.harness.open()
     assert shares.join("a", 2).error_code == 0
