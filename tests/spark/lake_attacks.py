@@ -89,6 +89,41 @@ class LakeAttack:
 
         self.rows(change)
 
+    def insert_rows_as_replayed(self) -> None:
+        """One as if it had been in the quarantine, and one that vouches for it."""
+
+        def change(rows: Rows) -> Rows:
+            row = self.choose.choice(rows) | {"seq": 9_999, "source_file": "file:///spool/replayed/replayed-1.jsonl"}
+            row["event_id"] = f"{row['node']}/{row['boot']}/9999"
+            row["time"] += timedelta(minutes=1)
+            self.touched.add(row["event_id"])
+            return [*rows, row, row | {"event_id": None, "seq": None}]
+
+        self.rows(change)
+
+    def insert_a_nameless_row_as_replayed(self) -> None:
+        def change(rows: Rows) -> Rows:
+            nameless = dict.fromkeys(("event_id", "node", "boot", "seq"))
+            self.touched.add("a row was inserted")
+            source = {"source_file": "file:///spool/replayed/replayed-1.jsonl"}
+            return [*rows, self.choose.choice(rows) | nameless | source]
+
+        self.rows(change)
+
+    def insert_a_row_of_no_segment(self) -> None:
+        def change(rows: Rows) -> Rows:
+            self.touched.add('"": 1 rows')
+            return [*rows, self.choose.choice(rows) | {"source_file": None}]
+
+        self.rows(change)
+
+    def put_in_what_is_no_number(self) -> None:
+        def change(rows: Rows) -> Rows:
+            self.one([row for row in rows if row["duration_ms"] is None])["duration_ms"] = float("nan")
+            return rows
+
+        self.rows(change)
+
     def swap_rows(self) -> None:
         def change(rows: Rows) -> Rows:
             one, other = self.choose.sample(rows, 2)
@@ -177,6 +212,10 @@ class LakeAttack:
 
 
 WAYS = (
+    "insert_rows_as_replayed",
+    "insert_a_nameless_row_as_replayed",
+    "insert_a_row_of_no_segment",
+    "put_in_what_is_no_number",
     *("change_a_row", "change_only_the_time_that_queries_use", "change_a_resource", "drop_a_row", "repeat_a_row"),
     *("insert_a_row", "swap_rows", "reorder_rows", "move_a_row_to_another_segment", "drop_a_file", "damage_a_file"),
     *("swap_files", "drop_a_seal", "swap_seals"),

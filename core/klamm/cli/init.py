@@ -41,7 +41,13 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     path = Path(options.file)
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(STARTER)
+            try:
+                file.write(STARTER)
+                file.flush()
+            except OSError:
+                # Half a file would stop the next try.
+                path.unlink(missing_ok=True)
+                raise
     except FileExistsError:
         print(f"klamm: {path} exists; it was not changed", file=sys.stderr)
         return 2

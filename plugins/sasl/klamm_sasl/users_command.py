@@ -165,3 +165,9 @@ def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    # Else a power cut may bring back the old file, with a user who was removed.
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

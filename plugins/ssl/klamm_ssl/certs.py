@@ -127,7 +127,7 @@ def run(arguments: Sequence[str]) -> int:
             _write(file, authority.issue(subject, now=now, hosts=its_hosts, days=options.days))
             listing.append(f"  {file}  {subject}, with its key" + (f", for {', '.join(hosts)}" if its_hosts else ""))
     except OSError as error:
-        print(f"klamm certs: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"klamm certs: {error.filename or directory}: {error.strerror}", file=sys.stderr)
         return _EXIT_USAGE
     except ValueError as error:
         print(f"klamm certs: {error}", file=sys.stderr)
@@ -173,6 +173,16 @@ def _write(file: Path, identity: Identity) -> None:
 
 
 def _write_secret(file: Path, content: bytes) -> None:
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-        out.write(content)
+    """The file has all of it, or stays as it was."""
+    # Made anew for its mode, which an older file may have wider.
+    temporary = file.with_name(f".{file.name}.new")
+    temporary.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -172,11 +172,14 @@ def _follow(
         watch = start(log, Deliveries(log, outputs, say))
         say(f"findings of {place} go to {settings.findings}")
         try:
-            follow(watch, settings.poll_interval_ms / 1000, ended.wait)
+            follow(
+                watch,
+                settings.poll_interval_ms / 1000,
+                ended.wait,
+                say=lambda problem: say(f"klamm audit: {problem}"),
+            )
         finally:
             watch.close()
-        for problem in watch.problems:
-            say(f"klamm audit: {problem}")
         return 1 if watch.problems else 0
     except OSError as error:
         raise LakeError(f"{error.filename or settings.findings}: {error.strerror or error}") from error

@@ -123,13 +123,18 @@ def follow(
     poll_s: float,
     stopped: Callable[[float], bool],
     monotonic_s: Callable[[], float] = time.monotonic,
+    say: Callable[[str], None] = lambda problem: None,
 ) -> None:
-    """Step until `stopped(seconds)`, which waits so long, is true. Raises OSError, LakeError.
+    """Step until `stopped(seconds)`, which waits so long, is true; `say` gets each problem. Raises OSError, LakeError.
 
     It waits for at least as long as a step took: detections over many events take half a core at most.
     """
-    wait_s = 0.0
+    wait_s, said = 0.0, 0
     while not stopped(wait_s):
         began_s = monotonic_s()
         watch.step()
+        new = watch.problems[said:]
+        said += len(new)
+        for problem in new:
+            say(problem)
         wait_s = max(poll_s, monotonic_s() - began_s)

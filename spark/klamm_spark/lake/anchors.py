@@ -7,6 +7,7 @@ one JSON object a line, or calls a function with each: that may send it to a top
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.spool.layout import Seal, stream_mark
+from klamm_spark.storage.files import SpoolFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,20 +45,42 @@ def open_anchor(place: str) -> Anchor:
 class FileAnchor:
     """Appends a line to a file, and waits for the disk. Raises LakeError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: SpoolFiles | None = None) -> None:
         self._path = path
+        self._files = files or SpoolFiles()
 
     def __call__(self, anchored: dict[str, Any]) -> None:
         line = json.dumps(anchored, separators=(",", ":")).encode() + b"\n"
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+            descriptor = self._files.open_append(self._path)
             try:
-                os.write(descriptor, line)
-                os.fsync(descriptor)
+                self._append(descriptor, line)
             finally:
-                os.close(descriptor)
+                self._files.close(descriptor)
         except OSError as error:
             raise LakeError(f"{self._path}: {error.strerror}: seals cannot be anchored") from error
+
+    def _append(self, descriptor: int, line: bytes) -> None:
+        size_bytes = os.fstat(descriptor).st_size
+        try:
+            # A line that a crash has torn costs no other.
+            self._files.write_all(descriptor, line if self._is_whole(size_bytes) else b"\n" + line)
+            self._files.fsync(descriptor)
+            if not size_bytes:
+                self._files.sync_directory(self._path.parent)
+        except OSError:
+            # Where files can only grow, it stays torn.
+            with contextlib.suppress(OSError):
+                self._files.truncate(descriptor, size_bytes)
+            raise
+
+    def _is_whole(self, size_bytes: int) -> bool:
+        """Whether it ends with a whole line; also of a file that cannot be read."""
+        if size_bytes:
+            with contextlib.suppress(OSError), self._path.open("rb") as file:
+                file.seek(size_bytes - 1)
+                return file.read(1) == b"\n"
+        return True
 
 
 def newest_of(seals: Iterable[Seal]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.rows import check_rows
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.spool.chain import NodeFolder, SealChain
-from klamm_spark.spool.layout import STREAMS, Seal, folder_name, stream_mark
+from klamm_spark.spool.layout import Seal, folder_name, stream_mark, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None) -> LakeProof
 
 def stream_name(folder: NodeFolder) -> str:
     """The name of the stream's folder in the spool."""
-    return folder_name(folder.node, next(name for name, mark in STREAMS.items() if mark == folder.mark))
+    return folder_name(folder.node, stream_of(folder.mark))
 
 
 def _streams(lake: Lake, seals: Mapping[str, Seal]) -> list[NodeFolder]:

@@ -18,7 +18,7 @@ from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
 from klamm_spark.lake.replay import FOLDER
 from klamm_spark.lake.seals import line_digests
 from klamm_spark.spark.schema import EVENT_SCHEMA
-from klamm_spark.spark.written_lines import digest, written_line
+from klamm_spark.spark.written_lines import digest, numbers_as_written, written_line
 from klamm_spark.spool.layout import Seal, lines_sha256, parse_name
 
 if TYPE_CHECKING:
@@ -57,9 +57,12 @@ def row_digests(lake: Lake, spark: SparkSession) -> DataFrame:
         & F.col("date").eqNullSafe(F.to_date("time"))
         & F.col("hour").eqNullSafe(F.hour("time"))
         & (whole.isNull() | kept)
+        & (whole.isNotNull() | numbers_as_written())
     )
     return rows.select(
-        F.regexp_extract(F.substring_index("source_file", "/", -1), r"^([^/]+?)\.jsonl(\.\w+)?$", 1).alias("segment"),
+        F.coalesce(
+            F.regexp_extract(F.substring_index("source_file", "/", -1), r"^([^/]+?)\.jsonl(\.\w+)?$", 1), F.lit("")
+        ).alias("segment"),
         F.when(fits, digest(F.coalesce("bad_line", whole, columns))).otherwise(F.lit(CHANGED)).alias("digest"),
         "event_id",
         "seq",
@@ -148,10 +151,13 @@ def _replayed(rows: DataFrame, found: Mapping[str, SegmentRows]) -> Iterator[str
     """Replayed lines have no seal: each must be a line of the quarantine, which has one."""
     if not any(stem.startswith(f"{FOLDER}-") for stem in found):
         return
-    proven = rows.where("event_id is null").select("digest")
-    again = rows.where(F.col("segment").startswith(f"{FOLDER}-"))
+    is_again = F.col("segment").startswith(f"{FOLDER}-")
+    # Of segments that have seals, and so of no row that was inserted: those are named above, if there are any.
+    proven = rows.where(F.col("bad_line").isNotNull() & (F.col("digest") != CHANGED) & ~is_again).select("digest")
+    again = rows.where(is_again)
     for row in again.join(proven, "digest", "left_anti").limit(_EVENTS_NAMED).collect():
-        yield f"{row['event_id']} was inserted: it is said to be replayed, and the quarantine does not have its line"
+        name = row["event_id"] or "a row"
+        yield f"{name} was inserted: it is said to be replayed, and the quarantine does not have its line"
 
 
 def _differing(

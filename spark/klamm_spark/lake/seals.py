@@ -16,17 +16,18 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchor, newest_of
+from klamm_spark.lake.keys import remember_keys
 from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.layout import (
     DIGEST_DIGITS,
     SEAL_SUFFIX,
-    STREAMS,
     Seal,
     digests_of,
     find_file,
     folder_name,
     parse_name,
     stream_mark,
+    stream_of,
 )
 from klamm_spark.storage.filesystems import AnyPath, create_durably
 
@@ -102,6 +103,7 @@ class LakeSeals:
     """Adds the seals of shipped segments. For one thread."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
+        self._spool = spool
         self._lake = lake
         self._say = say
         self._anchor = anchor
@@ -109,6 +111,8 @@ class LakeSeals:
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
         seals = read_seals(lake).seals
         self._known = set(seals)
+        self._keys = {"", *(seal.key_id for seal in seals.values())}
+        """Of which it is known whether the lake has them."""
         self._read_ahead: dict[str, tuple[AnyPath, Seal, str] | None] = {}
         for stem in sorted(seals):
             self._follow(None, seals[stem])
@@ -139,11 +143,16 @@ class LakeSeals:
                     rows.append(_row_with(seal, lines))
                     added.append(seal)
         rows += self._ended()
-        if rows:
-            write_rows(self._lake, rows)
+        if any(seal.key_id not in self._keys for seal in added):
+            # A server signs now, or has another key.
+            remember_keys(self._spool, self._lake, self._say)
+            self._keys.update(seal.key_id for seal in added)
+        # Anchors first: of what the lake has already, the next start would anchor nothing.
         if self._anchor is not None:
             for anchored in newest_of(added):
                 self._anchor(anchored)
+        if rows:
+            write_rows(self._lake, rows)
 
     def _taken(self, path: AnyPath, stem: str) -> tuple[AnyPath, Seal, str] | None:
         return self._read_ahead.pop(stem) if stem in self._read_ahead else self._read(path, stem)
@@ -186,7 +195,7 @@ class LakeSeals:
 
 
 def _seal_file(spool: AnyPath, seal: Seal) -> AnyPath | None:
-    stream = next(name for name, mark in STREAMS.items() if mark == stream_mark(seal.boot))
+    stream = stream_of(stream_mark(seal.boot))
     with contextlib.suppress(OSError):
         found: AnyPath | None = find_file(spool / folder_name(seal.node, stream), seal.segment + SEAL_SUFFIX)
         return found

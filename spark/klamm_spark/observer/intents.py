@@ -59,6 +59,8 @@ class IntentJournal:
         self._open_bytes = 0
         self._size_bytes = 0
         self._torn = False
+        self._in_doubt = False
+        """Whether what was appended may not be in the file: it is written again before anything else."""
 
     @property
     def open_count(self) -> int:
@@ -119,9 +121,15 @@ class IntentJournal:
     def _sync(self) -> None:
         """Wait for the disk, with what has been appended so far. Raises OSError."""
         with self._lock:
+            if self._in_doubt:
+                self._rewrite()
             descriptor = os.dup(self._descriptor)
         try:
             self._files.fsync(descriptor)
+        except OSError:
+            # The system may have dropped what it could not write, of intents that wait for the next sync too.
+            self._in_doubt = True
+            raise
         finally:
             os.close(descriptor)
 
@@ -158,6 +166,8 @@ class IntentJournal:
     def _append(self, line: bytes) -> None:
         """Append a whole line, or none. Raises UnrecordableError."""
         try:
+            if self._in_doubt:
+                self._rewrite()
             self._cut_torn()
             self._torn = True
             self._files.write_all(self._descriptor, line)
@@ -176,12 +186,14 @@ class IntentJournal:
         """Replace the file by one with the open intents alone. Raises OSError."""
         data = b"".join(self._open.values())
         self._files.write_whole(self._path, data)
+        # The open file has no name any more: what is appended to it would be lost.
+        self._in_doubt = True
         # Else a power failure might bring the old file back, without the intents that follow.
         self._files.sync_directory(self._path.parent)
         descriptor = self._files.open_append(self._path)
         if self._descriptor >= 0:
             os.close(self._descriptor)
-        self._descriptor, self._size_bytes, self._torn = descriptor, len(data), False
+        self._descriptor, self._size_bytes, self._torn, self._in_doubt = descriptor, len(data), False, False
 
 
 def _unfinished(data: bytes) -> list[tuple[dict[str, Any], bytes]]:

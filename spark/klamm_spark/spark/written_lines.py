@@ -7,6 +7,8 @@ escaped character, is kept whole in `kept_line`.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -40,9 +42,15 @@ def written_line(event: str = "") -> Column:
     )
 
 
+def numbers_as_written() -> Column:
+    """Whether each column with a fraction has what its line has: three digits, and not what no line can have (NaN)."""
+    columns = (F.col(name) for name in sorted(_DOUBLES))
+    return reduce(and_, (each.eqNullSafe(each.try_cast(_THREE_DIGITS).cast("double")) for each in columns))
+
+
 def _field(prefix: str, name: str) -> Column:
     value = F.col(f"{prefix}{name}")
-    return (value.cast(_THREE_DIGITS) if name in _DOUBLES else value).alias(name)
+    return (value.try_cast(_THREE_DIGITS) if name in _DOUBLES else value).alias(name)
 
 
 def digest(line: Column) -> Column:

@@ -36,6 +36,7 @@ from klamm_spark.spool.numbers import Numbers, numbers_of
 from klamm_spark.spool.signatures import PublicKeys
 from klamm_spark.storage.filesystems import AnyPath
 
+_SHA256: Final = len(NO_CHAIN)
 _MOST_THREADS: Final = 8
 """Each holds a segment, uncompressed."""
 
@@ -225,6 +226,9 @@ def _changes(digest: Digest, seal: Seal) -> Iterator[str]:
 def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
     if seal.segment != stem or stem != f"{seal.boot}-{seal.first_seq:020d}":
         yield f"its seal is that of {seal.segment}"
+    if len(seal.previous_chain) != _SHA256 or len(seal.sha256) != _SHA256 or len(seal.lines_sha256) not in (0, _SHA256):
+        # The chain is computed from their digits, one after the other: each must be where it belongs.
+        yield "its seal was changed: a value is no SHA-256"
     if seal.chain != chain_of(seal.previous_chain, seal.sha256, seal.lines_sha256):
         yield "its seal was changed: the chain does not match its SHA-256"
     if previous is None:

@@ -83,6 +83,11 @@ def stream_mark(boot: str) -> str:
     return boot[_BOOT_CHARACTERS:]
 
 
+def stream_of(mark: str) -> str:
+    """The stream that a `stream_mark` stands for; one that this klamm does not know has its mark for a name."""
+    return next((name for name, each in STREAMS.items() if each == mark), mark)
+
+
 class SegmentName(NamedTuple):
     """The name of a segment; names of a node sort by time."""
 

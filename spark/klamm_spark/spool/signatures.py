@@ -101,10 +101,15 @@ def write_key(path: Path) -> str:
 
     key = Ed25519PrivateKey.generate()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        file.flush()
-        os.fsync(descriptor)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        # Half a key is no use, and would stop the next try.
+        path.unlink(missing_ok=True)
+        raise
     return key_id_of(_public_pem(key.public_key()))
 
 

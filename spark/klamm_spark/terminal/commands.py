@@ -76,7 +76,7 @@ def run(
     since_us = _microseconds(options.since, 0)
     # Any event may meet a condition; without one the newest are enough.
     newest = options.lines if options.command == "tail" and not options.where else None
-    reader = SpoolLines(spool, since_us=since_us, newest=newest)
+    reader = SpoolLines(spool, since_us=since_us, newest=newest, on_problem=_say)
     table = EventTable(since_us)
     try:
         _run(options, reader, table, out or sys.stdout, sleep)
@@ -90,9 +90,11 @@ def run(
         return 0
     finally:
         table.close()
-    for problem in reader.problems:
-        print(f"klamm audit: {problem}", file=sys.stderr)
     return 1 if reader.problems else 0
+
+
+def _say(problem: str) -> None:
+    print(f"klamm audit: {problem}", file=sys.stderr)
 
 
 def _run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -20,14 +20,25 @@ class SpoolLines:
     Lines of one stream are in order; streams are not merged.
     """
 
-    def __init__(self, spool: Path, *, since_us: int = 0, newest: int | None = None) -> None:
-        """Sealed segments that are older than `since_us` are not read, nor those before a stream's `newest` events."""
+    def __init__(
+        self,
+        spool: Path,
+        *,
+        since_us: int = 0,
+        newest: int | None = None,
+        on_problem: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        """Sealed segments that are older than `since_us` are not read, nor those before a stream's `newest` events.
+
+        `on_problem` gets each of the `problems` when it comes.
+        """
         self._spool = spool
         self._follower = SpoolFollower(spool, live=True)
         self._since_us = since_us
         self._newest = newest
         self._finished: dict[str, set[str]] = {}
         self._read_bytes: dict[tuple[str, str], int] = {}
+        self._on_problem = on_problem
         self.problems: list[str] = []
         """Segments that could not be read, one sentence each."""
 
@@ -75,6 +86,7 @@ class SpoolLines:
             if not is_sealed:
                 raise
             self.problems.append(f"{path} cannot be read: {error}")
+            self._on_problem(self.problems[-1])
         if not is_sealed:
             self._read_bytes[segment] = at
 

@@ -107,12 +107,30 @@ def test_old_events_leave_the_window_after_they_were_seen(watch, spool):
 
 def test_it_rests_as_long_as_it_works():
     class Slow:
+        problems = ()
+
         def step(self):
             clock[0] += 7
 
     clock, waits = [0.0], []
     follow(Slow(), 1, lambda seconds: waits.append(seconds) or len(waits) > 2, lambda: clock[0])
     assert waits == [0, 7, 7]
+
+
+def test_a_segment_that_cannot_be_read_is_said_at_once(watch, spool):
+    damaged = spool.path / "node-1" / f"{'f' * 20}-{0:020d}.jsonl.zst"
+    events, at = [], []
+
+    def stopped(seconds):
+        at.append(len(events))
+        if len(at) == 2:
+            damaged.parent.mkdir(exist_ok=True)
+            damaged.write_bytes(b"garbage")
+        return len(at) == 4
+
+    follow(watch, 1, stopped, say=events.append)
+    assert at == [0, 0, 1, 1]
+    assert f"{damaged} cannot be read" in events[0]
 
 
 def detect(capsys, *arguments):

@@ -1,5 +1,6 @@
 """A state change is on disk before it is executed: what a crash in between leaves, and what cannot be recorded."""
 
+import errno
 import json
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.testing import ManualClock
 from klamm.wire.messages import consumer_group_heartbeat, create_topics, join_group
+from klamm_spark.observer import intents
 from klamm_spark.observer.intents import IntentJournal, UnrecordableError
 from klamm_spark.spool.layout import stream_mark
 from tests.unit.audit.observing import Observing, ping
@@ -213,6 +215,41 @@ def test_a_write_that_fails_midway_leaves_whole_lines(journal, tmp_path):
     journal._files.room = 1 << 30
     journal.begin(1, ',"name":"c"', sync=False)
     assert [json.loads(line)["name"] for line in (tmp_path / "intents").read_bytes().splitlines()] == ["a", "c"]
+
+
+def test_after_a_sync_that_failed_the_journal_is_written_again(journal, tmp_path):
+    """The system may have dropped what waits for the next sync, which succeeds all the same."""
+    journal.begin(1, ',"name":"waits"', sync=False)
+    journal._files.broken = {"fsync"}
+    with pytest.raises(UnrecordableError):
+        journal.begin(1, ',"name":"refused"', sync=True)
+    journal._files.broken = set()
+    # What the disk has: nothing of the file that it did not confirm.
+    with open(tmp_path / "intents", "r+b") as file:
+        file.truncate(0)
+    journal.begin(1, ',"name":"synced"', sync=True)
+    again = IntentJournal(tmp_path / "intents", BadDisk(), 10, ManualClock())
+    assert [intent["name"] for intent in again.open("next")] == ["waits", "synced"]
+
+
+@pytest.mark.parametrize("call", ["sync_directory", "open_append"])
+def test_an_intent_is_never_written_to_a_file_without_a_name(journal, tmp_path, call, caplog, monkeypatch):
+    monkeypatch.setattr(intents, "_REWRITE_BYTES", 10)
+    disk, last = journal._files, journal.begin(1, ',"name":"last"', sync=False)
+    real = getattr(disk, call)
+
+    def fails(*given):
+        raise OSError(errno.EMFILE, "broken")
+
+    setattr(disk, call, fails)
+    journal.finish([last])
+    assert "broken" in caplog.text
+    with pytest.raises(UnrecordableError):
+        journal.begin(1, ',"name":"refused"', sync=False)
+    setattr(disk, call, real)
+    kept = journal.begin(1, ',"name":"kept"', sync=False)
+    again = IntentJournal(tmp_path / "intents", BadDisk(), 10, ManualClock())
+    assert [intent["intent_id"] for intent in again.open("next")] == [kept]
 
 
 def test_open_intents_are_bounded_in_bytes(journal):

@@ -1,11 +1,19 @@
 """The table of seals gets the same rows whether segments were read ahead or not. Without Spark."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.anchors import FileAnchor
+from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import LakeSeals, read_seal_files, read_seals
-from klamm_spark.spool.layout import SEAL_SUFFIX
+from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, SegmentName, stream_of
+from klamm_spark.spool.signatures import SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
+from tests.unit.audit.test_spool import BadDisk
 
 pytest.importorskip("pyarrow")
 
@@ -59,3 +67,83 @@ def test_a_seal_that_becomes_final_after_it_was_read_is_added_again(tmp_path):
     path.write_bytes(path.read_bytes().replace(b'"final":false', b'"final":true'))
     seals.add(segments)
     assert read_seals(lake).seals[stem].final
+
+
+def test_a_seal_of_a_stream_of_a_later_klamm_stops_no_start(tmp_path, segments):
+    (tmp_path / "spool" / "node-1").rename(tmp_path / "spool" / "node-1~x")
+    folder = tmp_path / "spool" / "node-1~x" / segments[0].parent.name
+    path = min(folder.glob("*.seal"))
+    seal = Seal.read(path)
+    name = SegmentName(f"{seal.boot}x", 0).stem
+    (folder / f"{name}{SEAL_SUFFIX}").write_bytes(replace(seal, boot=f"{seal.boot}x", segment=name).to_json())
+    segment = (folder / path.stem).with_suffix(".jsonl").rename(folder / f"{name}.jsonl")
+    lake = Lake(tmp_path / "lake", "parquet")
+    for _ in range(2):
+        LakeSeals(tmp_path / "spool", lake, print).add([segment])
+    assert list(read_seals(lake).seals) == [name]
+    assert [stream_of(mark) for mark in ("", "s", "x")] == ["requests", "security", "x"]
+
+
+# ---- anchors
+
+
+def test_what_could_not_be_anchored_is_anchored_after_the_next_start(tmp_path, segments):
+    lake, anchored = Lake(tmp_path / "lake", "parquet"), []
+
+    def fails(seal):
+        raise LakeError("no")
+
+    with pytest.raises(LakeError):
+        LakeSeals(tmp_path / "spool", lake, print, fails).add(segments)
+    LakeSeals(tmp_path / "spool", lake, print, anchored.append).add(segments)
+    assert [one["segment"] for one in anchored] == [segments[-1].name.partition(".")[0]]
+    assert len(read_seals(lake).seals) == len(segments)
+
+
+class ShortWrites(BadDisk):
+    """Takes a few bytes at a time."""
+
+    def write(self, descriptor, data):
+        return super().write(descriptor, data[:7])
+
+
+def anchors_in(path):
+    return [json.loads(line)["index"] for line in path.read_text().splitlines()]
+
+
+def test_an_anchor_is_written_whole_or_not_at_all(tmp_path):
+    path, disk = tmp_path / "anchors", ShortWrites()
+    FileAnchor(path, disk)({"index": 0})
+    disk.room = 5
+    with pytest.raises(LakeError):
+        FileAnchor(path, disk)({"index": 1})
+    disk.room = 1 << 20
+    FileAnchor(path, disk)({"index": 1})
+    assert anchors_in(path) == [0, 1]
+
+
+def test_an_anchor_that_a_crash_has_torn_costs_no_other(tmp_path):
+    path = tmp_path / "anchors"
+    path.write_text('{"index":0}\n{"ind')
+    FileAnchor(path)({"index": 1})
+    assert path.read_text().splitlines() == ['{"index":0}', '{"ind', '{"index":1}']
+
+
+# ---- keys
+
+
+def test_a_key_that_comes_while_ship_runs_is_kept(tmp_path, segments):
+    lake, said = Lake(tmp_path / "lake", "parquet"), []
+    seals = LakeSeals(tmp_path / "spool", lake, said.append)
+    seals.add(segments[:2])
+    write_key(tmp_path / "key.pem")
+    signer, folder = SealSigner(tmp_path / "key.pem"), tmp_path / "spool" / "node-1"
+    (folder / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
+    for segment in segments[2:]:
+        path = segment.with_name(segment.name.partition(".")[0] + SEAL_SUFFIX)
+        path.write_bytes(signer.signed(Seal.read(path)).to_json())
+    seals.add(segments[2:])
+    keys = keys_of(lake, folder.name)
+    assert [keys.problem(seal) for seal in read_seals(lake).seals.values() if seal.signature] == [None, None]
+    assert len(said) == 1
+    assert signer.key_id in said[0]

@@ -1,7 +1,9 @@
 """Seals are signed: what is done to a spool without the key is found and named, whatever the rest is made to fit."""
 
+import errno
 import hashlib
 import json
+import os
 import random
 from dataclasses import replace
 
@@ -10,7 +12,7 @@ import pytest
 from klamm_spark.cli import main
 from klamm_spark.lake.keys import keys_of, remember_keys
 from klamm_spark.lake.layout import Lake
-from klamm_spark.spool.chain import read_folder
+from klamm_spark.spool.chain import NodeFolder, SealChain, read_folder
 from klamm_spark.spool.layout import (
     NO_CHAIN,
     SEAL_SUFFIX,
@@ -208,6 +210,33 @@ def test_segments_from_before_the_key_need_no_signature_and_their_chain_is_signe
     assert f"{paths[2].with_suffix('')}: the signature of its seal is wrong: the seal was changed" in (
         read_folder(paths[0].parent, keys=keys).breaks
     )
+
+
+def test_the_digits_of_a_seal_from_before_the_key_cannot_move_to_another_value(tmp_path, signers):
+    """Without `lines_sha256`, the rows of a lake are counted only."""
+    paths = write_sample_spool(tmp_path, sample_events(30), events_per_segment=10)
+    last, first = paths[-1].with_suffix(SEAL_SUFFIX), paths[0].with_suffix(SEAL_SUFFIX)
+    last.write_bytes(signers[0].signed(Seal.read(last)).to_json())
+    seal = Seal.read(first)
+    forged = replace(seal, sha256=seal.sha256 + seal.lines_sha256, lines_sha256="")
+    found = NodeFolder("node-1", "")
+    chain = SealChain(found, PublicKeys([signers[0].public_pem]))
+    for path in paths:
+        seal = forged if path is paths[0] else Seal.read(path.with_suffix(SEAL_SUFFIX))
+        chain.add(path.stem, path.stem, seal)
+    chain.end()
+    assert found.breaks == [f"{paths[0].stem}: its seal was changed: a value is no SHA-256"]
+
+
+def test_a_key_on_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_key(tmp_path / "key.pem")
+    assert write_key(tmp_path / "key.pem") == SealSigner(tmp_path / "key.pem").key_id
 
 
 # ---- the server's side

@@ -138,6 +138,21 @@ def test_tail_follows_until_it_is_interrupted(tmp_path):
     assert [json.loads(line)["seq"] for line in out.getvalue().splitlines()] == [0, 1, 0]
 
 
+def test_tail_says_at_once_what_it_cannot_read(spool, capsys):
+    said = []
+
+    def sleep(seconds):
+        said.append(capsys.readouterr().err)
+        if len(said) == 3:
+            raise KeyboardInterrupt
+        if len(said) == 1:
+            (spool / "node-1" / f"{'f' * 20}-{0:020d}.jsonl.zst").write_bytes(b"garbage")
+
+    options = parser().parse_args(["tail", "-f", "--spool", str(spool)])
+    assert run(options, read_pipeline(None, {"spool": options.spool}), io.StringIO(), sleep) == 0
+    assert ["cannot be read" in each for each in said] == [False, True, False]
+
+
 def test_sql_reads_events_resources_and_attributes(spool, tmp_path):
     change = {
         **EVENTS[-1],

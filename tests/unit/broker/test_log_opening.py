@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import delete_topics, describe_log_dirs
+from klamm_broker.log import LogManager, PartitionLog
 from klamm_broker.topics.topic import Partition
 from tests.unit.broker.broker_harness import BrokerHarness
 
@@ -110,6 +113,28 @@ def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: Broke
     directory.unlink()
     aside.rename(directory)
     assert harness.produce("t", b"a").base_offset == 0
+
+
+def test_a_large_log_that_cannot_be_opened_after_a_crash_does_not_stop_the_start(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t", 2)
+    for index in range(2):
+        for _ in range(70):
+            harness.produce("t", os.urandom(1000), partition=index)
+    opened = LogManager.get_or_create
+
+    def fails(manager: LogManager, topic: str, index: int, *given: Any, **options: Any) -> PartitionLog:
+        if index == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(manager, topic, index, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "get_or_create", fails)
+        crash(harness)
+        assert harness.fetch("t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert harness.fetch("t", partition=1).high_watermark == 70
+    assert harness.fetch("t").high_watermark == 70
 
 
 def test_what_was_not_opened_stays_as_checkpointed(harness: BrokerHarness) -> None:

@@ -1,8 +1,10 @@
 """`klamm` and its subcommands, short of serving; what they print and how they exit."""
 
+import errno
 import importlib.metadata
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -369,6 +371,22 @@ def test_without_the_plugin_of_a_default_the_part_has_to_be_named(klamm):
     assert (
         "listeners.default.transport: no transport is the default; name one (known: ssl); blocked: plaintext" in problem
     )
+
+
+def test_init_on_a_full_disk_leaves_no_half_file(klamm, monkeypatch):
+    def on_a_full_disk(path, *arguments, **options):
+        file = opened(path, *arguments, **options)
+        file.write = full
+        return file
+
+    def full(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    opened = Path.open
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", on_a_full_disk)
+        assert klamm("init") == (2, [], ["klamm: klamm.toml cannot be written: No space left on device"])
+    assert klamm("init")[0] == 0
 
 
 def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):

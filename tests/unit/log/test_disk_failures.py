@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from klamm import ErrorCode, KafkaError
-from tests.unit.log.playbook import START_MS, LogPlaybook, produced
+from tests.unit.log.playbook import START_MS, FailingDisk, LogPlaybook, produced
 
 OpenLog = Callable[..., LogPlaybook]
 BATCH_BYTES = len(produced(b"x" * 50))
@@ -107,6 +110,70 @@ def test_failed_sync_ends_appending(open_log: OpenLog) -> None:
 
     book.crash()
     assert book.append(b"again") == 2
+
+
+class NoDescriptors:
+    """While it `lasts`, no file can be opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lasts = True
+        self._open = FailingDisk.open
+        monkeypatch.setattr(FailingDisk, "open", lambda disk, path, flags: self._or_fail(disk, path, flags))
+
+    def _or_fail(self, disk: FailingDisk, path: Path, flags: int) -> int:
+        if self.lasts:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self._open(disk, path, flags)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_without_a_descriptor_the_sync_waits_and_the_log_lives_on(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    book = open_log(flush_messages=1)
+    book.append(b"synced")
+    if is_cut:
+        book.disk.free_bytes = 5
+        refused(book)
+        book.disk.free_bytes = None
+    batch = bytes(produced(b"waits", producer_id=7, producer_epoch=0, base_sequence=0))
+    book.disk.synced.clear()
+    none = NoDescriptors(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as error:
+            book.log.append(batch, now_ms=START_MS)
+        assert error.value.error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (book.log.recovery_point, book.log.is_writable) == (1, True)
+    none.lasts = False
+
+    assert book.log.append(batch, now_ms=START_MS).duplicate
+    assert book.log.recovery_point == book.log.end_offset == 2
+    assert str(book.directory) in book.disk.synced
+    assert any(name.endswith(".log") for name in book.disk.synced)
+
+
+def test_an_index_that_cannot_be_read_leaves_nothing_of_a_batch(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = open_log()
+    book.append(b"before")
+    book.reopen()
+    path = book.directory / "00000000000000000000.log"
+    size_bytes, read = path.stat().st_size, Path.read_bytes
+
+    def read_bytes(file: Path) -> bytes:
+        if file.suffix == ".timeindex":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        refused(book)
+    assert path.stat().st_size == size_bytes
+
+    book.append(b"y")
+    book.reopen()
+    assert book.values() == [b"before", b"y"]
 
 
 def test_what_is_synced_and_when(open_log: OpenLog) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm import KafkaError
+from klamm import ErrorCode, KafkaError
 from klamm_broker.log.checkpoints import read_offsets
 from tests.unit.log.playbook import START_MS, FailingDisk, LogPlaybook, produced
 from tests.unit.log.test_manager import Managed
@@ -87,6 +87,29 @@ def test_a_failed_sync_is_reported_to_its_waiters(managed: Managed) -> None:
 
     assert len(results) == 2
     assert all(isinstance(error, KafkaError) for error in results)
+
+
+class Broken:
+    """A log whose sync fails as none should."""
+
+    directory = Path("broken-0")
+
+    def flush_to(self, offset: int) -> None:
+        raise RuntimeError("unexpected")
+
+
+def test_an_unexpected_error_is_reported_and_ends_no_other_sync(
+    managed: Managed, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(managed, 2)
+    results: list[KafkaError | None] = []
+    managed.manager.flusher.request(Broken(), 1, results.append)
+    managed.manager.flusher.request(managed.log(), 2, results.append)
+
+    managed.manager.flusher.run_pending()
+
+    assert [None if error is None else error.error_code for error in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, None]
+    assert "broken-0: the sync failed unexpectedly" in caplog.text
 
 
 def test_a_batch_that_is_sent_again_after_a_failed_sync_is_refused(open_log: OpenLog) -> None:

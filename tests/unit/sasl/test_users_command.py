@@ -1,6 +1,7 @@
 """`klamm users`: a file of verifiers, and passwords that come from anywhere but the arguments."""
 
 import io
+import os
 
 import pytest
 
@@ -126,3 +127,16 @@ def test_there_is_no_way_to_give_a_password_as_an_argument(file):
     for argument in ("--password", "--password=x", "-p"):
         with pytest.raises(SystemExit):
             main(["users", "add", str(file), "alice", argument, "x"])
+
+
+def test_a_user_who_was_removed_does_not_come_back_in_a_power_cut(file, type_in, monkeypatch):
+    """The folder is synced after the rename."""
+    type_in("sesame\n")
+    assert main(["users", "add", str(file), "alice"]) == 0
+    calls, replace, fsync = [], os.replace, os.fsync
+    monkeypatch.setattr(os, "replace", lambda *given: (replace(*given), calls.append("replace")))
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (fsync(descriptor), calls.append(os.path.isdir(f"/proc/self/fd/{descriptor}")))
+    )
+    assert main(["users", "remove", str(file), "alice"]) == 0
+    assert calls == [False, "replace", True]

@@ -246,6 +246,22 @@ def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:
     assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
 
 
+def test_a_log_that_cannot_be_opened_stops_no_start_and_what_was_acknowledged_stays(shares: Shares) -> None:
+    shares.produce(b"0", b"1", b"2", b"3")
+    assert shares.acquired("a", 0) == [(0, 3, 1)]
+    shares.acknowledge("a", 1, (0, 0, [ACCEPT]), (2, 2, [REJECT]), (3, 3, [RELEASE]))
+    shares.settle()
+    shares.harness.broker.close()
+    directory = shares.harness.data_dir / "t-0"
+    aside = directory.rename(directory.with_name("aside"))
+    directory.write_text("no directory")
+    shares.harness.open()
+    assert shares.join("a", 2).error_code == 0
+    directory.unlink()
+    aside.rename(directory)
+    assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
+
+
 def test_what_was_acknowledged_survives_although_the_group_could_not_be_written(
     shares: Shares, monkeypatch: pytest.MonkeyPatch
 ) -> None:

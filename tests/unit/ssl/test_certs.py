@@ -1,5 +1,8 @@
 """`klamm certs`: files that work, printed settings that load, and no harm to what is there."""
 
+import errno
+import io
+import os
 import re
 import ssl
 
@@ -112,3 +115,23 @@ def test_a_certificate_that_was_there_and_lacks_a_host_is_reported(certs):
     code, printed, _ = certs("--host", "one.example", "--host", "10.0.0.1", "--host", "two.example")
     assert code == 0
     assert re.findall(r"it is not for (\S+)", printed) == ["two.example"]
+
+
+class FullDisk(io.FileIO):
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_harms_nothing_and_can_be_tried_again(certs, tmp_path, monkeypatch):
+    directory = tmp_path / "certs"
+
+    def on_a_full_disk(*arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdopen", lambda descriptor, mode: FullDisk(descriptor, mode))
+            return certs(*arguments)
+
+    assert on_a_full_disk() == (2, "", f"klamm certs: {directory}: No space left on device\n")
+    assert certs()[0] == 0
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert on_a_full_disk("--force")[0] == 2
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from klamm import KafkaError
+from klamm import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +92,10 @@ class LogFlusher:
             error = caught
             if not waiting:
                 log.error("%s: %s", target.directory, error)
+        except Exception as unexpected:
+            # Without an answer they would wait for ever, and so would all that come later.
+            log.exception("%s: the sync failed unexpectedly", target.directory)
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(unexpected))
         for on_flushed in waiting:
             try:
                 on_flushed(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from pathlib import Path
@@ -32,6 +33,7 @@ from klamm_broker.log.segmented_log import SegmentedLog, storage_error
 log = logging.getLogger("klamm.broker.log")
 
 
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _MAX_PLAUSIBLE_PRODUCER_ID: Final = 2**62
 
 
@@ -110,15 +112,15 @@ class PartitionLog(SegmentedLog):
         # As in Kafka, ids below that count as no id too.
         is_idempotent = header.producer_id > NO_PRODUCER_ID
         with self._lock:
-            if is_idempotent:
-                duplicate = self._producers.check_batch(header)
-                if duplicate is not None:
-                    return self._repeated(duplicate, defer_flush)
-            base_offset = self._write(batch, header, now_ms, leader_epoch)
-            last_offset = base_offset + header.last_offset_delta
-            if is_idempotent:
-                self._producers.add_batch(header, base_offset, header.max_timestamp_ms)
-            self._publish(last_offset + 1)
+            duplicate = self._producers.check_batch(header) if is_idempotent else None
+            if duplicate is None:
+                base_offset = self._write(batch, header, now_ms, leader_epoch)
+                last_offset = base_offset + header.last_offset_delta
+                if is_idempotent:
+                    self._producers.add_batch(header, base_offset, header.max_timestamp_ms)
+                self._publish(last_offset + 1)
+        if duplicate is not None:
+            return self._repeated(duplicate, now_ms, defer_flush)
         if last_offset - self.recovery_point < config.flush_messages - 1:
             return AppendResult(base_offset, last_offset, append_time_ms, self.log_start_offset)
         if not defer_flush:
@@ -159,13 +161,20 @@ class PartitionLog(SegmentedLog):
             self.flush(now_ms)
         return AppendResult(offset, offset, NO_TIMESTAMP, self.log_start_offset)
 
-    def _repeated(self, batch: BatchMetadata, defer_flush: bool) -> AppendResult:
+    def _repeated(self, batch: BatchMetadata, now_ms: int, defer_flush: bool) -> AppendResult:
         """Where a batch lies that was sent again. Raises KafkaError if the first attempt may not be on the disk."""
         if self._refusal is not None:
             raise KafkaError(self._refusal.error_code, self._refusal.message)
-        flush_due = defer_flush and batch.last_offset - self.recovery_point >= self.config.flush_messages - 1
+        flush_due = batch.last_offset - self.recovery_point >= self.config.flush_messages - 1
+        if flush_due and not defer_flush:
+            self.flush(now_ms)
         return AppendResult(
-            batch.first_offset, batch.last_offset, batch.timestamp_ms, self.log_start_offset, True, flush_due
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp_ms,
+            self.log_start_offset,
+            True,
+            flush_due and defer_flush,
         )
 
     def _write(self, batch: bytearray | memoryview, header: RecordBatchHeader, now_ms: int, leader_epoch: int) -> int:
@@ -256,7 +265,7 @@ class PartitionLog(SegmentedLog):
                         self._sync_segment(segment)
                 self._context.operations.sync_directory(self.directory)
             except OSError as error:
-                raise self._refuse(error) from error
+                raise self._sync_failed(error) from error
             self.recovery_point = offset
 
     def _one_flush(self) -> threading.Lock:
@@ -276,7 +285,16 @@ class PartitionLog(SegmentedLog):
             for segment in segments:
                 self._sync_segment(segment)
         except OSError as error:
-            raise self._refuse(error) from error
+            with self._lock:
+                self._cut = (*segments, *self._cut)
+            raise self._sync_failed(error) from error
+
+    def _sync_failed(self, error: OSError) -> KafkaError:
+        if error.errno in _NO_DESCRIPTOR:
+            # The file could not be opened to sync it, so the disk has lost nothing: a later sync has it all.
+            log.error("%s cannot be synced now: %s", self.directory, error)
+            return storage_error(error)
+        return self._refuse(error)
 
     def _sync_segment(self, segment: LogSegment) -> None:
         try:

@@ -113,6 +113,9 @@ class LogSegment:
     ) -> None:
         """Write a batch at the end. Raises OSError, and then the segment is as before."""
         position = self.size_bytes
+        if self._max_timestamp is None:
+            # It may have to be read. If that fails, nothing has been written that no one would cut off.
+            self.max_timestamp()
         try:
             if self._torn:
                 self.cut_torn_tail()

@@ -83,6 +83,8 @@ class LiveSharePartition:
         # Protects the state, its waiting writes and the timer.
         self._lock = threading.Lock()
         self._state: SharePartition | None = None
+        self._saved: SavedPartition | None = None
+        """What the store has, until the log can be opened."""
         self._is_closed = False
         self._is_writing = False
         self._waiting: dict[int, list[Done]] = {}
@@ -95,16 +97,27 @@ class LiveSharePartition:
     # State
 
     def restore(self, saved: SavedPartition) -> None:
-        """Take over what the store has, but of records that the log has lost: their offsets are given again."""
+        """Take over what the store has, but of records that the log has lost: their offsets are given again.
+
+        If the log cannot be opened, at the first use for which it can.
+        """
+        with self._lock:
+            self._saved = saved
+            try:
+                self._loaded()
+            except KafkaError as error:
+                log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
+            self._write_if_dirty()
+
+    def _restored(self, saved: SavedPartition) -> SharePartition:
         end = self.partition.high_watermark
         kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
-        with self._lock:
-            self._state = state = SharePartition(min(saved.start_offset, end), kept)
-            if saved.start_offset > end or kept != list(saved.batches):
-                log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
-                # Before new records come: a second crash must not bring it back.
-                state.dirty = True
-                self._write_if_dirty()
+        state = SharePartition(min(saved.start_offset, end), kept)
+        if saved.start_offset > end or kept != list(saved.batches):
+            log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
+            # Before new records come: a second crash must not bring it back.
+            state.dirty = True
+        return state
 
     def view(self) -> tuple[int, int, int] | None:
         """Start offset, end offset and how many between them are done; None before the first read."""
@@ -122,7 +135,10 @@ class LiveSharePartition:
         return Limits(configs.share_delivery_count_limit(group_id), configs.share_partition_max_record_locks(group_id))
 
     def _loaded(self) -> SharePartition:
-        if self._state is None:
+        if self._state is None and self._saved is not None:
+            self._state = self._restored(self._saved)
+            self._saved = None
+        elif self._state is None:
             began_ns = self._parts.clock.monotonic_ns()
             self._state = SharePartition(self._first_offset())
             self._parts.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
@@ -259,7 +275,7 @@ class LiveSharePartition:
     def set_start(self, start_offset: int) -> None:
         """Begin anew at an offset; the caller writes it."""
         with self._lock:
-            self._state = SharePartition(start_offset)
+            self._state, self._saved = SharePartition(start_offset), None
             self._fail_waiting()
         self._parts.wake(self)
 

@@ -62,10 +62,13 @@ class LogOpener:
             partition.log = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
 
     def open_if_slow(self, topic: Topic) -> None:
-        """Open those logs of a topic whose recovery would delay a request. Raises OSError."""
+        """Open those logs of a topic whose recovery would delay a request. One that fails costs its requests alone."""
         for partition in topic.partitions:
-            if self._logs.opens_slowly(topic.name, partition.index, topic.id):
-                self.open_now(partition)
+            try:
+                if self._logs.opens_slowly(topic.name, partition.index, topic.id):
+                    self.open_now(partition)
+            except OSError as error:
+                log.error("%s cannot be opened: %s", partition, error)
 
     def update_configs(self, topic: Topic, config: LogConfig) -> None:
         """Apply changed configs to the open logs of a topic; others get them when they are opened."""
