@@ -30,7 +30,8 @@ class LakeAttack:
     def rows(self, change: Callable[[Rows], Rows]) -> None:
         path = self.choose.choice(self.files)
         table = pq.ParquetFile(path).read()
-        self.write(path, pa.Table.from_pylist(change(table.to_pylist()), table.schema))
+        anything = pa.schema([field.with_nullable(True) for field in table.schema])
+        self.write(path, pa.Table.from_pylist(change(table.to_pylist()), anything))
 
     def write(self, path: Any, table: pa.Table) -> None:
         # Spark's own type of timestamps.

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
-from klamm.metrics import HistogramValue
 from klamm.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -33,7 +32,6 @@ from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from klamm.wire.records import decode_records
-from klamm_broker.share.meters import PartitionMeters
 from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.unit.broker.test_configs import GROUP, alter
@@ -562,49 +560,3 @@ def test_an_acknowledgement_that_meets_the_deletion_of_its_topic_is_answered(sha
     live.close()
     (topic,) = shares.acknowledge("a", 1, (0, 0, [ACCEPT])).responses
     assert topic.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:
-    """What one metric has by the values of its labels."""
-    wanted = f"kafka.server:type={name}"
-    (family,) = shares.harness.listener.services.metrics.collect(lambda each: each == wanted)
-    found = {}
-    for sample in family.samples:
-        assert isinstance(sample.value, HistogramValue)
-        found[tuple(sample.labels.values())] = sample.value
-    return found
-
-
-def test_fetches_are_measured(shares: Shares) -> None:
-    reply = shares.send_fetch("a", 0, wait_ms=5_000)
-    shares.harness.advance_ms(40)
-    shares.produce(b"0", b"1", b"2")
-    shares.settle()
-    assert acquired(reply.response) == [(0, 2, 1)]
-    assert shares.acquired("b", 0) == []
-    group, place = ("g",), ("g", "t", "0")
-    ratio = histograms(shares, "ShareGroupMetrics,name=RequestTopicPartitionsFetchRatio")[group]
-    assert (ratio.count, ratio.total) == (2, 100)
-    waited = histograms(shares, "ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs")[group]
-    assert (waited.count, waited.total) == (1, pytest.approx(40))
-    loaded = histograms(shares, "ShareGroupMetrics,name=PartitionLoadTimeMs")[()]
-    assert (loaded.count, loaded.total) == (1, 0)
-    batches = histograms(shares, "SharePartitionMetrics,name=InFlightBatchMessageCount")[place]
-    assert (batches.count, batches.total) == (1, 3)
-    for name in ("FetchLockTimeMs", "FetchLockRatio"):
-        assert place in histograms(shares, f"SharePartitionMetrics,name={name}")
-
-
-def test_the_measures_of_a_partition_share_the_time_between_fetches() -> None:
-    meters = PartitionMeters()
-    meters.fetched(0, 10_000_000, ())
-    meters.fetched(40_000_000, 50_000_000, ())
-    assert (sum(meters.lock_us.counts), meters.lock_us.total) == (2, 20_000)
-    assert (sum(meters.lock_ratio.counts), meters.lock_ratio.total) == (1, 25)
-
-
-def test_a_deleted_group_is_not_measured_any_more(shares: Shares) -> None:
-    shares.produce(b"0")
-    assert shares.acquired("a", 0) == [(0, 0, 1)]
-    shares.harness.broker.shares.group_deleted("g")
-    assert histograms(shares, "ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs") == {}

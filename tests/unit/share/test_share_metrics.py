@@ -1,0 +1,65 @@
+"""What is measured of share groups and their partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm.metrics import HistogramValue
+from klamm_broker.share.meters import PartitionMeters
+from tests.unit.share.test_share_fetch import Shares, acquired
+
+
+@pytest.fixture
+def shares(tmp_path: Path) -> Any:
+    made = Shares(tmp_path)
+    yield made
+    made.harness.broker.close()
+
+
+def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:
+    """What one metric has by the values of its labels."""
+    wanted = f"kafka.server:type={name}"
+    (family,) = shares.harness.listener.services.metrics.collect(lambda each: each == wanted)
+    found = {}
+    for sample in family.samples:
+        assert isinstance(sample.value, HistogramValue)
+        found[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_fetches_are_measured(shares: Shares) -> None:
+    reply = shares.send_fetch("a", 0, wait_ms=5_000)
+    shares.harness.advance_ms(40)
+    shares.produce(b"0", b"1", b"2")
+    shares.settle()
+    assert acquired(reply.response) == [(0, 2, 1)]
+    assert shares.acquired("b", 0) == []
+    group, place = ("g",), ("g", "t", "0")
+    ratio = histograms(shares, "ShareGroupMetrics,name=RequestTopicPartitionsFetchRatio")[group]
+    assert (ratio.count, ratio.total) == (2, 100)
+    waited = histograms(shares, "ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs")[group]
+    assert (waited.count, waited.total) == (1, pytest.approx(40))
+    loaded = histograms(shares, "ShareGroupMetrics,name=PartitionLoadTimeMs")[()]
+    assert (loaded.count, loaded.total) == (1, 0)
+    batches = histograms(shares, "SharePartitionMetrics,name=InFlightBatchMessageCount")[place]
+    assert (batches.count, batches.total) == (1, 3)
+    for name in ("FetchLockTimeMs", "FetchLockRatio"):
+        assert place in histograms(shares, f"SharePartitionMetrics,name={name}")
+
+
+def test_the_measures_of_a_partition_share_the_time_between_fetches() -> None:
+    meters = PartitionMeters()
+    meters.fetched(0, 10_000_000, ())
+    meters.fetched(40_000_000, 50_000_000, ())
+    assert (sum(meters.lock_us.counts), meters.lock_us.total) == (2, 20_000)
+    assert (sum(meters.lock_ratio.counts), meters.lock_ratio.total) == (1, 25)
+
+
+def test_a_deleted_group_is_not_measured_any_more(shares: Shares) -> None:
+    shares.produce(b"0")
+    assert shares.acquired("a", 0) == [(0, 0, 1)]
+    shares.harness.broker.shares.group_deleted("g")
+    assert histograms(shares, "ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs") == {}
