@@ -50,7 +50,7 @@ def row_digests(lake: Lake, spark: SparkSession) -> DataFrame:
     whole = F.coalesce("newer_line", "kept_line")
     rows = lake.read(spark)
     columns = written_line()
-    # To compare fields makes shorter code than to write a second line, and HotSpot compiles it.
+    # To compare fields takes less than to write a second line.
     kept = F.struct(*EVENT_SCHEMA.names).eqNullSafe(F.from_json(whole, EVENT_SCHEMA))
     fits = F.when(F.col("bad_line").isNotNull(), F.col("event_id").isNull() & F.col("date").isNull()).otherwise(
         F.col("time").eqNullSafe(F.timestamp_micros("time_us"))
