@@ -34,6 +34,7 @@ from klamm_broker.handlers.k74_list_config_resources import config_resources
 from klamm_broker.storage.store import StoreError
 from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, Reply, fetch_request
+from tests.unit.hashed_name import HashedName
 from tests.waiting import wait_until
 
 
@@ -60,17 +61,6 @@ def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHar
     wait_until(lambda: not reply.pending)
     assert len(reply.response.results) == count
     assert CountedName.compared < 10 * count
-
-
-class HashedName(str):
-    """A name that counts how often it is hashed."""
-
-    __slots__ = ()
-    hashed = 0
-
-    def __hash__(self) -> int:
-        HashedName.hashed += 1
-        return str.__hash__(self)
 
 
 def test_deleting_many_topics_costs_no_more_than_their_number(

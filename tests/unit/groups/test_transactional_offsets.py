@@ -11,6 +11,7 @@ from klamm import ErrorCode
 from klamm_broker.groups import CommitRequest, PartitionCommit
 from klamm_broker.groups.lock import GroupLock
 from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets
+from tests.unit.hashed_name import HashedName
 
 PRODUCER = 4000
 WEEK_MS = 7 * 86_400_000
@@ -46,17 +47,6 @@ def at(offset: int, partition: int = 0, metadata: str = "") -> PartitionCommit:
 def offset_of(fetched: FetchedOffsets, partition: int = 0) -> int | None:
     committed = fetched["t"][partition]
     return None if committed is None else committed.offset
-
-
-class HashedName(str):
-    """A name that counts how often it is hashed."""
-
-    __slots__ = ()
-    hashed = 0
-
-    def __hash__(self) -> int:
-        HashedName.hashed += 1
-        return str.__hash__(self)
 
 
 def test_many_open_transactions_do_not_slow_a_fetch_down(play: Playbook) -> None:

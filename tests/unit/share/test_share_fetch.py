@@ -130,13 +130,6 @@ def acquired(response: Any) -> list[tuple[int, int, int]]:
     ]
 
 
-@pytest.fixture
-def shares(tmp_path: Path) -> Any:
-    made = Shares(tmp_path)
-    yield made
-    made.harness.broker.close()
-
-
 def test_a_member_gets_records_once_and_another_what_was_released(shares: Shares) -> None:
     shares.produce(b"0", b"1")
     shares.produce(b"2")

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from klamm.metrics import HistogramValue
 from klamm_broker.share.meters import PartitionMeters
 from tests.unit.share.test_share_fetch import Shares, acquired
-
-
-@pytest.fixture
-def shares(tmp_path: Path) -> Any:
-    made = Shares(tmp_path)
-    yield made
-    made.harness.broker.close()
 
 
 def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:

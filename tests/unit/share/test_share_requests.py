@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,6 @@ from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPro
 from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from tests.unit.share.test_share_fetch import Shares
-
-
-@pytest.fixture
-def shares(tmp_path: Path) -> Any:
-    made = Shares(tmp_path)
-    yield made
-    made.harness.broker.close()
 
 
 def test_a_group_is_created_at_offsets_of_a_topic_that_exists(shares: Shares) -> None:
