@@ -122,7 +122,7 @@ hot_client_requests_per_minute = 300
 
 
 def python_of_a_cluster(folder: Path) -> Path:
-    """A Python that has PySpark, pandas and PyArrow, and no klamm: what machines of a cluster need to have."""
+    """A Python that has PySpark, pandas, PyArrow and protobuf, and no klamm: what a cluster's machines need."""
     import pyspark
 
     packages = Path(pyspark.__file__).parents[1]
@@ -130,7 +130,7 @@ def python_of_a_cluster(folder: Path) -> Path:
     # Without `site` no .pth file brings the checkout in.
     program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
-    subprocess.run([program, "-c", "import pyspark, pandas, pyarrow"], env=bare(), timeout=60, check=True)
+    subprocess.run([program, "-c", "import pyspark, pandas, pyarrow, google.protobuf"], env=bare(), timeout=60, check=True)
     alone = subprocess.run([program, "-c", "import klamm"], env=bare(), timeout=60, check=False, capture_output=True)
     assert b"No module named 'klamm'" in alone.stderr
     return program

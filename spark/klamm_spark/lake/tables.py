@@ -8,23 +8,27 @@ micro-batches with events of it, and readers add them up, as the views of `VIEWS
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import cloudpickle
+from pyspark.sql import Row
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 from klamm_spark.events.event import AUTHENTICATION, CONNECTION, REQUEST
 from klamm_spark.lake.layout import Lake
 from klamm_spark.settings.spark import SparkSettings
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.state import GroupState
 
 # Executors may not have klamm: functions are sent to them as code, not by name.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call, unused-ignore]
@@ -117,65 +121,76 @@ def failures_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame
 
 def success_after_failures(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """The first success of an address after `failures_threshold` or more failed authentications within the window."""
-    wanted = events.where(_failed() | ((F.col("kind") == AUTHENTICATION) & (F.col("action") == "success")))
-    logins = _read_now(wanted).select(
-        READ_TIME, "time_us", "client_address", "listener", "principal", "event_id", _failed().alias("failed")
-    )
-    follow = partial(
-        follow_logins, threshold=settings.failures_threshold, window_us=settings.failures_window_s * 1_000_000
-    )
+    logins = events.where(_failed() | ((F.col("kind") == AUTHENTICATION) & (F.col("action") == "success")))
     return (
-        logins.groupBy("client_address")
-        .applyInPandasWithState(
-            follow,
+        _read_now(logins)
+        .select(
+            READ_TIME,
+            F.unix_millis(READ_TIME).alias("read_time_ms"),
+            *("time_us", "client_address", "listener", "principal", "event_id"),
+            _failed().alias("failed"),
+        )
+        .groupBy("client_address")
+        .transformWithState(
+            LoginsOfAddress(settings.failures_threshold, settings.failures_window_s * 1_000_000),
             "time_us long, client_address string, listener string, principal string, event_id string, failures long",
-            # As text: Spark 4.2 does not pass the element type of an array to the worker.
-            "failure_times_us string",
             "append",
-            "EventTimeTimeout",
+            "eventTime",
         )
         .withColumn("time", F.timestamp_micros("time_us"))
     )
 
 
-def follow_logins(
-    key: tuple[Any, ...],
-    batches: Iterable[pd.DataFrame],
-    state: GroupState,
-    *,
-    threshold: int,
-    window_us: int,
-) -> Iterator[pd.DataFrame]:
-    """Follow the logins of one address in a micro-batch; the state has its latest failures.
+class LoginsOfAddress(StatefulProcessor):
+    """Follows the logins of one address; the state is the times of its latest failures, in microseconds.
 
-    One row per success after `threshold` failures within `window_us` before it.
+    Gives one row per success after `threshold` failures or more within `window_us` before it.
     """
-    import pandas as pd
 
-    if state.hasTimedOut:
-        state.remove()
-        return
-    failures = [int(text) for text in state.get[0].split()] if state.exists else []
-    found = []
-    logins = pd.concat(list(batches)).sort_values("time_us")
-    for login in logins.itertuples():
-        if login.failed:
-            failures.append(int(login.time_us))
-            continue
-        recent = sum(login.time_us - window_us <= failed_us <= login.time_us for failed_us in failures)
-        if recent >= threshold:
-            failures.clear()
-            found.append((login.time_us, key[0], login.listener, login.principal, login.event_id, recent))
-    if not failures:
-        state.remove()
-    else:
-        kept = sorted(failures)[-_REMEMBERED_FAILURES:]
-        state.update((" ".join(map(str, kept)),))
-        # By the clock of this machine: what a server sends late meets the failures that it has sent before.
-        read_ms = int(logins["read_time"].max().timestamp() * 1000)
-        state.setTimeoutTimestamp(max(read_ms, state.getCurrentWatermarkMs()) + _REMEMBERED_MS + window_us // 1000)
-    columns = ["time_us", "client_address", "listener", "principal", "event_id", "failures"]
-    yield pd.DataFrame(found, columns=columns)
+    def __init__(self, threshold: int, window_us: int) -> None:
+        self._threshold = threshold
+        self._window_us = window_us
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._handle = handle
+        self._failures = handle.getListState("failures", "time_us long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
+        """Follow the logins that a micro-batch has of the address."""
+        failures = [time_us for (time_us,) in self._failures.get()]
+        logins = sorted(rows, key=lambda row: row.time_us)
+        found = []
+        for login in logins:
+            if login.failed:
+                failures.append(login.time_us)
+                continue
+            since_us = login.time_us - self._window_us
+            recent = sum(since_us <= failed_us <= login.time_us for failed_us in failures)
+            if recent >= self._threshold:
+                failures.clear()
+                columns = ("time_us", "client_address", "listener", "principal", "event_id")
+                found.append(Row(**{name: login[name] for name in columns}, failures=recent))
+        for timer_ms in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer_ms)
+        if failures:
+            self._failures.put([(failed_us,) for failed_us in sorted(failures)[-_REMEMBERED_FAILURES:]])
+            # By the clock of this machine: what a server sends late meets the failures that it has sent before.
+            read_time_ms = max(login.read_time_ms for login in logins)
+            self._handle.registerTimer(read_time_ms + _REMEMBERED_MS + self._window_us // 1000)
+        else:
+            self._failures.clear()
+        return iter(found)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Row]:
+        """Forget the failures of an address that has had none for long."""
+        self._failures.clear()
+        return iter(())
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def first_seen(events: DataFrame, settings: SparkSettings) -> DataFrame:
