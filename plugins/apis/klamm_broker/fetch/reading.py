@@ -48,15 +48,15 @@ _NOT_COUNTED = frozenset(
 )
 
 
-End: TypeAlias = "tuple[Partition, int, Leadership]"
-"""A partition that was read, its end offset and its leadership then."""
+End: TypeAlias = "tuple[Partition, int, Leadership, Wanted, int]"
+"""A partition that was read, its end offset and leadership then, what was asked of it, and the bytes of its records."""
 
 
 class Reading:
     """The result of one pass over the wanted partitions.
 
     `sizes` are the bytes of records per partition, `failed` says that a partition has an error (which ends any wait),
-    `ends` are the partitions that were read, with their end offsets and leaderships then.
+    `ends` are the partitions that were read.
     """
 
     __slots__ = ("answered", "ends", "failed", "size_bytes", "sizes")
@@ -115,13 +115,12 @@ class PendingFetch:
         self._find_topic: Any = broker.topics.by_id if self._by_id else broker.topics.get
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
-        self.min_bytes = request.min_bytes
         if context.listener.throttles:
             # More than a quota lets through at once would be throttled each time.
             limit = context.max_record_bytes
             if limit is not None:
                 self._max_bytes = min(self._max_bytes, limit)
-                self.min_bytes = min(self.min_bytes, self._max_bytes)
+        self.min_bytes = min(request.min_bytes, self._max_bytes)
         self._wanted: Sequence[Wanted] = session.wanted()
         self._denied = self._denied_topics() if context.listener.authorizer is not None else None
 
@@ -134,8 +133,8 @@ class PendingFetch:
             and not may_topic(self.context, AclOperation.READ, name)
         )
 
-    def read(self, *, again: bool = False) -> Reading:
-        """Read every wanted partition, in order, as far as the limits allow.
+    def read(self, wanted: Sequence[Wanted] | None = None, *, again: bool = False) -> Reading:
+        """Read every wanted partition, or these, in order, as far as the limits allow.
 
         The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
         read `again` after a wait has been counted as a request before.
@@ -147,7 +146,8 @@ class PendingFetch:
         committed_only = self._committed_only
         denied = self._denied
         node_id = self._cluster.node_id
-        for key, asked in self._wanted:
+        for each in self._wanted if wanted is None else wanted:
+            key, asked = each
             index = asked.partition
             topic = find_topic(key)
             partition = topic.partition(index) if topic is not None else None
@@ -185,7 +185,7 @@ class PendingFetch:
                 at_least_one = False
                 remaining = max(0, remaining - size_bytes)
             end = got.last_stable_offset if committed_only else got.high_watermark
-            reading.ends.append((partition, end, leadership))
+            reading.ends.append((partition, end, leadership, each, size_bytes))
             reading.add(key, _partition_data(index, got, committed_only), size_bytes)
         return reading
 
@@ -218,17 +218,16 @@ class PendingFetch:
         recreated = self._topics.get(name) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def has_changed(self, ends: Sequence[End]) -> bool:
-        """Whether any partition has another end offset, another leader, or was deleted."""
-        if self._committed_only:
-            return any(
-                partition.last_stable_offset != end or partition.leadership is not led or partition.topic.deleted
-                for partition, end, led in ends
-            )
-        return any(
-            partition.high_watermark != end or partition.leadership is not led or partition.topic.deleted
-            for partition, end, led in ends
-        )
+    @property
+    def is_of_one(self) -> bool:
+        """Whether a single partition is wanted."""
+        return len(self._wanted) == 1
+
+    def has_changed(self, end: End) -> bool:
+        """Whether a partition has another end offset, another leader, or was deleted."""
+        partition = end[0]
+        now = partition.last_stable_offset if self._committed_only else partition.high_watermark
+        return now != end[1] or partition.leadership is not end[2] or partition.topic.deleted
 
     def response(self, reading: Reading) -> FetchResponse:
         """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""
@@ -268,27 +267,47 @@ class PendingFetch:
 
 
 class DelayedFetch(DelayedOperation):
-    """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed."""
+    """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
-    __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading")
+    What a change costs its thread does not depend on the number of partitions: the changed one alone is read, and the
+    bytes of all are a sum. The others are read once that suffices. As in Kafka the response may have less by then:
+    batches that do not fit what is left of `max_bytes`.
+    """
+
+    __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading", "_size_bytes")
 
     def __init__(self, fetch: PendingFetch, first: Reading, max_wait_ms: int, min_bytes: int) -> None:
         super().__init__(max_wait_ms, fetch.context)
         self._fetch = fetch
         self._min_bytes = min_bytes
-        self._ends = first.ends
+        self._ends = {end[0]: end for end in first.ends}
+        self._size_bytes = first.size_bytes
         self._reading = first
         self._expired = False
         first.close()
 
+    @property
+    def partitions(self) -> list[Partition]:
+        """What it waits for."""
+        return list(self._ends)
+
     def try_complete(self) -> bool:
-        if not self._fetch.has_changed(self._ends):
+        return any(self.try_complete_for(partition) for partition in self.partitions)
+
+    def try_complete_for(self, key: Any) -> bool:
+        end = self._ends[key]
+        if not self._fetch.has_changed(end):
             return False
-        reading = self._fetch.read(again=True)
-        if reading.size_bytes < self._min_bytes and not reading.failed and len(reading.ends) == len(self._ends):
-            self._ends = reading.ends
+        reading = self._fetch.read((end[3],), again=True)
+        if not reading.failed and reading.ends:
+            self._ends[key] = reading.ends[0]
+            self._size_bytes += reading.size_bytes - end[4]
+            if self._size_bytes < self._min_bytes:
+                reading.close()
+                return False
+        if not self._fetch.is_of_one:
             reading.close()
-            return False
+            reading = self._fetch.read(again=True)
         self._reading = reading
         if self.force_complete():
             return True

@@ -92,13 +92,14 @@ class PendingShareFetch:
 
     def has_records(self) -> bool:
         """Whether a pass may find records, or an error."""
-        for _, live in self.partitions:
-            try:
-                if self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted:
-                    return True
-            except KafkaError:
-                return True
-        return False
+        return any(self.may_find(live) for _, live in self.partitions)
+
+    def may_find(self, live: LiveSharePartition) -> bool:
+        """Whether a pass may find records, or an error, in this partition."""
+        try:
+            return self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted
+        except KafkaError:
+            return True
 
     def _has_moved(self, live: LiveSharePartition) -> bool:
         return live.partition.leadership.leader_id != self._node_id
@@ -185,7 +186,7 @@ class PendingShareFetch:
 class DelayedShareFetch(DelayedOperation):
     """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed."""
 
-    __slots__ = ("_fetch", "_reading", "_then")
+    __slots__ = ("_fetch", "_lives", "_reading", "_then")
 
     def __init__(
         self,
@@ -197,10 +198,22 @@ class DelayedShareFetch(DelayedOperation):
         self._fetch = fetch
         self._then = then
         self._reading: ShareReading | None = None
+        self._lives: dict[object, LiveSharePartition] = {
+            key: live for _, live in fetch.partitions for key in (live.partition, live)
+        }
+
+    @property
+    def keys(self) -> list[object]:
+        """What it waits for: appends to a partition, and what others release of it."""
+        return list(self._lives)
 
     def try_complete(self) -> bool:
-        if not self._fetch.has_records():
-            return False
+        return self._fetch.has_records() and self._read()
+
+    def try_complete_for(self, key: object) -> bool:
+        return self._fetch.may_find(self._lives[key]) and self._read()
+
+    def _read(self) -> bool:
         reading = self._fetch.read()
         if not reading.data:
             return False
@@ -218,7 +231,3 @@ class DelayedShareFetch(DelayedOperation):
         # Only the thread that completes it as satisfied may use that reading.
         self._reading = None
 
-
-def keys_of(fetch: PendingShareFetch) -> list[object]:
-    """What a fetch waits for: appends to a partition, and what others release of it."""
-    return [key for _, live in fetch.partitions for key in (live.partition, live)]
