@@ -230,4 +230,3 @@ class DelayedShareFetch(DelayedOperation):
     def on_expiration(self) -> None:
         # Only the thread that completes it as satisfied may use that reading.
         self._reading = None
-
