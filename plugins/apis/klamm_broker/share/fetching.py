@@ -148,12 +148,17 @@ class PendingShareFetch:
         if self._batch_size <= 0:
             return delivery.acquired
         parts: list[Acquired] = []
+        batches = delivery.read.batches
+        at = 0
         for each in delivery.acquired:
             first = each.first
-            for batch in delivery.read.batches:
-                if first <= batch.last < each.last and batch.last - first + 1 >= self._batch_size:
-                    parts.append(each._replace(first=first, last=batch.last))
-                    first = batch.last + 1
+            # Both are in order: of the batches each is looked at once.
+            while at < len(batches) and batches[at].last < each.last:
+                last = batches[at].last
+                if last - first + 1 >= self._batch_size:
+                    parts.append(each._replace(first=first, last=last))
+                    first = last + 1
+                at += 1
             parts.append(each._replace(first=first))
         return parts
 
