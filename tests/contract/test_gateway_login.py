@@ -255,7 +255,7 @@ def test_logins_at_the_node_are_recorded(tmp_path, upstream, audited):
 
 
 def test_who_guesses_passwords_of_the_node_over_tls_is_refused_in_the_end(tmp_path, upstream):
-    """The handshake names nobody, so it does not pay for the guess that follows."""
+    """The handshake names no client, so it does not pay for the guess that follows."""
     files = TlsFiles(tmp_path)
     tls = [line for line in files.server_settings() if "trust_store" not in line]
     gate = [

@@ -188,7 +188,7 @@ class Broker(ApiSet):
             num_partitions=settings.num_partitions,
             replication_factor=settings.default_replication_factor,
         )
-        broker_metrics.register(self.topics, server.services.metrics)
+        broker_metrics.register(self.topics, self._views, server.services.metrics)
         self._open_groups(server)
         self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
@@ -320,7 +320,6 @@ class Broker(ApiSet):
         return self._views[node]
 
     def _make_services(self, node: int) -> BrokerServices:
-        slots = self.settings.max_incremental_fetch_session_cache_slots
         return BrokerServices(
             live=self.live,
             cluster=self.cluster.view(node),
@@ -342,7 +341,7 @@ class Broker(ApiSet):
             transaction_markers=self.transaction_markers,
             scram_credentials=self.scram_credentials,
             delegation_tokens=self.delegation_tokens,
-            fetch_sessions=FetchSessionCache(slots, self.clock, self._random_bytes),
+            fetch_sessions=FetchSessionCache(self.settings, self.clock, self._random_bytes),
             fetch_purgatory=self.fetch_purgatory,
             shares=self.shares,
         )

@@ -57,7 +57,7 @@ class AuthenticationPenalty(ConnectionGate):
     """Each failure beyond `allowed_failures` refuses the address for twice as long as the previous one.
 
     Meanwhile its connections are closed after a delay, which extends nothing. A connection whose client proves who it
-    is takes back one failure; a handshake that names nobody takes back none. Many clients may share an address: one
+    is takes back one failure; a handshake that names no client takes back none. Many clients may share an address: one
     with a wrong password does not lock the others out for good, and one valid account does not allow guessing the
     passwords of others.
 

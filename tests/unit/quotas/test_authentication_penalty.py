@@ -74,7 +74,7 @@ def test_one_success_takes_back_one_failure():
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_SSL"])
-def test_a_connection_that_names_nobody_pays_for_no_failure(protocol):
+def test_a_connection_that_names_no_client_pays_for_no_failure(protocol):
     """Otherwise one to a listener that lets everybody in would pay for each guess at another."""
     server, settings = GateServer(), AuthenticationPenaltySettings(allowed_failures=2, initial_penalty_ms=1000)
     guarded = GatedListener(server, "a", AuthenticationPenalty(settings))
