@@ -93,7 +93,7 @@ class Broker(ApiSet):
         self.configs: ConfigRegistry
         self.group_configs: GroupConfigs
         self.telemetry: ClientTelemetry
-        self.assigning: Workers
+        self.long_work: Workers
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
@@ -221,7 +221,7 @@ class Broker(ApiSet):
     def _open_groups(self, server: ServerContext) -> None:
         self.group_configs = GroupConfigs(self.settings, self.store)
         self.group_configs.load()
-        self.assigning = Workers("klamm-group-assignor", 1)
+        self.long_work = Workers("klamm-long-work", 2)
         self.shares = open_shares(server, self.store, self.group_configs, self.topics, self.fetch_purgatory)
         self.groups = GroupCoordinator(
             server.clock,
@@ -229,7 +229,7 @@ class Broker(ApiSet):
             self.store,
             self.settings,
             server.random_bytes,
-            GroupWorld(self.topics, self.group_configs, self.assigning.submit, self.shares),
+            GroupWorld(self.topics, self.group_configs, self.long_work.submit, self.shares),
             lambda: server.services.served_until_ns(),
         )
         self.shares.unwritten_group = self.groups.shares.unwritten
@@ -285,7 +285,7 @@ class Broker(ApiSet):
         self.transactions.close()
         self.groups.close()
         self.shares.close()
-        self.assigning.close()
+        self.long_work.close()
         self._compaction.stop()
         self.logs.close()
         self.store.close()
@@ -343,6 +343,7 @@ class Broker(ApiSet):
             delegation_tokens=self.delegation_tokens,
             fetch_sessions=FetchSessionCache(self.settings, self.clock, self._random_bytes),
             fetch_purgatory=self.fetch_purgatory,
+            run_later=self.long_work.submit,
             shares=self.shares,
         )
 

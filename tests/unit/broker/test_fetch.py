@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import delete_topics, fetch
+from klamm_broker.fetch.reading import READ_AT_ONCE
 from klamm_broker.topics.topic import Partition
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
+from tests.waiting import wait_until
 
 READ_COMMITTED = 1
 
@@ -176,6 +179,40 @@ def test_what_an_append_costs_does_not_grow_with_the_partitions_of_a_waiting_fet
     found = {data.partition_index: len(data.records) for data in waiting.response.responses[0].partitions}
     assert {index for index, size in found.items() if size} == {3, 5, 7}
     assert sum(found.values()) >= 2000
+
+
+def test_neither_an_append_nor_the_scheduler_reads_many_partitions(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Producers, and all whose time is up, would wait for that."""
+    count = READ_AT_ONCE + 2
+    harness.create_topic("t", count)
+    every = [(index, 0) for index in range(count)]
+    readers: list[threading.Thread] = []
+    read = Partition.read
+
+    def noted(partition: Partition, *arguments: Any, **options: Any) -> Any:
+        readers.append(threading.current_thread())
+        return read(partition, *arguments, **options)
+
+    waiting = harness.send(fetch_request("t", *every, max_wait_ms=500), 12)
+    monkeypatch.setattr(Partition, "read", noted)
+    harness.produce("t", b"x", partition=7)
+    harness.produce("t", b"x", partition=7)
+    wait_until(lambda: not waiting.pending)
+    assert readers.count(threading.current_thread()) <= 2
+    assert len(readers) <= 2 + count
+    assert sum(len(each.records) > 0 for each in waiting.response.responses[0].partitions) == 1
+    assert harness.broker.fetch_purgatory.watched() == 0
+
+    waiting = harness.send(fetch_request("t", *every[:7], *every[8:], max_wait_ms=500, min_bytes=1000), 12)
+    harness.produce("t", b"x", partition=3)
+    assert harness.send(fetch_request("t", *every[:7], max_wait_ms=500, min_bytes=1000), 12).pending
+    readers.clear()
+    harness.advance_ms(500)
+    wait_until(lambda: not waiting.pending)
+    assert readers.count(threading.current_thread()) <= 7, "the small one alone"
+    assert len(waiting.response.responses[0].partitions) == count - 1
 
 
 def test_bytes_of_a_partition_count_once_however_often_it_changes(harness: BrokerHarness) -> None:

@@ -5,8 +5,8 @@ Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from klamm_broker.topics.leadership import Leadership
     from klamm_broker.topics.topic import Partition, Topic
 
+READ_AT_ONCE: Final = 250
+"""Partitions that a network thread, a producer's or the scheduler's reads for a Fetch, as others wait for these."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_FROM_REPLICAS = 11
 _FIRST_VERSION_WITH_LEADERS = 16
@@ -270,20 +272,28 @@ class DelayedFetch(DelayedOperation):
     """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
     What a change costs its thread does not depend on the number of partitions: the changed one alone is read, and the
-    bytes of all are a sum. The others are read once that suffices. As in Kafka the response may have less by then:
-    batches that do not fit what is left of `max_bytes`.
+    bytes of all are a sum. The others are read once that suffices, many of them by `run_later(work, client)`. As in
+    Kafka the response may have less by then: batches that do not fit what is left of `max_bytes`.
     """
 
-    __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading", "_size_bytes")
+    __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_run_later", "_size_bytes")
 
-    def __init__(self, fetch: PendingFetch, first: Reading, max_wait_ms: int, min_bytes: int) -> None:
+    def __init__(
+        self,
+        fetch: PendingFetch,
+        first: Reading,
+        max_wait_ms: int,
+        min_bytes: int,
+        run_later: Callable[[Callable[[], object], str], None],
+    ) -> None:
         super().__init__(max_wait_ms, fetch.context)
         self._fetch = fetch
         self._min_bytes = min_bytes
         self._ends = {end[0]: end for end in first.ends}
         self._size_bytes = first.size_bytes
         self._reading = first
-        self._expired = False
+        self._reads_at_end = False
+        self._run_later = run_later
         first.close()
 
     @property
@@ -296,7 +306,7 @@ class DelayedFetch(DelayedOperation):
 
     def try_complete_for(self, key: Any) -> bool:
         end = self._ends[key]
-        if not self._fetch.has_changed(end):
+        if self._reads_at_end or not self._fetch.has_changed(end):
             return False
         reading = self._fetch.read((end[3],), again=True)
         if not reading.failed and reading.ends:
@@ -307,6 +317,10 @@ class DelayedFetch(DelayedOperation):
                 return False
         if not self._fetch.is_of_one:
             reading.close()
+            if len(self._ends) > READ_AT_ONCE:
+                self._reads_at_end = True
+                self._leave_thread(self.force_complete)
+                return False
             reading = self._fetch.read(again=True)
         self._reading = reading
         if self.force_complete():
@@ -314,12 +328,21 @@ class DelayedFetch(DelayedOperation):
         reading.close()
         return False
 
+    def _leave_thread(self, work: Callable[[], object]) -> None:
+        self._run_later(work, self._fetch.context.client_address.host)
+
+    def expire(self) -> None:
+        if len(self._ends) > READ_AT_ONCE:
+            self._leave_thread(super().expire)
+        else:
+            super().expire()
+
     def on_expiration(self) -> None:
-        self._expired = True
+        self._reads_at_end = True
 
     def on_complete(self) -> None:
-        # Only the thread that completes it as satisfied may use that reading: it is closed if expiry came first.
-        reading = self._fetch.read(again=True) if self._expired else self._reading
+        # Only the thread that completes it as satisfied may use that reading: it is closed if another came first.
+        reading = self._fetch.read(again=True) if self._reads_at_end else self._reading
         self._fetch.context.respond(self._fetch.response(reading))
 
 
