@@ -91,7 +91,7 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
         fetched_all({})
     else:
         fetch = PendingShareFetch(broker, request, context, session)
-        delayed = DelayedShareFetch(fetch, max(0, request.max_wait_ms), fetched_all)
+        delayed = DelayedShareFetch(fetch, max(0, request.max_wait_ms), fetched_all, broker.run_later)
         if fetch.refused or request.max_wait_ms <= 0:
             delayed.force_complete()
         else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import DelayedOperation
 from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData
+from klamm_broker.fetch.reading import READ_AT_ONCE
 from klamm_broker.share.acknowledging import find_partition
 
 if TYPE_CHECKING:
@@ -191,15 +192,17 @@ class PendingShareFetch:
 class DelayedShareFetch(DelayedOperation):
     """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed."""
 
-    __slots__ = ("_fetch", "_lives", "_reading", "_then")
+    __slots__ = ("_fetch", "_lives", "_reading", "_run_later", "_then")
 
     def __init__(
         self,
         fetch: PendingShareFetch,
         max_wait_ms: int,
         then: Callable[[dict[TopicPartition, PartitionData]], None],
+        run_later: Callable[[Callable[[], object], str], None],
     ) -> None:
         super().__init__(max_wait_ms, fetch.context)
+        self._run_later = run_later
         self._fetch = fetch
         self._then = then
         self._reading: ShareReading | None = None
@@ -227,6 +230,12 @@ class DelayedShareFetch(DelayedOperation):
             return True
         self._fetch.give_back(reading)
         return False
+
+    def expire(self) -> None:
+        if len(self._fetch.partitions) > READ_AT_ONCE:
+            self._run_later(super().expire, self._fetch.context.client_address.host)
+        else:
+            super().expire()
 
     def on_complete(self) -> None:
         reading = self._reading if self._reading is not None else self._fetch.read()
