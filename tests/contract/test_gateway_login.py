@@ -232,7 +232,7 @@ def test_the_name_of_scram_is_the_one_that_the_node_checks(upstream, audited, ex
     assert event["principal"] == "User:mallory"
 
 
-def test_a_login_that_the_node_refuses_stays_refused(tmp_path, upstream, audited):
+def test_logins_at_the_node_are_recorded(tmp_path, upstream, audited):
     with (
         LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "bob": "b"}) as node,
         gateway(node.bootstrap, [*upstream("client"), *audited.settings]) as front,
@@ -244,12 +244,46 @@ def test_a_login_that_the_node_refuses_stays_refused(tmp_path, upstream, audited
             error = ErrorCode.SASL_AUTHENTICATION_FAILED if refused else ErrorCode.NONE
             assert send_token(client, plain(user, password)).error_code == error
     assert "alice" not in node.logged_in
-    failures = [each for each in events_of(tmp_path / "spool") if each["kind"] == "authentication"]
+    logins = [each for each in events_of(tmp_path / "spool") if each["kind"] == "authentication"]
     reason = "the node refuses it: error 58: no"
-    assert [(each["action"], each["attempted_principal"], each["reason"]) for each in failures] == [
-        ("failure", "User:alice", reason),
-        ("reauthentication_failure", "User:alice", reason),
+    keys = ("action", "principal", "attempted_principal", "reason")
+    assert [tuple(each.get(key) for key in keys) for each in logins] == [
+        ("failure", "User:ANONYMOUS", "User:alice", reason),
+        ("success", "User:bob", None, None),
+        ("reauthentication_failure", "User:bob", "User:alice", reason),
     ]
+
+
+def test_who_guesses_passwords_of_the_node_over_tls_is_refused_in_the_end(tmp_path, upstream):
+    """The handshake names no client, so it does not pay for the guess that follows."""
+    files = TlsFiles(tmp_path)
+    tls = [line for line in files.server_settings() if "trust_store" not in line]
+    gate = [
+        'listeners.default.gates=["authentication_penalty"]',
+        "listeners.default.authentication_penalty.allowed_failures=2",
+    ]
+    metric = "klamm:type=AuthenticationPenalty,name=PenalizedAddresses"
+    with (
+        LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "bob": "b"}) as node,
+        gateway(node.bootstrap, [*upstream("client"), *tls, *gate]) as front,
+    ):
+
+        def log_in_as(user, password):
+            with RawClient(front.address(), ssl_context=files.client_context()) as client:
+                assert handshake(client, "PLAIN").error_code == 0
+                return send_token(client, plain(user, password)).error_code
+
+        def penalized():
+            (family,) = front.server.services.metrics.collect(lambda name: name == metric)
+            return family.samples[0].value
+
+        for _ in range(4):
+            assert log_in_as("alice", "guess") == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert log_in_as("bob", "b") == ErrorCode.NONE
+            assert penalized() == 0, "a login pays for one failure"
+        for _ in range(3):
+            assert log_in_as("alice", "guess") == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert penalized() == 1
 
 
 def test_what_names_the_server_is_not_passed_on(upstream):

@@ -252,5 +252,12 @@ class ConnectionLink(ABC):
         """
 
     @abstractmethod
+    def login_succeeded(self, *, again: bool) -> None:
+        """The server behind has taken the client's login: observers, gates and metrics note it.
+
+        `ConnectionContext.principal` is who the client is; `again` says that it had logged in before.
+        """
+
+    @abstractmethod
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back on the loop's thread, unless the connection is closed by then. From any thread."""

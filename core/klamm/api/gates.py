@@ -57,5 +57,11 @@ class ConnectionGate(ListenerPart, ABC):
     def authenticated(self, address: Address) -> None:
         """An admitted connection became READY: its handshakes are over. On a processor's thread."""
 
+    def identified(self, address: Address) -> None:
+        """Its client has proved who it is, by a login or a certificate: once for a connection. On a processor's thread.
+
+        A TLS handshake without a certificate of the client, or a listener without authentication, proves nothing.
+        """
+
     def authentication_failed(self, address: Address) -> None:
         """An admitted connection failed its handshake or authentication; `release` follows."""

@@ -16,7 +16,7 @@ from klamm.api.transport import HandshakeError
 from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.network.admission import describe_refusal
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, describe
-from klamm.network.gate_calls import notify_authenticated, notify_authentication_failed
+from klamm.network.gate_calls import notify_authenticated, notify_authentication_failed, notify_identified
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.pending import InvalidRequestError
@@ -158,10 +158,13 @@ class ChannelAuthentication:
         channel.transition_to(_READY)
         self._selector.setup.done(channel)
         notify_authenticated(self._listener, channel.gates, channel.accepted_from)
+        is_identified = channel.connection.principal is not ANONYMOUS
+        if is_identified:
+            notify_identified(self._listener, channel.gates, channel.accepted_from)
         if self._listener.security_protocol != "PLAINTEXT":
             self._counts.authenticated.add()
         if self._observers is not None:
-            if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
+            if channel.authenticator is not None or is_identified:
                 self._observers.authenticated(channel.connection, again=False)
             self._observers.opened(channel.connection)
         if channel.receive.frames:
@@ -229,6 +232,18 @@ class ChannelAuthentication:
         self._failures.count("authentication_failed")
         self._record_failure(channel, reason, again=again)
         notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
+
+    def note_success(self, channel: KafkaChannel, *, again: bool) -> None:
+        """Record a login at the server behind."""
+        if again:
+            self._counts.reauthenticated.add()
+        else:
+            notify_identified(self._listener, channel.gates, channel.accepted_from)
+            # A TLS handshake has been counted already.
+            if self._listener.security_protocol == "PLAINTEXT":
+                self._counts.authenticated.add()
+        if self._observers is not None:
+            self._observers.authenticated(channel.connection, again=again)
 
     def _record_failure(self, channel: KafkaChannel, reason: str, *, again: bool) -> str:
         reason = clipped(escape_control_characters(reason), _REASON_CHARACTERS)

@@ -20,6 +20,15 @@ def notify_authenticated(listener: ListenerContext, gates: Sequence[ConnectionGa
             listener.failures.log(log, gate, "authenticated", error)
 
 
+def notify_identified(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
+    """The connection's client has proved who it is."""
+    for gate in gates:
+        try:
+            gate.identified(address)
+        except Exception as error:
+            listener.failures.log(log, gate, "identified", error)
+
+
 def notify_authentication_failed(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
     """The connection failed its handshake or authentication."""
     for gate in gates:

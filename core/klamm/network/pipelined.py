@@ -261,6 +261,9 @@ class _Link(ConnectionLink):
     def login_failed(self, reason: str, *, again: bool) -> None:
         self._authentication.note_failure(self._channel, reason, again=again)
 
+    def login_succeeded(self, *, again: bool) -> None:
+        self._authentication.note_success(self._channel, again=again)
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._call_soon(self._channel, self._call, callback)
 

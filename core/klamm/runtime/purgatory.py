@@ -56,6 +56,10 @@ class DelayedOperation:
         """Call `force_complete` if the condition holds; return what that returned. Never called twice at a time."""
         raise NotImplementedError
 
+    def try_complete_for(self, key: Hashable) -> bool:  # noqa: ARG002
+        """`try_complete` after a change of this key alone: an operation that watches many may look at that one only."""
+        return self.try_complete()
+
     def on_complete(self) -> None:
         """Send the response. Called once."""
         raise NotImplementedError
@@ -80,10 +84,13 @@ class DelayedOperation:
         with self._trying:
             return not self._completed and self.try_complete()
 
-    def attempt(self) -> bool:
-        """`safe_try_complete` for another request: an exception ends the operation and is not raised."""
+    def attempt(self, key: Hashable = None) -> bool:
+        """Try it for another request, which has changed `key`: an exception ends the operation and is not raised."""
+        if self._completed:
+            return False
         try:
-            return self.safe_try_complete()
+            with self._trying:
+                return not self._completed and (self.try_complete() if key is None else self.try_complete_for(key))
         except Exception as error:
             if self._claim():
                 self._fail(error)
@@ -167,7 +174,7 @@ class Purgatory:
             if watchers is None:
                 return 0
             operations = list(watchers)
-        return sum(operation.attempt() for operation in operations)
+        return sum(operation.attempt(key) for operation in operations)
 
     def forget(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
         """Stop watching an operation that is complete."""

@@ -26,6 +26,7 @@ from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.server.dynamic_configs import DynamicConfigs
+from klamm.server.folders import make_folder
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.listening import BindError, ListeningSocket
@@ -215,7 +216,7 @@ class SocketServer:
             return
         self.data_dir = self.plan.server.data_dir
         try:
-            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.data_dir)
         except OSError as error:
             cause = "is no directory" if isinstance(error, FileExistsError) else error.strerror
             raise StartError(f"data directory {self.data_dir}: {cause}") from error
@@ -227,7 +228,7 @@ class SocketServer:
         for name, part in self.plan.api_sets.items():
             # The first has the data directory itself, so that the layout is that of a Kafka log directory.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
-            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(data_dir)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
             context = ServerContext(

@@ -93,7 +93,7 @@ class Broker(ApiSet):
         self.configs: ConfigRegistry
         self.group_configs: GroupConfigs
         self.telemetry: ClientTelemetry
-        self.assigning: Workers
+        self.long_work: Workers
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
@@ -188,7 +188,7 @@ class Broker(ApiSet):
             num_partitions=settings.num_partitions,
             replication_factor=settings.default_replication_factor,
         )
-        broker_metrics.register(self.topics, server.services.metrics)
+        broker_metrics.register(self.topics, self._views, server.services.metrics)
         self._open_groups(server)
         self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
@@ -221,7 +221,7 @@ class Broker(ApiSet):
     def _open_groups(self, server: ServerContext) -> None:
         self.group_configs = GroupConfigs(self.settings, self.store)
         self.group_configs.load()
-        self.assigning = Workers("klamm-group-assignor", 1)
+        self.long_work = Workers("klamm-long-work", 2)
         self.shares = open_shares(server, self.store, self.group_configs, self.topics, self.fetch_purgatory)
         self.groups = GroupCoordinator(
             server.clock,
@@ -229,7 +229,7 @@ class Broker(ApiSet):
             self.store,
             self.settings,
             server.random_bytes,
-            GroupWorld(self.topics, self.group_configs, self.assigning.submit, self.shares),
+            GroupWorld(self.topics, self.group_configs, self.long_work.submit, self.shares),
             lambda: server.services.served_until_ns(),
         )
         self.shares.unwritten_group = self.groups.shares.unwritten
@@ -285,7 +285,7 @@ class Broker(ApiSet):
         self.transactions.close()
         self.groups.close()
         self.shares.close()
-        self.assigning.close()
+        self.long_work.close()
         self._compaction.stop()
         self.logs.close()
         self.store.close()
@@ -320,7 +320,6 @@ class Broker(ApiSet):
         return self._views[node]
 
     def _make_services(self, node: int) -> BrokerServices:
-        slots = self.settings.max_incremental_fetch_session_cache_slots
         return BrokerServices(
             live=self.live,
             cluster=self.cluster.view(node),
@@ -342,8 +341,9 @@ class Broker(ApiSet):
             transaction_markers=self.transaction_markers,
             scram_credentials=self.scram_credentials,
             delegation_tokens=self.delegation_tokens,
-            fetch_sessions=FetchSessionCache(slots, self.clock, self._random_bytes),
+            fetch_sessions=FetchSessionCache(self.settings, self.clock, self._random_bytes),
             fetch_purgatory=self.fetch_purgatory,
+            run_later=self.long_work.submit,
             shares=self.shares,
         )
 

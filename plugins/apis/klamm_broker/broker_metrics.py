@@ -1,18 +1,20 @@
-"""The metrics of the broker's topics, read when they are collected.
+"""The metrics of the broker's topics and fetch sessions, read when they are collected.
 
-Kafka's `BrokerTopicMetrics`, `ReplicaManager` and `Log`.
+Kafka's `BrokerTopicMetrics`, `ReplicaManager`, `Log` and `FetchSessionCache`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
+    from klamm_broker.fetch.sessions import FetchSessionCache
     from klamm_broker.log import PartitionLog
+    from klamm_broker.services import BrokerServices
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import TopicTraffic
 
@@ -20,6 +22,7 @@ MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000
 _TRAFFIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _LOG: Final = "kafka.log:type=Log,name="
+_FETCH_SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 
 _TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = {
@@ -55,8 +58,11 @@ _TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = 
 }
 
 
-def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
-    """Register them all. Of more than 1,000 topics or partitions, the first are reported; of logs, the open ones."""
+def register(topics: TopicRegistry, nodes: Mapping[int, BrokerServices], registry: MetricsRegistry) -> None:
+    """Register them all. Those of fetch sessions are of all nodes together.
+
+    Of more than 1,000 topics or partitions, the first are reported; of logs, the open ones.
+    """
 
     def of_logs(read: Callable[[PartitionLog], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
         def samples() -> Iterator[tuple[dict[str, str], float]]:
@@ -79,6 +85,7 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
 
     for name, (doc, read_traffic) in _TRAFFIC_METRICS.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
+    _register_fetch_sessions(nodes, registry)
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
     registry.gauge(_REPLICAS + "LeaderCount", "Partitions that this broker leads: all.", lambda: topics.partition_count)
     logs: dict[str, tuple[str, Callable[[PartitionLog], int]]] = {
@@ -88,3 +95,25 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
     }
     for name, (doc, read) in logs.items():
         registry.register(_LOG + name, "gauge", doc, of_logs(read))
+
+
+def _register_fetch_sessions(nodes: Mapping[int, BrokerServices], registry: MetricsRegistry) -> None:
+    def caches() -> list[FetchSessionCache]:
+        return [node.fetch_sessions for node in list(nodes.values())]
+
+    registry.gauge(
+        _FETCH_SESSIONS + "NumIncrementalFetchSessions",
+        "Incremental fetch sessions.",
+        lambda: sum(map(len, caches())),
+    )
+    registry.gauge(
+        _FETCH_SESSIONS + "NumIncrementalFetchPartitionsCached",
+        "Partitions of all incremental fetch sessions.",
+        lambda: sum(cache.partition_count for cache in caches()),
+    )
+    registry.register(
+        _FETCH_SESSIONS + "IncrementalFetchSessionEvictionsPerSec",
+        "counter",
+        "Incremental fetch sessions that others have taken the place of.",
+        lambda: [({}, sum(cache.evictions for cache in caches()))],
+    )

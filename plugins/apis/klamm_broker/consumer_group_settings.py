@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from klamm import setting
+from klamm_broker.numbers import INT32_MAX
 
-INT32_MAX = 2**31 - 1
 GROUP_PROTOCOLS = ("classic", "consumer")
 ASSIGNOR_NAMES = ("uniform", "range")
 

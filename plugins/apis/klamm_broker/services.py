@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,8 @@ class BrokerServices:
     delegation_tokens: DelegationTokens
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
+    run_later: Callable[[Callable[[], object], str], None]
+    """Runs what takes long on another thread; the string says for whom, as clients take turns there."""
     shares: SharePartitions
 
     @property

@@ -8,20 +8,22 @@ from pathlib import Path
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE
+from klamm_broker.configs.topic_config import COMPRESSION_TYPES
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
+from klamm_broker.fetch_session_settings import FetchSessionSettings
+from klamm_broker.numbers import INT32_MAX, INT64_MAX
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.share_group_settings import ShareGroupSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings):
+class BrokerSettings(
+    RecordSettings, FetchSessionSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings
+):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -82,12 +84,6 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
     )
     fetch_max_bytes: int = setting(
         57_671_680, name="fetch.max.bytes", minimum=1024, doc="Most bytes of records in one Fetch response."
-    )
-    max_incremental_fetch_session_cache_slots: int = setting(
-        1000,
-        name="max.incremental.fetch.session.cache.slots",
-        minimum=0,
-        doc="Most incremental fetch sessions (KIP-227) that are kept.",
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from klamm import setting
-
-INT32_MAX = 2**31 - 1
+from klamm_broker.numbers import INT32_MAX
 
 
 @dataclass(frozen=True, kw_only=True)

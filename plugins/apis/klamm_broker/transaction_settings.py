@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klamm import setting
-
-_INT32_MAX = 2**31 - 1
+from klamm_broker.numbers import INT32_MAX
 
 
 # Without slots, as a class may have several bases like this one.
@@ -18,7 +17,7 @@ class TransactionSettings:
         900_000,
         name="transaction.max.timeout.ms",
         minimum=1,
-        maximum=_INT32_MAX,
+        maximum=INT32_MAX,
         doc="Longest timeout that a transactional producer may ask for.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(

@@ -4,7 +4,8 @@ The node gets what the client sends, so any mechanism works that does not name t
 OAUTHBEARER. GSSAPI does not, as the client's ticket is for the gateway's host, and is refused. SaslHandshake is served
 from version 1 on: after version 0 come tokens without a header, which look like requests. After PLAIN and SCRAM, klamm
 knows the principal as the node does by default, `User:NAME`, for quotas and the audit; after OAUTHBEARER, and with a
-delegation token, the client stays anonymous here. A login that the node refuses is recorded as a failed authentication.
+delegation token, the client stays anonymous here. A login that the node refuses is recorded as a failed authentication,
+one that it takes as an authentication if it gives the client a name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from klamm import ANONYMOUS, ConnectionContext, ErrorCode, KafkaPrincipal, RequestContext, handles
+from klamm.forwarding import ConnectionLink
 from klamm.wire.messages import sasl_authenticate, sasl_handshake
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -97,8 +99,7 @@ def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, conte
         if response.error_code:
             _note_refusal(context.connection, login, response)
         elif login is not None and login.is_last:
-            context.connection.principal = KafkaPrincipal(login.user)
-            context.connection.sasl_mechanism = login.mechanism
+            _note_success(context.connection, login)
         return response
 
     result = gateway.forward(request, context, answered)
@@ -108,20 +109,34 @@ def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, conte
 
 
 def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, response: SaslAuthenticateResponse) -> None:
-    link = connection.link
-    assert link is not None
-    connection.attempted_principal = str(KafkaPrincipal(login.user)) if login is not None and login.user else ""
+    claimed = str(KafkaPrincipal(login.user)) if login is not None and login.user else ""
     reason = f"the node refuses it: error {response.error_code}: {response.error_message or 'without a message'}"
     again = connection.principal is not ANONYMOUS
 
-    def note() -> None:
+    def note(link: ConnectionLink) -> None:
+        # Here, as the next failure may be known before this one is recorded.
+        connection.attempted_principal = claimed
         link.login_failed(reason, again=again)
 
+    _on_loop(connection, note)
+
+
+def _note_success(connection: ConnectionContext, login: ClientLogin) -> None:
+    again = connection.principal is not ANONYMOUS
+    # At once: what follows the login is of this client.
+    connection.principal = KafkaPrincipal(login.user)
+    connection.sasl_mechanism = login.mechanism
+    _on_loop(connection, lambda link: link.login_succeeded(again=again))
+
+
+def _on_loop(connection: ConnectionContext, note: Callable[[ConnectionLink], None]) -> None:
+    link = connection.link
+    assert link is not None
     # A long answer is decoded on another thread.
     if link.on_loop:
-        note()
+        note(link)
     else:
-        link.call_soon(note)
+        link.call_soon(lambda: note(link))
 
 
 LOGIN_HANDLERS: Final = (pass_handshake, pass_authenticate)

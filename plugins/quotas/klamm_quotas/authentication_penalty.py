@@ -56,10 +56,10 @@ class AuthenticationFailures:
 class AuthenticationPenalty(ConnectionGate):
     """Each failure beyond `allowed_failures` refuses the address for twice as long as the previous one.
 
-    Meanwhile its connections are closed after a delay, which extends nothing. A connection that authenticates takes
-    back one failure; one to a listener without authentication or TLS proves nothing, and takes back none. Many clients
-    may share an address: one with a wrong password does not lock the others out for good, and one valid account does
-    not allow guessing the passwords of others.
+    Meanwhile its connections are closed after a delay, which extends nothing. A connection whose client proves who it
+    is takes back one failure; a handshake that names no client takes back none. Many clients may share an address: one
+    with a wrong password does not lock the others out for good, and one valid account does not allow guessing the
+    passwords of others.
 
     Failures at all listeners with the gate count together. The settings of the listener where a failure happens decide
     how long the address is refused.
@@ -72,7 +72,6 @@ class AuthenticationPenalty(ConnectionGate):
         self._exempt = IpNetworks(self.settings.exempt)
         self._failures: AuthenticationFailures
         self._share = WorkerShare()
-        self._authenticates = False
 
     def open(self, listener: ListenerContext) -> None:
         services = listener.services
@@ -88,7 +87,6 @@ class AuthenticationPenalty(ConnectionGate):
             return failures
 
         self._failures = services.shared.once("authentication_failures", make)
-        self._authenticates = listener.security_protocol != "PLAINTEXT"
 
     def reconfigure(self, settings: AuthenticationPenaltySettings) -> bool:
         """Takes effect at once, except for `ipv6_prefix_length`."""
@@ -138,9 +136,9 @@ class AuthenticationPenalty(ConnectionGate):
     def _source(self, address: Address) -> str:
         return source_of(address.host, self.settings.ipv6_prefix_length)
 
-    def authenticated(self, address: Address) -> None:
+    def identified(self, address: Address) -> None:
         shared = self._failures
-        if not shared.by_source or not self._authenticates:
+        if not shared.by_source:
             return
         source = self._source(address)
         with shared.lock:

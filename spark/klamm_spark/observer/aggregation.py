@@ -183,7 +183,7 @@ class Client:
         connection = self.connection
         self.principal = connection.principal
         self.software = connection.client_software_name
-        self.fields = connection_fields(connection)
+        self.fields = connection_fields(connection, self.principal)
         self.excluded = self.listener.policy.excludes(str(self.principal), connection.client_address.host)
         self.levels: dict[int, int] = {}
 

@@ -127,7 +127,9 @@ class AuditObserver(RequestObserver):
         return client
 
     def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
-        self._put_security(("authentication", self._client(connection), action, reason, self._now_ns()))
+        # Who it is and whom it claimed to be, now: both may be other ones when the event is written.
+        who = (connection.principal, connection.attempted_principal)
+        self._put_security(("authentication", self._client(connection), action, reason, who, self._now_ns()))
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
         self._authentication(connection, "reauthentication" if reauthentication else "success", "")

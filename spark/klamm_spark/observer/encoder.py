@@ -13,7 +13,7 @@ from klamm_spark.events.event import SCHEMA_VERSION
 from klamm_spark.requests.resources import Resource, Summary
 
 if TYPE_CHECKING:
-    from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
+    from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, RequestEvent
 
 MAX_CHARACTERS: Final = 256
 """So much of a string that a client has chosen stands in an event."""
@@ -57,7 +57,7 @@ def address_fields(address: Address) -> str:
     return f',"client_address":{_text(address.host)},"client_port":{address.port}'
 
 
-def connection_fields(connection: ConnectionContext) -> str:
+def connection_fields(connection: ConnectionContext, principal: KafkaPrincipal) -> str:
     """The fields that all requests of a connection share."""
     details = connection.transport_details
     optional = (
@@ -71,7 +71,7 @@ def connection_fields(connection: ConnectionContext) -> str:
             listener_fields(connection.listener),
             address_fields(connection.client_address),
             f',"connection_id":{_text(connection.connection_id)}',
-            f',"principal":{_text(str(connection.principal))}',
+            f',"principal":{_text(str(principal))}',
             f',"client_software_name":{_text(connection.client_software_name)}',
             f',"client_software_version":{_text(connection.client_software_version)}',
             *(f',"{name}":{_text(value)}' for name, value in optional if value),

@@ -12,6 +12,7 @@ from klamm_spark.observer.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.observer.encoder import (
     LineEncoder,
     address_fields,
+    connection_fields,
     context_fields,
     error_fields,
     fields_of,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Sequence
 
-    from klamm import Address, AdminEvent, RequestEvent
+    from klamm import Address, AdminEvent, KafkaPrincipal, RequestEvent
     from klamm.runtime import Clock
     from klamm_spark.observer.aggregation import ListenerAudit
 
@@ -219,16 +220,23 @@ class Recorder:
 
     # ---- everything else
 
-    def authentication(self, client: Client, action: str, reason: str, now_ns: int) -> None:
-        """A client has authenticated, or failed to."""
+    def authentication(
+        self, client: Client, action: str, reason: str, who: tuple[KafkaPrincipal, str], now_ns: int
+    ) -> None:
+        """A client has authenticated, or failed to: its principal then, and the one that it claimed."""
+        principal, attempted = who
         client.refresh()
+        excluded, connection = client.excluded, client.fields
+        if principal is not client.principal:
+            excluded = client.listener.policy.excludes(str(principal), client.connection.client_address.host)
+            connection = connection_fields(client.connection, principal)
         failed = action.endswith("failure")
-        if client.excluded and not failed:
+        if excluded and not failed:
             return
         code = _SASL_AUTHENTICATION_FAILED if failed else 0
         outcome = "denied" if failed else "closed" if action == "expiry" else "ok"
-        attempted = client.connection.attempted_principal if failed else ""
-        fields = f"{client.fields}{error_fields(code)}{principal_fields(attempted)}{fields_of(reason=reason)}"
+        claimed = principal_fields(attempted if failed else "")
+        fields = f"{connection}{error_fields(code)}{claimed}{fields_of(reason=reason)}"
         self._line(now_ns, AUTHENTICATION, action, outcome, fields)
 
     def opened(self, client: Client, now_ns: int) -> None:

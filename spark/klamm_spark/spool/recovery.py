@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.layout import (
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from klamm_spark.spool.folder import SpoolFolder
 
 log = logging.getLogger("klamm.audit")
+
+_PASSING: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Errors of the process or the machine, which say nothing of a file: the next start may read it."""
 
 
 class Recovery:
@@ -69,6 +73,8 @@ class Recovery:
         try:
             return self._files.read(path)
         except OSError as error:
+            if error.errno in _PASSING:
+                raise
             self._put_aside(path, error.strerror or str(error))
             return None
 

@@ -75,8 +75,11 @@ class Spool:
 
     def open(self, boot_suffix: str) -> list[Recovered]:
         """Lock the folder, recover what a crash has left, and begin a boot. Raises OSError, SpoolError."""
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in (self.path.parent, self.path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in missing:
+            self._files.sync_directory(folder.parent)
         try:
             self._lock = self._files.lock(self.path / ".lock")
         except BlockingIOError as error:

@@ -7,11 +7,29 @@ import weakref
 import jsonschema
 import pytest
 
-from klamm import ANONYMOUS, Address
+from klamm import ANONYMOUS, Address, KafkaPrincipal
 from klamm.wire.messages import api_versions, fetch, metadata
 from klamm_spark.events.event import json_schema
 from klamm_spark.spool.layout import STREAMS, stream_mark
 from tests.unit.audit.observing import ALICE, Observing, ping, produced, refused
+
+
+def test_each_login_of_a_connection_is_recorded_with_its_own_name(audit):
+    """The events are written later, when the connection may have another name."""
+    connection = audit.connection(ANONYMOUS)
+    for name in ("alice", "bob"):
+        connection.attempted_principal = f"User:{name}"
+        audit.observer.authentication_failed(connection, "wrong password", False)
+    for name in ("carol", "dave"):
+        connection.principal = KafkaPrincipal(name)
+        audit.observer.authenticated(connection, False)
+    logins = [each for each in audit.events() if each["kind"] == "authentication"]
+    assert [(each["principal"], each.get("attempted_principal")) for each in logins] == [
+        ("User:ANONYMOUS", "User:alice"),
+        ("User:ANONYMOUS", "User:bob"),
+        ("User:carol", None),
+        ("User:dave", None),
+    ]
 
 
 def test_a_request_becomes_one_event_with_all_that_is_known(audit):

@@ -1,5 +1,6 @@
 """Seals and open segments that cannot be read at the start: put aside, reported, and no obstacle to a start."""
 
+import errno
 import json
 import os
 
@@ -123,6 +124,39 @@ def test_an_open_segment_that_cannot_be_read_is_put_aside_and_reported(tmp_path,
     writer.write()
     writer.spool.close()
     assert [seal.index for seal in seals(writer.folder)] == [0, 1]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_cannot_be_read_for_the_moment_stays_where_it_is(tmp_path, number):
+    """It says nothing of the file: the start fails, and the next one reads it."""
+    writer = with_a_sealed_segment(tmp_path / "n")
+    boot = writer.spool.boot
+    writer.write(3)
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    read = writer.files.read
+
+    def refuse(each):
+        if each == path:
+            raise OSError(number, os.strerror(number))
+        return read(each)
+
+    writer.files.read = refuse
+    with pytest.raises(OSError, match=os.strerror(number)):
+        writer.start("11111111")
+    assert open_segments(writer.folder) == [path]
+    del writer.files.read
+    assert writer.start("22222222") == [Recovered(boot, 4, 0)]
+    assert sum(len(seqs(each)) for each in sealed_segments(writer.folder)) == 5
+
+
+def test_new_folders_of_a_spool_are_durable(tmp_path):
+    writer = Writer(tmp_path / "a" / "spool" / "n")
+    synced = []
+    writer.files.sync_directory = synced.append
+    writer.start()
+    for folder in (tmp_path, tmp_path / "a", tmp_path / "a" / "spool"):
+        assert folder in synced
 
 
 def test_of_a_sealed_copy_an_open_segment_that_cannot_be_read_takes_nothing_away(tmp_path):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import delete_topics, fetch
+from klamm_broker.fetch.reading import READ_AT_ONCE
+from klamm_broker.topics.topic import Partition
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
+from tests.waiting import wait_until
 
 READ_COMMITTED = 1
 
@@ -141,6 +147,105 @@ def test_expired_wait_gives_what_there_is(harness: BrokerHarness) -> None:
     assert waiting.pending
     harness.advance_ms(500)
     assert b"little" in bytes(waiting.response.responses[0].partitions[0].records)
+
+
+def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The indexes of partitions that are read from now on."""
+    reads: list[int] = []
+    read = Partition.read
+
+    def counted(partition: Partition, *arguments: Any, **options: Any) -> Any:
+        reads.append(partition.index)
+        return read(partition, *arguments, **options)
+
+    monkeypatch.setattr(Partition, "read", counted)
+    return reads
+
+
+def test_what_an_append_costs_does_not_grow_with_the_partitions_of_a_waiting_fetch(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 100
+    harness.create_topic("t", count)
+    every = [(index, 0) for index in range(count)]
+    waiting = harness.send(fetch_request("t", *every, max_wait_ms=500, min_bytes=2000), 12)
+    reads = reads_of_each(monkeypatch)
+    for partition in (7, 3, 7):
+        harness.produce("t", b"x" * 300, partition=partition)
+    assert reads == [7, 3, 7]
+    assert waiting.pending
+    harness.produce("t", b"x" * 1000, partition=5)
+    assert len(reads) == 4 + count, "all of them once, when there is enough"
+    found = {data.partition_index: len(data.records) for data in waiting.response.responses[0].partitions}
+    assert {index for index, size in found.items() if size} == {3, 5, 7}
+    assert sum(found.values()) >= 2000
+
+
+def test_neither_an_append_nor_the_scheduler_reads_many_partitions(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Producers, and all whose time is up, would wait for that."""
+    count = READ_AT_ONCE + 2
+    harness.create_topic("t", count)
+    every = [(index, 0) for index in range(count)]
+    readers: list[threading.Thread] = []
+    read = Partition.read
+
+    def noted(partition: Partition, *arguments: Any, **options: Any) -> Any:
+        readers.append(threading.current_thread())
+        return read(partition, *arguments, **options)
+
+    waiting = harness.send(fetch_request("t", *every, max_wait_ms=500), 12)
+    monkeypatch.setattr(Partition, "read", noted)
+    harness.produce("t", b"x", partition=7)
+    harness.produce("t", b"x", partition=7)
+    wait_until(lambda: not waiting.pending)
+    assert readers.count(threading.current_thread()) <= 2
+    assert len(readers) <= 2 + count
+    assert sum(len(each.records) > 0 for each in waiting.response.responses[0].partitions) == 1
+    assert harness.broker.fetch_purgatory.watched() == 0
+
+    waiting = harness.send(fetch_request("t", *every[:7], *every[8:], max_wait_ms=500, min_bytes=1000), 12)
+    harness.produce("t", b"x", partition=3)
+    assert harness.send(fetch_request("t", *every[:7], max_wait_ms=500, min_bytes=1000), 12).pending
+    readers.clear()
+    harness.advance_ms(500)
+    wait_until(lambda: not waiting.pending)
+    assert readers.count(threading.current_thread()) <= 7, "the small one alone"
+    assert len(waiting.response.responses[0].partitions) == count - 1
+
+
+def test_bytes_of_a_partition_count_once_however_often_it_changes(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    waiting = harness.send(fetch_request("t", (0, 0), (1, 0), max_wait_ms=500, min_bytes=1200), 12)
+    for _ in range(3):
+        harness.produce("t", b"x" * 200)
+        assert waiting.pending
+    harness.produce("t", b"x" * 400, partition=1)
+    assert sum(len(each.records) for each in waiting.response.responses[0].partitions) >= 1200
+
+
+def test_an_append_that_reaches_a_limit_is_answered_once_and_with_a_whole_batch(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's `DelayedFetch` counts what there is, not what fits beside other partitions' batches."""
+    harness.create_topic("t", 3)
+    every = [(0, 0), (1, 0), (2, 0)]
+    request = fetch_request("t", *every, max_wait_ms=500, min_bytes=1500, max_bytes=1500)
+    waiting = harness.send(request, 12)
+    reads = reads_of_each(monkeypatch)
+    harness.produce("t", b"x" * 1000, partition=1)
+    harness.produce("t", b"x" * 1000, partition=2)
+    assert reads == [1, 2, 0, 1, 2]
+    assert [bool(each.records) for each in waiting.response.responses[0].partitions] == [False, True, False]
+
+
+def test_more_than_a_response_may_have_is_not_waited_for(harness: BrokerHarness) -> None:
+    """As in Kafka, `min_bytes` is at most what the response may have."""
+    harness.create_topic("t")
+    harness.produce("t", b"x" * 1000)
+    request = fetch_request("t", (0, 0), max_wait_ms=500, min_bytes=100_000, max_bytes=1000)
+    assert len(harness.send(request, 12).response.responses[0].partitions[0].records) >= 1000
 
 
 def test_other_partitions_do_not_end_the_wait(harness: BrokerHarness) -> None:

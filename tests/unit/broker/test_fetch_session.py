@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,18 @@ from klamm.testing import ManualClock
 from klamm.wire.messages import fetch
 from klamm.wire.records import iterate_batches
 from klamm_broker.fetch.sessions import FetchSessionCache, context_of, next_epoch
+from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
 VERSION = 12
 
 
-def cache_of(slots: int, clock: ManualClock | None = None) -> FetchSessionCache:
+def cache_of(slots: int, clock: ManualClock | None = None, max_partitions: int = 1000) -> FetchSessionCache:
     numbers = itertools.count(1)
-    return FetchSessionCache(slots, clock or ManualClock(), lambda count: next(numbers).to_bytes(count, "big"))
+    settings = BrokerSettings(
+        max_incremental_fetch_session_cache_slots=slots, fetch_session_max_partitions=max_partitions
+    )
+    return FetchSessionCache(settings, clock or ManualClock(), lambda count: next(numbers).to_bytes(count, "big"))
 
 
 def full(harness: BrokerHarness, *offsets: tuple[int, int], topic: str = "t", **fields: Any) -> Any:
@@ -260,3 +265,66 @@ def test_evicted_session_is_unknown() -> None:
 def fill(session: Any, partitions: int) -> None:
     wanted = fetch.FetchTopic("t", partitions=[fetch.FetchPartition(index) for index in range(partitions)])
     session.update(fetch.FetchRequest(topics=[wanted]), VERSION, 0)
+
+
+def test_the_partitions_of_all_sessions_are_limited(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(fetch_session_max_partitions=3)
+    harness.create_topic("t", 4)
+    cache = harness.broker.services_of(0).fetch_sessions
+    first = full(harness, (0, 0), (1, 0))
+    second = full(harness, (2, 0), (3, 0))
+    assert first.session_id
+    assert (second.session_id, partitions_of(second)) == (0, [2, 3]), "served without a session"
+    assert incremental(harness, first.session_id, 1, (2, 0)).error_code == 0
+    assert cache.partition_count == 3
+    # Of a topic that does not exist, too: it costs as much.
+    request = fetch_request("nope", (0, 0), session_id=first.session_id, session_epoch=2)
+    assert harness.call(request, VERSION).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partition_count) == (0, 0)
+    assert full(harness, (0, 0), (1, 0), (2, 0)).session_id
+    name = "kafka.server:type=FetchSessionCache,name="
+    collected = harness.listener.services.metrics.collect(lambda each: each.startswith(name))
+    metrics = {family.name: family.samples[0].value for family in collected}
+    assert metrics[name + "NumIncrementalFetchPartitionsCached"] == 3
+    assert metrics[name + "NumIncrementalFetchSessions"] == 1
+    harness.broker.close()
+
+
+def test_forgotten_partitions_and_ended_sessions_make_room(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 3)
+    cache = harness.broker.services_of(0).fetch_sessions
+    session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
+    assert cache.partition_count == 3
+    forgotten = [fetch.ForgottenTopic("t", partitions=[0, 1])]
+    incremental(harness, session_id, 1, forgotten_topics_data=forgotten)
+    assert cache.partition_count == 1
+    harness.call(fetch_request("t", session_id=session_id, session_epoch=-1), VERSION)
+    assert (len(cache), cache.partition_count) == (0, 0)
+
+
+def test_room_for_partitions_comes_from_unused_sessions_alone() -> None:
+    clock = ManualClock()
+    cache = cache_of(10, clock, max_partitions=10)
+    old, used = cache.create(False, 4), cache.create(False, 4)
+    assert old is not None
+    assert used is not None
+    assert cache.create(False, 11) is None
+    clock.advance_ms(120_001)
+    used.partitions.update({("t", index): None for index in range(4)})  # type: ignore[misc]
+    cache.touch(used)
+    assert cache.create(False, 7) is None, "one that is used stays, however old"
+    assert (len(cache), cache.partition_count) == (1, 4)
+    assert cache.create(False, 6) is not None
+    assert (len(cache), cache.partition_count, cache.evictions) == (2, 10, 1)
+
+
+def test_no_session_keeps_a_name_that_no_topic_can_have(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    long = "n" * 250
+    assert full(harness, (0, 0), topic=long).session_id == 0
+    session_id = full(harness, (0, 0)).session_id
+    request = fetch_request(long, (0, 0), session_id=session_id, session_epoch=1)
+    assert harness.call(request, VERSION).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert harness.broker.services_of(0).fetch_sessions.partition_count == 1
+    assert incremental(harness, session_id, 1).error_code == 0

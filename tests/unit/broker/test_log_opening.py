@@ -148,6 +148,35 @@ def test_what_was_not_opened_stays_as_checkpointed(harness: BrokerHarness) -> No
     assert harness.fetch("t", 1, partition=1).log_start_offset == 1
 
 
+def test_an_adopted_log_that_cannot_be_opened_does_not_stop_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open()
+    harness.create_topic("t", 2)
+    for index in range(2):
+        harness.produce("t", b"a", partition=index, producer_id=5000 + index, producer_epoch=0, base_sequence=0)
+    harness.broker.close()
+    for path in tmp_path.glob("klamm.db*"):
+        path.unlink()
+    opened = LogManager.get_or_create
+
+    def fails(manager: LogManager, topic: str, index: int, *given: Any, **options: Any) -> PartitionLog:
+        if index == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(manager, topic, index, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "get_or_create", fails)
+        harness.open()
+        assert "t-0 cannot be opened: [Errno 5]" in caplog.text
+        assert harness.fetch("t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert harness.fetch("t", partition=1).high_watermark == 1
+        assert harness.broker.producer_ids.allocate() > 5001
+    assert harness.fetch("t").high_watermark == 1
+    harness.broker.close()
+
+
 def test_ids_of_producers_in_adopted_logs_are_remembered(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open()

@@ -44,6 +44,9 @@ class Link(ConnectionLink):
     def login_failed(self, reason, *, again):
         raise AssertionError
 
+    def login_succeeded(self, *, again):
+        raise AssertionError
+
     def call_soon(self, callback):
         callback()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_broker.groups.assignors import ASSIGNORS, MemberSpec, Partitions
+from klamm_broker.groups.assignors.uniform import _even_out
 
 TOPICS = [b"t%d" % number for number in range(4)]
 COUNTS = st.fixed_dictionaries({topic: st.integers(1, 6) for topic in TOPICS})
@@ -89,3 +91,28 @@ def test_ranges_follow_the_order_of_members() -> None:
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_without_members_nothing_is_assigned(assignor: str) -> None:
     assert ASSIGNORS[assignor]({}, {}) == {}
+
+
+class CountedSizes(dict[str, int]):
+    """Counts how often a size is looked up."""
+
+    looked_up = 0
+
+    def __getitem__(self, name: str) -> int:
+        self.looked_up += 1
+        return super().__getitem__(name)
+
+
+def test_a_move_of_a_partition_costs_no_look_at_all_members() -> None:
+    """The group is held meanwhile, and its members decide how many there are."""
+    count = 300
+    names = [f"m{number:03}" for number in range(count)]
+    held: dict[str, dict[bytes, list[int]]] = {name: defaultdict(list) for name in names}
+    held[names[0]][b"t"] = list(range(2 * count))
+    sizes = CountedSizes({name: sum(map(len, held[name].values())) for name in names})
+    assert _even_out(b"t", names, held, sizes)
+    assert sizes.looked_up < 30 * count
+    assert {len(held[name][b"t"]) for name in names} == {2}
+    assert all(sizes[name] == 2 for name in names)
+    assert sorted(index for name in names for index in held[name][b"t"]) == list(range(2 * count))
+    assert not _even_out(b"t", names, held, sizes)

@@ -10,6 +10,7 @@ from groups_playbook import GROUP, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, C
 
 from klamm import ErrorCode
 from klamm_broker.groups import JoinRequest, JoinResult, LeavingMember
+from klamm_broker.groups.settings import MAX_PENDING_JOINS
 
 
 def test_the_first_member_waits_for_the_initial_delay_then_leads(play: Playbook) -> None:
@@ -109,6 +110,14 @@ def test_old_versions_join_without_a_promised_member_id(play: Playbook) -> None:
     play.advance(INITIAL_DELAY_MS)
     assert join.result.error_code is ErrorCode.NONE
     assert join.result.member_id.startswith("client-")
+
+
+def test_promised_member_ids_are_limited(play: Playbook) -> None:
+    """One connection gets many thousands of them a second."""
+    first = play.promised_id()
+    ids = [play.promised_id() for _ in range(MAX_PENDING_JOINS)]
+    assert play.ask_join(first).result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert play.ask_join(ids[0]).waits, "the newest ones are kept"
 
 
 def test_a_promised_member_that_never_comes_is_forgotten_after_its_session_timeout(play: Playbook) -> None:

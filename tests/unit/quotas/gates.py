@@ -55,9 +55,11 @@ class GatedListener:
         for gate in self.gates:
             gate.release(address)
 
-    def authenticated(self, address):
+    def authenticated(self, address, *, identified=True):
         for gate in self.gates:
             gate.authenticated(address)
+            if identified:
+                gate.identified(address)
 
     def fail(self, address):
         for gate in self.gates:

@@ -73,15 +73,16 @@ def test_one_success_takes_back_one_failure():
     assert listener.connect() is not None, "one success must not pay for guessing"
 
 
-def test_a_connection_without_authentication_pays_for_no_failure():
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_SSL"])
+def test_a_connection_that_names_no_client_pays_for_no_failure(protocol):
     """Otherwise one to a listener that lets everybody in would pay for each guess at another."""
     server, settings = GateServer(), AuthenticationPenaltySettings(allowed_failures=2, initial_penalty_ms=1000)
     guarded = GatedListener(server, "a", AuthenticationPenalty(settings))
-    free = GatedListener(server, "b", AuthenticationPenalty(settings), security_protocol="PLAINTEXT")
+    free = GatedListener(server, "b", AuthenticationPenalty(settings), security_protocol=protocol)
     for _ in range(3):
         fail(guarded)
         if free.connect() is None:
-            free.authenticated(free.open_connections[-1])
+            free.authenticated(free.open_connections[-1], identified=False)
     assert guarded.connect() is not None
     assert free.connect() is not None
 

@@ -32,9 +32,11 @@ from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from klamm.wire.records import decode_records
+from klamm_broker.share.live_partition import LiveSharePartition
 from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.unit.broker.test_configs import GROUP, alter
+from tests.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
@@ -553,3 +555,43 @@ def test_an_acknowledgement_that_meets_the_deletion_of_its_topic_is_answered(sha
     live.close()
     (topic,) = shares.acknowledge("a", 1, (0, 0, [ACCEPT])).responses
     assert topic.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def wants(shares: Shares, count: int) -> list[FetchTopic]:
+    """All of the topic's partitions."""
+    return [FetchTopic(shares.topic_id, [FetchPartition(index) for index in range(count)])]
+
+
+def test_an_append_looks_at_the_partition_that_it_has_changed(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=500, topics=wants(shares, 2))
+    shares.settle()
+    looked_at: list[int] = []
+    has_records = LiveSharePartition.has_records
+
+    def noted(live: LiveSharePartition) -> bool:
+        looked_at.append(live.key.partition)
+        return has_records(live)
+
+    monkeypatch.setattr(LiveSharePartition, "has_records", noted)
+    shares.harness.produce("t", b"x", partition=1)
+    assert looked_at == [1]
+    shares.settle()
+    assert len(waiting.response.responses[0].partitions) == 2
+
+
+def test_the_scheduler_reads_no_session_of_many_partitions(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm_broker.share.fetching.READ_AT_ONCE", 1)
+    readers: list[threading.Thread] = []
+    fetch = LiveSharePartition.fetch
+
+    def noted(live: LiveSharePartition, *arguments: Any, **options: Any) -> Any:
+        readers.append(threading.current_thread())
+        return fetch(live, *arguments, **options)
+
+    waiting = shares.send_fetch("a", 0, wait_ms=500, topics=wants(shares, 2))
+    assert waiting.pending
+    monkeypatch.setattr(LiveSharePartition, "fetch", noted)
+    shares.harness.advance_ms(500)
+    wait_until(lambda: not waiting.pending)
+    assert len(readers) == 2
+    assert threading.current_thread() not in readers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.share.fetching import PendingShareFetch
 from klamm_broker.share.partition import (
     Acknowledgement,
     Acquired,
@@ -379,6 +382,12 @@ class Deliveries(RuleBasedStateMachine):
         assert position == self.partition.end_offset + 1
         assert all(run.count > 0 for run in self.partition.runs)
 
+    @invariant()
+    def next_is_known(self) -> None:
+        if hasattr(self, "partition"):
+            free = [run.first for run in self.partition.runs if run.state is AVAILABLE and run.is_settled]
+            assert self.partition.next_fetch_offset() == min(free, default=self.partition.end_offset + 1)
+
     def teardown(self) -> None:
         """Whatever has happened, one member that accepts everything comes to the end."""
         if not hasattr(self, "partition"):
@@ -399,3 +408,56 @@ class Deliveries(RuleBasedStateMachine):
 
 TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class CountedRuns(list[Run]):
+    """Counts the runs that are looked at one after the other."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[Run]:
+        for run in super().__iter__():
+            self.looked_at += 1
+            yield run
+
+
+def test_where_the_next_fetch_begins_is_searched_once_for_all_that_wait() -> None:
+    """At each append every member of the group that waits asks."""
+    count = 2000
+    partition = SharePartition(0, [StateBatch(2 * at, 2 * at, ACKNOWLEDGED, 1) for at in range(1, count)])
+    limits = Limits(delivery_count=3, record_locks=2 * count - 1)
+    for at in range(count):
+        acquire(partition, "a", (max(2 * at - 1, 0), max(2 * at - 1, 0)), limits=limits)
+    assert not partition.may_acquire(limits)
+    runs = partition.runs._items = CountedRuns(partition.runs)
+    for _ in range(200):
+        assert not partition.may_acquire(limits)
+        assert partition.next_fetch_offset() == partition.end_offset + 1
+    assert runs.looked_at <= len(runs)
+    acknowledge(partition, "a", (1, 1, [RELEASE]))
+    assert partition.next_fetch_offset() == 1
+    assert partition.may_acquire(limits)
+
+
+class CountedBatches(list[FetchedBatch]):
+    """Counts how often one is taken."""
+
+    taken = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.taken += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_parts_of_a_batch_size_end_with_a_batch(size: int) -> None:
+    acquired = [Acquired(0, 4, 1), Acquired(6, 6, 1), Acquired(8, 20, 1)]
+    batches = CountedBatches(FetchedBatch(at, at) for at in range(21))
+    fetch: Any = SimpleNamespace(_batch_size=size)
+    delivery: Any = SimpleNamespace(acquired=acquired, read=SimpleNamespace(batches=batches))
+    parts = PendingShareFetch._in_batches(fetch, delivery)
+    assert [offset for part in parts for offset in range(part.first, part.last + 1)] == [
+        offset for each in acquired for offset in range(each.first, each.last + 1)
+    ]
+    assert all(part.last - part.first + 1 == size for part in parts if part.last not in (4, 6, 20))
+    assert batches.taken <= 3 * len(batches)

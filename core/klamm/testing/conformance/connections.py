@@ -60,9 +60,9 @@ def gives_back_what_closes(case: PartCase) -> None:
 
 
 def is_notified_of_authentication(case: PartCase) -> None:
-    """`authenticated` or `authentication_failed` may follow for an admitted connection, and `release` after it."""
+    """`authenticated`, `identified` or `authentication_failed` may follow an admission, and `release` comes last."""
     with case.opened() as gate:
-        for number, event in enumerate((gate.authenticated, gate.authentication_failed)):
+        for number, event in enumerate((gate.authenticated, gate.identified, gate.authentication_failed)):
             address = Address(_HOSTS[0], 1024 + number)
             if _admit(gate, address):
                 event(address)

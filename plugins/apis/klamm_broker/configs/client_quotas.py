@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm.shared import CLIENT_QUOTAS
+from klamm_broker.numbers import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -20,12 +21,12 @@ ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
 # The largest value of each key whose value is a whole number; None takes fractions.
 _USER_AND_CLIENT_KEYS: Final[dict[str, float | None]] = {
-    "producer_byte_rate": 2**63 - 1,
-    "consumer_byte_rate": 2**63 - 1,
+    "producer_byte_rate": INT64_MAX,
+    "consumer_byte_rate": INT64_MAX,
     "request_percentage": None,
     "controller_mutation_rate": None,
 }
-_IP_KEYS: Final[dict[str, float | None]] = {"connection_creation_rate": 2**31 - 1}
+_IP_KEYS: Final[dict[str, float | None]] = {"connection_creation_rate": INT32_MAX}
 _WHOLE_ENOUGH: Final = 1e-6
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.configs.topic_config import INT32_MAX, ConfigType
+from klamm_broker.configs.topic_config import ConfigType
+from klamm_broker.numbers import INT32_MAX
 
 if TYPE_CHECKING:
     from klamm_broker.settings import BrokerSettings

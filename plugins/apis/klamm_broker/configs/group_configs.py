@@ -46,6 +46,8 @@ class GroupConfigs:
         self._keys = group_config_keys(settings)
         self.max_share_sessions = settings.group_share_max_share_sessions
         """Most share sessions of the broker."""
+        self.max_share_session_partitions = settings.fetch_session_max_partitions
+        """Most partitions of all of them."""
 
     def load(self) -> None:
         """Read the configs back. Raises StoreError."""

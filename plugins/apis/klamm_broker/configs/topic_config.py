@@ -13,11 +13,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.numbers import INT32_MAX, INT64_MAX
 
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-_COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
 class ConfigType(IntEnum):
@@ -92,7 +91,7 @@ TOPIC_CONFIGS: Final = _table(
         "producer",
         "Codec of what is stored; producer keeps each batch as it came.",
         "compression.type",
-        choices=_COMPRESSION_TYPES,
+        choices=COMPRESSION_TYPES,
     ),
     TopicConfig(
         "compression.zstd.level",

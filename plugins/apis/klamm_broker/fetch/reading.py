@@ -5,8 +5,8 @@ Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from klamm_broker.topics.leadership import Leadership
     from klamm_broker.topics.topic import Partition, Topic
 
+READ_AT_ONCE: Final = 250
+"""Partitions that a network thread, a producer's or the scheduler's reads for a Fetch, as others wait for these."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_FROM_REPLICAS = 11
 _FIRST_VERSION_WITH_LEADERS = 16
@@ -48,15 +50,15 @@ _NOT_COUNTED = frozenset(
 )
 
 
-End: TypeAlias = "tuple[Partition, int, Leadership]"
-"""A partition that was read, its end offset and its leadership then."""
+End: TypeAlias = "tuple[Partition, int, Leadership, Wanted, int]"
+"""A partition that was read, its end offset and leadership then, what was asked of it, and the bytes of its records."""
 
 
 class Reading:
     """The result of one pass over the wanted partitions.
 
     `sizes` are the bytes of records per partition, `failed` says that a partition has an error (which ends any wait),
-    `ends` are the partitions that were read, with their end offsets and leaderships then.
+    `ends` are the partitions that were read.
     """
 
     __slots__ = ("answered", "ends", "failed", "size_bytes", "sizes")
@@ -115,13 +117,12 @@ class PendingFetch:
         self._find_topic: Any = broker.topics.by_id if self._by_id else broker.topics.get
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
-        self.min_bytes = request.min_bytes
         if context.listener.throttles:
             # More than a quota lets through at once would be throttled each time.
             limit = context.max_record_bytes
             if limit is not None:
                 self._max_bytes = min(self._max_bytes, limit)
-                self.min_bytes = min(self.min_bytes, self._max_bytes)
+        self.min_bytes = min(request.min_bytes, self._max_bytes)
         self._wanted: Sequence[Wanted] = session.wanted()
         self._denied = self._denied_topics() if context.listener.authorizer is not None else None
 
@@ -134,8 +135,8 @@ class PendingFetch:
             and not may_topic(self.context, AclOperation.READ, name)
         )
 
-    def read(self, *, again: bool = False) -> Reading:
-        """Read every wanted partition, in order, as far as the limits allow.
+    def read(self, wanted: Sequence[Wanted] | None = None, *, again: bool = False) -> Reading:
+        """Read every wanted partition, or these, in order, as far as the limits allow.
 
         The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
         read `again` after a wait has been counted as a request before.
@@ -147,7 +148,8 @@ class PendingFetch:
         committed_only = self._committed_only
         denied = self._denied
         node_id = self._cluster.node_id
-        for key, asked in self._wanted:
+        for each in self._wanted if wanted is None else wanted:
+            key, asked = each
             index = asked.partition
             topic = find_topic(key)
             partition = topic.partition(index) if topic is not None else None
@@ -185,7 +187,7 @@ class PendingFetch:
                 at_least_one = False
                 remaining = max(0, remaining - size_bytes)
             end = got.last_stable_offset if committed_only else got.high_watermark
-            reading.ends.append((partition, end, leadership))
+            reading.ends.append((partition, end, leadership, each, size_bytes))
             reading.add(key, _partition_data(index, got, committed_only), size_bytes)
         return reading
 
@@ -218,17 +220,16 @@ class PendingFetch:
         recreated = self._topics.get(name) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def has_changed(self, ends: Sequence[End]) -> bool:
-        """Whether any partition has another end offset, another leader, or was deleted."""
-        if self._committed_only:
-            return any(
-                partition.last_stable_offset != end or partition.leadership is not led or partition.topic.deleted
-                for partition, end, led in ends
-            )
-        return any(
-            partition.high_watermark != end or partition.leadership is not led or partition.topic.deleted
-            for partition, end, led in ends
-        )
+    @property
+    def is_of_one(self) -> bool:
+        """Whether a single partition is wanted."""
+        return len(self._wanted) == 1
+
+    def has_changed(self, end: End) -> bool:
+        """Whether a partition has another end offset, another leader, or was deleted."""
+        partition = end[0]
+        now = partition.last_stable_offset if self._committed_only else partition.high_watermark
+        return now != end[1] or partition.leadership is not end[2] or partition.topic.deleted
 
     def response(self, reading: Reading) -> FetchResponse:
         """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""
@@ -268,39 +269,80 @@ class PendingFetch:
 
 
 class DelayedFetch(DelayedOperation):
-    """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed."""
+    """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
-    __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading")
+    What a change costs its thread does not depend on the number of partitions: the changed one alone is read, and the
+    bytes of all are a sum. The others are read once that suffices, many of them by `run_later(work, client)`. As in
+    Kafka the response may have less by then: batches that do not fit what is left of `max_bytes`.
+    """
 
-    def __init__(self, fetch: PendingFetch, first: Reading, max_wait_ms: int, min_bytes: int) -> None:
+    __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_run_later", "_size_bytes")
+
+    def __init__(
+        self,
+        fetch: PendingFetch,
+        first: Reading,
+        max_wait_ms: int,
+        min_bytes: int,
+        run_later: Callable[[Callable[[], object], str], None],
+    ) -> None:
         super().__init__(max_wait_ms, fetch.context)
         self._fetch = fetch
         self._min_bytes = min_bytes
-        self._ends = first.ends
+        self._ends = {end[0]: end for end in first.ends}
+        self._size_bytes = first.size_bytes
         self._reading = first
-        self._expired = False
+        self._reads_at_end = False
+        self._run_later = run_later
         first.close()
 
+    @property
+    def partitions(self) -> list[Partition]:
+        """What it waits for."""
+        return list(self._ends)
+
     def try_complete(self) -> bool:
-        if not self._fetch.has_changed(self._ends):
+        return any(self.try_complete_for(partition) for partition in self.partitions)
+
+    def try_complete_for(self, key: Any) -> bool:
+        end = self._ends[key]
+        if self._reads_at_end or not self._fetch.has_changed(end):
             return False
-        reading = self._fetch.read(again=True)
-        if reading.size_bytes < self._min_bytes and not reading.failed and len(reading.ends) == len(self._ends):
-            self._ends = reading.ends
+        reading = self._fetch.read((end[3],), again=True)
+        if not reading.failed and reading.ends:
+            self._ends[key] = reading.ends[0]
+            self._size_bytes += reading.size_bytes - end[4]
+            if self._size_bytes < self._min_bytes:
+                reading.close()
+                return False
+        if not self._fetch.is_of_one:
             reading.close()
-            return False
+            if len(self._ends) > READ_AT_ONCE:
+                self._reads_at_end = True
+                self._leave_thread(self.force_complete)
+                return False
+            reading = self._fetch.read(again=True)
         self._reading = reading
         if self.force_complete():
             return True
         reading.close()
         return False
 
+    def _leave_thread(self, work: Callable[[], object]) -> None:
+        self._run_later(work, self._fetch.context.client_address.host)
+
+    def expire(self) -> None:
+        if len(self._ends) > READ_AT_ONCE:
+            self._leave_thread(super().expire)
+        else:
+            super().expire()
+
     def on_expiration(self) -> None:
-        self._expired = True
+        self._reads_at_end = True
 
     def on_complete(self) -> None:
-        # Only the thread that completes it as satisfied may use that reading: it is closed if expiry came first.
-        reading = self._fetch.read(again=True) if self._expired else self._reading
+        # Only the thread that completes it as satisfied may use that reading: it is closed if another came first.
+        reading = self._fetch.read(again=True) if self._reads_at_end else self._reading
         self._fetch.context.respond(self._fetch.response(reading))
 
 

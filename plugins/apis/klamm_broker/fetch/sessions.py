@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock
+from klamm_broker.numbers import INT32_MAX, NS_PER_MS
+from klamm_broker.topics.names import MAX_LENGTH
 
 if TYPE_CHECKING:
     from klamm.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+    from klamm_broker.fetch_session_settings import FetchSessionSettings
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-_EVICTION_NS = 120_000 * 1_000_000
-_RESCAN_NS = 1_000 * 1_000_000
-_MAX_INT32 = 2**31 - 1
+_EVICTION_NS = 120_000 * NS_PER_MS
+_RESCAN_NS = 1_000 * NS_PER_MS
 
 TopicKey: TypeAlias = str | bytes
 """How a request names a topic: by name up to version 12, by 16-byte id from 13 on."""
@@ -33,7 +35,7 @@ Answered: TypeAlias = "tuple[TopicKey, PartitionData]"
 
 def next_epoch(epoch: int) -> int:
     """The session epoch after this one; it wraps to 1, as 0 asks for a new session."""
-    return 1 if epoch >= _MAX_INT32 else epoch + 1
+    return 1 if epoch >= INT32_MAX else epoch + 1
 
 
 class CachedPartition:
@@ -67,9 +69,12 @@ class CachedPartition:
 
 
 class FetchSession:
-    """One consumer's session. Its lock guards everything but `last_used_ns`, which the cache's lock guards."""
+    """One consumer's session, with the partitions that its cache has `counted`.
 
-    __slots__ = ("created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
+    Its lock guards everything but `last_used_ns` and `counted`, which the cache's lock guards.
+    """
+
+    __slots__ = ("counted", "created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ns: int) -> None:
         self.id = session_id
@@ -77,17 +82,23 @@ class FetchSession:
         self.epoch = 1
         self.created_ns = now_ns
         self.last_used_ns = now_ns
+        self.counted = 0
         # Protects the session's partitions and epoch.
         self.lock = threading.Lock()
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
     def update(self, request: FetchRequest, version: int, topics_generation: int) -> None:
-        """Take over added, changed and forgotten partitions."""
+        """Take over added, changed and forgotten partitions.
+
+        Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic has: it may be long, and would be kept.
+        """
         partitions = self.partitions
         for topic_key, wanted in wanted_partitions(request, version):
             key = (topic_key, wanted.partition)
             cached = partitions.get(key)
             if cached is None:
+                if len(topic_key) > MAX_LENGTH:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 partitions[key] = CachedPartition(topic_key, wanted, topics_generation)
             else:
                 cached.request = wanted
@@ -98,14 +109,20 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """The sessions of a broker, at most `slots`.
+    """The sessions of a broker; the settings limit their number, and that of the partitions of all.
 
     A full cache gives a slot to a new session by dropping one unused for two minutes, or one that has existed for two
-    minutes and has fewer partitions. Thread-safe.
+    minutes and has fewer partitions. Room for partitions comes from sessions unused for two minutes alone, or a large
+    new one would cost many others theirs. A session that grows beyond the limit ends. Thread-safe.
     """
 
-    def __init__(self, slots: int, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
-        self._slots = slots
+    def __init__(self, settings: FetchSessionSettings, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
+        self._slots = settings.max_incremental_fetch_session_cache_slots
+        self._max_partitions = settings.fetch_session_max_partitions
+        self.partition_count = 0
+        """The partitions of all sessions."""
+        self.evictions = 0
+        """Sessions that others have taken the place of."""
         self._clock = clock
         self._random_bytes = random_bytes
         # Protects the sessions and the order of last use.
@@ -127,39 +144,64 @@ class FetchSessionCache:
         return len(session.partitions) if session is not None else 0
 
     def touch(self, session: FetchSession) -> None:
-        """The session was used now."""
+        """The session was used now. Raises KafkaError(FETCH_SESSION_ID_NOT_FOUND) for one that ends, too large."""
         with self._lock:
-            if session.id in self._sessions:
-                session.last_used_ns = self._clock.monotonic_ns()
-                self._sessions.move_to_end(session.id)
+            if session.id not in self._sessions:
+                return
+            session.last_used_ns = self._clock.monotonic_ns()
+            self._sessions.move_to_end(session.id)
+            grown = len(session.partitions) - session.counted
+            if not grown:
+                return
+            session.counted += grown
+            self.partition_count += grown
+            if grown < 0 or self.partition_count <= self._max_partitions:
+                return
+            self._drop(session)
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def remove(self, session_id: int) -> None:
         """Forget a session, if it is there."""
         with self._lock:
-            self._sessions.pop(session_id, None)
+            session = self._sessions.get(session_id)
+            if session is not None:
+                self._drop(session)
+
+    def _drop(self, session: FetchSession) -> None:
+        del self._sessions[session.id]
+        self.partition_count -= session.counted
 
     def create(self, uses_topic_ids: bool, size: int) -> FetchSession | None:
-        """A new session for `size` partitions; None if no slot is free and none can be evicted."""
+        """A new session for `size` partitions; None if there is no room for it and none can be evicted."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
+            while self.partition_count + size > self._max_partitions:
+                if size > self._max_partitions or not self._evict_unused(now_ns):
+                    return None
             if len(self._sessions) >= self._slots and not self._evict(size, now_ns):
                 return None
             session = FetchSession(self._new_id(), uses_topic_ids, now_ns)
+            session.counted = size
+            self.partition_count += size
             self._sessions[session.id] = session
             return session
 
     def _new_id(self) -> int:
         while True:
-            session_id = int.from_bytes(self._random_bytes(4), "big") & _MAX_INT32
+            session_id = int.from_bytes(self._random_bytes(4), "big") & INT32_MAX
             if session_id != NO_SESSION_ID and session_id not in self._sessions:
                 return session_id
 
-    def _evict(self, size: int, now_ns: int) -> bool:
-        if not self._sessions:
+    def _evict_unused(self, now_ns: int) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ns - oldest.last_used_ns <= _EVICTION_NS:
             return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ns - oldest.last_used_ns > _EVICTION_NS:
-            del self._sessions[oldest.id]
+        self._drop(oldest)
+        self.evictions += 1
+        return True
+
+    def _evict(self, size: int, now_ns: int) -> bool:
+        if self._evict_unused(now_ns):
             return True
         # Thousands of consumers without a slot must not each search through all sessions at every fetch.
         if size <= self._refused_size and now_ns < self._refused_until_ns:
@@ -170,7 +212,8 @@ class FetchSessionCache:
             self._refused_size = size
             self._refused_until_ns = now_ns + _RESCAN_NS
             return False
-        del self._sessions[smallest.id]
+        self._drop(smallest)
+        self.evictions += 1
         return True
 
 
@@ -245,7 +288,9 @@ class FullContext:
         return self._wanted
 
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
-        session = self._cache.create(self._uses_topic_ids, len(answered))
+        session = None
+        if all(len(topic) <= MAX_LENGTH for topic, _ in self._wanted):
+            session = self._cache.create(self._uses_topic_ids, len(answered))
         if session is None:
             return NO_SESSION_ID, answered
         by_key = {
@@ -312,7 +357,8 @@ def context_of(
 ) -> FetchContext:
     """The context of a request that arrives at this generation of the topics.
 
-    Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+    Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, also for a session that grows beyond the limit;
+    INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_TOPIC_EXCEPTION.
     """
     uses_topic_ids = version >= 13
     if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from klamm_broker.numbers import NS_PER_MS
+
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler, Timer
 
-_NS_PER_MS = 1_000_000
 _RETRY_MS = 50
 
 
@@ -25,7 +26,7 @@ class ExpirationTimer:
         self._owner = owner
         self._callback: Callable[[], object] | None = callback
         # Without a delay no client had time to send anything: there is nothing to wait for.
-        self.deadline_ns = owner.clock.monotonic_ns() + int(delay_ms * _NS_PER_MS) if delay_ms > 0 else 0
+        self.deadline_ns = owner.clock.monotonic_ns() + int(delay_ms * NS_PER_MS) if delay_ms > 0 else 0
         self._timer: Timer = owner.scheduler.schedule(delay_ms, self._fire)
 
     def cancel(self) -> None:

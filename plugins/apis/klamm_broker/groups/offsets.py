@@ -19,6 +19,7 @@ from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
+from klamm_broker.numbers import INT64_MAX
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.groups")
 
 _MS_PER_MINUTE = 60_000
-_LONG_MAX = 2**63 - 1
 
 TopicPartitions: TypeAlias = Mapping[str, Sequence[int]]
 """Partition indexes by topic name."""
@@ -124,7 +124,7 @@ class OffsetManager:
         commit_timestamp_ms = group.book.commit_timestamp_ms(now_ms)
         # Kafka's sum overflows for a retention near the largest long, and the offsets expire at once.
         keeps = request.retention_time_ms != -1
-        expire_ms = min(now_ms + request.retention_time_ms, _LONG_MAX) if keeps else None
+        expire_ms = min(now_ms + request.retention_time_ms, INT64_MAX) if keeps else None
         outcomes = [ErrorCode.NONE] * len(request.commits)
         accepted: list[tuple[str, int, CommittedOffset]] = []
         statements: list[Statement] = []

@@ -15,7 +15,7 @@ from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.requests import JoinReply, JoinRequest, JoinResult, SyncResult
-from klamm_broker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from klamm_broker.groups.settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.state import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -25,6 +25,7 @@ from klamm_broker.groups.state import (
     can_rebalance,
 )
 from klamm_broker.groups.views import join_result
+from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.broker.groups")
 
-_NS_PER_MS = 1_000_000
 _NAMED_MEMBERS = 10
 
 
@@ -117,7 +117,10 @@ class Rebalancer:
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
     def await_pending_member(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
-        """Wait for a member that was given its id to join with it."""
+        """Wait for a member that was given its id to join with it.
+
+        Of too many the one that has waited longest is forgotten: its client asks for another id.
+        """
 
         def give_up() -> None:
             with group:
@@ -125,6 +128,8 @@ class Rebalancer:
                     group.remove(member_id)
                     self._complete_if_all_joined(group)
 
+        if len(group.pending_joins) >= MAX_PENDING_JOINS:
+            group.forget_pending_join(next(iter(group.pending_joins)))
         timer = group.pending_joins[member_id] = self._timers.schedule(session_timeout_ms, give_up)
 
     def remove_member(self, group: ClassicGroup, member_id: str, reason: str) -> None:
@@ -292,7 +297,7 @@ class Rebalancer:
         """
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
-        member.deadline_ns = self._clock.monotonic_ns() + timeout_ms * _NS_PER_MS
+        member.deadline_ns = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
         if member.timer is None or member.timer.deadline_ns > member.deadline_ns:
             self._arm_session(group, member)
 
@@ -305,7 +310,7 @@ class Rebalancer:
 
         cancel_timer(member.timer)
         remaining_ns = member.deadline_ns - self._clock.monotonic_ns()
-        timer = member.timer = self._timers.schedule(remaining_ns / _NS_PER_MS, fire)
+        timer = member.timer = self._timers.schedule(remaining_ns / NS_PER_MS, fire)
 
     def _check_session(self, group: ClassicGroup, member: Member) -> None:
         if group.state is DEAD or group.members.get(member.member_id) is not member:

@@ -6,6 +6,8 @@ from typing import Final, Protocol
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a new member's join may wait: it has no member id yet and cannot send heartbeats. Fixed in Kafka too."""
+MAX_PENDING_JOINS: Final = 1000
+"""Member ids of a group that wait for their members to join. Each may be as long as a client id; Kafka has no limit."""
 
 
 class GroupSettings(Protocol):

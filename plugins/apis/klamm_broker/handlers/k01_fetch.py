@@ -23,21 +23,19 @@ from typing import TYPE_CHECKING
 from klamm import KafkaError, handles
 from klamm.wire.messages import fetch
 from klamm.wire.messages.fetch import FetchRequest, FetchResponse
-from klamm_broker.fetch.reading import DelayedFetch, PendingFetch
+from klamm_broker.fetch.reading import READ_AT_ONCE, DelayedFetch, PendingFetch
 from klamm_broker.fetch.sessions import context_of
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
 
-_READ_AT_ONCE = 250
-"""Partitions of a session that are read on a network thread. A small request may go on with one of many thousands."""
-
 
 @handles(fetch, versions=range(4, 19), blocking=False)
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
     """Respond with the records there are, or wait for more."""
-    if request.session_id and broker.fetch_sessions.size_of(request.session_id) > _READ_AT_ONCE:
+    # A small request may go on with a session of many thousand partitions.
+    if request.session_id and broker.fetch_sessions.size_of(request.session_id) > READ_AT_ONCE:
         context.leave_processor()
     try:
         session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation)
@@ -47,6 +45,6 @@ def fetch_records(broker: BrokerServices, request: FetchRequest, context: Reques
     reading = pending.read()
     if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
-    delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes)
-    broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end, _led in reading.ends])
+    delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes, broker.run_later)
+    broker.fetch_purgatory.try_complete_else_watch(delayed, delayed.partitions)
     return context.later()

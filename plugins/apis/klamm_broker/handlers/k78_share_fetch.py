@@ -38,7 +38,7 @@ from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
-from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch, keys_of
+from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
 from klamm_broker.share.leaders import name_leaders
 from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 
@@ -91,11 +91,11 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
         fetched_all({})
     else:
         fetch = PendingShareFetch(broker, request, context, session)
-        delayed = DelayedShareFetch(fetch, max(0, request.max_wait_ms), fetched_all)
+        delayed = DelayedShareFetch(fetch, max(0, request.max_wait_ms), fetched_all, broker.run_later)
         if fetch.refused or request.max_wait_ms <= 0:
             delayed.force_complete()
         else:
-            broker.fetch_purgatory.try_complete_else_watch(delayed, keys_of(fetch))
+            broker.fetch_purgatory.try_complete_else_watch(delayed, delayed.keys)
     return context.later()
 
 

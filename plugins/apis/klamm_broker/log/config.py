@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import Codec
-from klamm_broker.configs.topic_config import INT64_MAX, INTERNAL_CONFIGS, TOPIC_CONFIGS, parse
+from klamm_broker.configs.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, parse
+from klamm_broker.numbers import INT64_MAX
 
 _NO_VALUES: Final[Mapping[str, str]] = {}
 _CODECS: Final = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec if codec}

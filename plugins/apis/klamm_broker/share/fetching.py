@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import DelayedOperation
 from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData
+from klamm_broker.fetch.reading import READ_AT_ONCE
 from klamm_broker.share.acknowledging import find_partition
 
 if TYPE_CHECKING:
@@ -92,13 +93,14 @@ class PendingShareFetch:
 
     def has_records(self) -> bool:
         """Whether a pass may find records, or an error."""
-        for _, live in self.partitions:
-            try:
-                if self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted:
-                    return True
-            except KafkaError:
-                return True
-        return False
+        return any(self.may_find(live) for _, live in self.partitions)
+
+    def may_find(self, live: LiveSharePartition) -> bool:
+        """Whether a pass may find records, or an error, in this partition."""
+        try:
+            return self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted
+        except KafkaError:
+            return True
 
     def _has_moved(self, live: LiveSharePartition) -> bool:
         return live.partition.leadership.leader_id != self._node_id
@@ -147,12 +149,17 @@ class PendingShareFetch:
         if self._batch_size <= 0:
             return delivery.acquired
         parts: list[Acquired] = []
+        batches = delivery.read.batches
+        at = 0
         for each in delivery.acquired:
             first = each.first
-            for batch in delivery.read.batches:
-                if first <= batch.last < each.last and batch.last - first + 1 >= self._batch_size:
-                    parts.append(each._replace(first=first, last=batch.last))
-                    first = batch.last + 1
+            # Both are in order: of the batches each is looked at once.
+            while at < len(batches) and batches[at].last < each.last:
+                last = batches[at].last
+                if last - first + 1 >= self._batch_size:
+                    parts.append(each._replace(first=first, last=last))
+                    first = last + 1
+                at += 1
             parts.append(each._replace(first=first))
         return parts
 
@@ -185,22 +192,36 @@ class PendingShareFetch:
 class DelayedShareFetch(DelayedOperation):
     """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed."""
 
-    __slots__ = ("_fetch", "_reading", "_then")
+    __slots__ = ("_fetch", "_lives", "_reading", "_run_later", "_then")
 
     def __init__(
         self,
         fetch: PendingShareFetch,
         max_wait_ms: int,
         then: Callable[[dict[TopicPartition, PartitionData]], None],
+        run_later: Callable[[Callable[[], object], str], None],
     ) -> None:
         super().__init__(max_wait_ms, fetch.context)
+        self._run_later = run_later
         self._fetch = fetch
         self._then = then
         self._reading: ShareReading | None = None
+        self._lives: dict[object, LiveSharePartition] = {
+            key: live for _, live in fetch.partitions for key in (live.partition, live)
+        }
+
+    @property
+    def keys(self) -> list[object]:
+        """What it waits for: appends to a partition, and what others release of it."""
+        return list(self._lives)
 
     def try_complete(self) -> bool:
-        if not self._fetch.has_records():
-            return False
+        return self._fetch.has_records() and self._read()
+
+    def try_complete_for(self, key: object) -> bool:
+        return self._fetch.may_find(self._lives[key]) and self._read()
+
+    def _read(self) -> bool:
         reading = self._fetch.read()
         if not reading.data:
             return False
@@ -210,6 +231,12 @@ class DelayedShareFetch(DelayedOperation):
         self._fetch.give_back(reading)
         return False
 
+    def expire(self) -> None:
+        if len(self._fetch.partitions) > READ_AT_ONCE:
+            self._run_later(super().expire, self._fetch.context.client_address.host)
+        else:
+            super().expire()
+
     def on_complete(self) -> None:
         reading = self._reading if self._reading is not None else self._fetch.read()
         self._then(self._fetch.result(reading))
@@ -217,8 +244,3 @@ class DelayedShareFetch(DelayedOperation):
     def on_expiration(self) -> None:
         # Only the thread that completes it as satisfied may use that reading.
         self._reading = None
-
-
-def keys_of(fetch: PendingShareFetch) -> list[object]:
-    """What a fetch waits for: appends to a partition, and what others release of it."""
-    return [key for _, live in fetch.partitions for key in (live.partition, live)]

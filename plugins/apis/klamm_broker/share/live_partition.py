@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.configs.group_config_keys import EARLIEST, LATEST, reset_duration_ms
+from klamm_broker.numbers import NS_PER_MS
 from klamm_broker.share import persistence
 from klamm_broker.share.log_batches import ReadBatches, read_batches
 from klamm_broker.share.meters import PartitionMeters, ShareMeters
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.broker.share")
 
-_NS_PER_MS: Final = 1_000_000
 _NO_EPOCH: Final = -1
 
 
@@ -239,7 +239,7 @@ class LiveSharePartition:
 
     def _deadline_ns(self) -> int:
         duration_ms = self._parts.configs.share_record_lock_duration_ms(self.key.group_id)
-        return self._parts.clock.monotonic_ns() + duration_ms * _NS_PER_MS
+        return self._parts.clock.monotonic_ns() + duration_ms * NS_PER_MS
 
     # Acknowledge, release
 
@@ -311,7 +311,7 @@ class LiveSharePartition:
                 return
             self._timer.cancel()
         self._timer_deadline_ns = deadline_ns
-        left_ms = max(0, deadline_ns - self._parts.clock.monotonic_ns()) / _NS_PER_MS
+        left_ms = max(0, deadline_ns - self._parts.clock.monotonic_ns()) / NS_PER_MS
         self._timer = self._parts.scheduler.schedule(left_ms, self._expire)
 
     def _expire(self) -> None:

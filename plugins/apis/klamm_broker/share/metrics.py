@@ -37,7 +37,7 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
 
     registry.gauge(_SESSIONS + "ShareSessionsCount", "Share sessions.", lambda: len(shares.sessions))
     registry.gauge(
-        _SESSIONS + "SharePartitionsCount", "Partitions of all share sessions.", shares.sessions.partition_count
+        _SESSIONS + "SharePartitionsCount", "Partitions of all share sessions.", lambda: shares.sessions.partition_count
     )
     registry.register(
         _SESSIONS + "ShareSessionEvictionsPerSec",

@@ -24,7 +24,14 @@ def open_shares(
 ) -> SharePartitions:
     """The share partitions of a broker, loaded and with their metrics. Raises StoreError."""
     shares = SharePartitions(
-        server.clock, server.scheduler, store, configs, topics, purgatory, configs.max_share_sessions
+        server.clock,
+        server.scheduler,
+        store,
+        configs,
+        topics,
+        purgatory,
+        configs.max_share_sessions,
+        configs.max_share_session_partitions,
     )
     shares.load()
     metrics.register(shares, server.services.metrics)

@@ -123,10 +123,8 @@ class SharePartition:
 
     def next_fetch_offset(self) -> int:
         """The first offset that may be acquired; behind the end if none in flight may."""
-        for run in self._runs:
-            if run.state is AVAILABLE and run.is_settled:
-                return run.first
-        return self.end_offset + 1
+        available = self._runs.first_available()
+        return self.end_offset + 1 if available is None else available
 
     def may_acquire(self, limits: Limits) -> bool:
         """Whether there may be something to acquire: the limit of records in flight counts for new ones only."""

@@ -40,6 +40,7 @@ class SharePartitions:
         topics: TopicRegistry,
         purgatory: Purgatory,
         max_sessions: int,
+        max_session_partitions: int,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -56,7 +57,7 @@ class SharePartitions:
             lambda group_id: self.unwritten_group(group_id),
         )
         self.purgatory = purgatory
-        self.sessions = ShareSessionCache(max_sessions, self._session_ended)
+        self.sessions = ShareSessionCache(max_sessions, max_session_partitions, self._session_ended)
         # Protects the map of partitions.
         self._lock = threading.Lock()
         self.acknowledged: Counter[int] = Counter()

@@ -11,6 +11,7 @@ from typing import Final
 from klamm_broker.share.record_state import FINAL_STATES, RecordState
 
 _first: Final = attrgetter("first")
+_UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,11 @@ class Run:
 class Runs:
     """Runs in order of their offsets, without holes. The caller holds their lock."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("_available", "_items")
 
     def __init__(self) -> None:
         self._items: list[Run] = []
+        self._available: int | None = _UNKNOWN
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._items)
@@ -65,16 +67,28 @@ class Runs:
         """The last offset; None if there is none."""
         return self._items[-1].last if self._items else None
 
+    def first_available(self) -> int | None:
+        """The first offset that is AVAILABLE and durable; None if there is none.
+
+        Kept until a run changes: each member that waits asks for it at each append to the log.
+        """
+        if self._available == _UNKNOWN:
+            found = (run.first for run in self._items if run.state is RecordState.AVAILABLE and run.is_settled)
+            self._available = next(found, None)
+        return self._available
+
     def append(self, run: Run) -> None:
         """Add a run behind the last one."""
         if self._items and run.first != self._items[-1].last + 1:
             raise RuntimeError(f"offset {run.first} does not follow {self._items[-1].last}")
         self._items.append(run)
+        self._available = _UNKNOWN
 
     def drop_before(self, offset: int) -> None:
         """Forget the offsets before this one."""
         self._split(offset)
         self._items = [run for run in self._items if run.first >= offset]
+        self._available = _UNKNOWN
 
     def drop_done(self) -> int | None:
         """Forget what is done and durable at the start; its last offset. Joins neighbours that do not differ."""
@@ -121,6 +135,7 @@ class Runs:
         if self._items[index].first != changed.first or self._items[index].last != changed.last:
             raise RuntimeError(f"offsets {changed.first} to {changed.last} are not one run")
         self._items[index] = changed
+        self._available = _UNKNOWN
 
     def _index(self, offset: int) -> int:
         return bisect_right(self._items, offset, key=_first) - 1

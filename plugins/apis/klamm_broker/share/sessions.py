@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.numbers import INT32_MAX
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-_MAX_INT32: Final = 2**31 - 1
 
 TopicPartition: TypeAlias = tuple[bytes, int]
 """Topic id and partition index."""
@@ -59,34 +59,38 @@ class ShareSession:
 
 
 class ShareSessionCache:
-    """All sessions. `ended(key)` is called, under no lock, after a session has ended."""
+    """All sessions, at most `max_sessions`, with at most `max_partitions` in all.
 
-    def __init__(self, max_sessions: int, ended: Callable[[SessionKey], object]) -> None:
+    `ended(key)` is called, under no lock, after a session has ended.
+    """
+
+    def __init__(self, max_sessions: int, max_partitions: int, ended: Callable[[SessionKey], object]) -> None:
         self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
         self._ended = ended
         # Protects the sessions, their epochs and those of each connection.
         self._lock = threading.Lock()
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[str, set[SessionKey]] = {}
+        self.partition_count = 0
+        """The partitions of all sessions."""
         self.evictions = 0
         """Sessions that have ended because another began for their member."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def partition_count(self) -> int:
-        """The partitions of all sessions."""
-        with self._lock:
-            return sum(len(session.partitions) for session in self._sessions.values())
-
     def begin(self, key: SessionKey, connection_id: str, partitions: Iterable[TopicPartition]) -> ShareSession:
         """A new session, in place of an older one of the member. Raises KafkaError(SHARE_SESSION_LIMIT_REACHED)."""
         with self._lock:
             old = self._drop(key)
-            full = len(self._sessions) >= self._max_sessions
+            session = ShareSession(key, connection_id)
+            session.add(partitions)
+            count = self.partition_count + len(session.partitions)
+            full = len(self._sessions) >= self._max_sessions or count > self._max_partitions
             if not full:
-                session = self._sessions[key] = ShareSession(key, connection_id)
-                session.add(partitions)
+                self.partition_count = count
+                self._sessions[key] = session
                 self._by_connection.setdefault(connection_id, set()).add(key)
         if old is not None:
             self.evictions += 1
@@ -104,17 +108,27 @@ class ShareSessionCache:
     ) -> ShareSession:
         """The member's session, for its next request. Raises KafkaError.
 
-        SHARE_SESSION_NOT_FOUND; INVALID_SHARE_SESSION_EPOCH for another epoch than the one that is due.
+        SHARE_SESSION_NOT_FOUND, also for one that ends as it grows beyond the limit; INVALID_SHARE_SESSION_EPOCH for
+        another epoch than the one that is due.
         """
         with self._lock:
             session = self._found(key)
             if epoch != session.epoch:
                 raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-            session.epoch = 1 if epoch >= _MAX_INT32 else epoch + 1
+            session.epoch = 1 if epoch >= INT32_MAX else epoch + 1
+            before = len(session.partitions)
             session.add(added)
             for partition in forgotten:
                 session.partitions.pop(partition, None)
-            return session
+            grown = len(session.partitions) - before
+            self.partition_count += grown
+            full = grown > 0 and self.partition_count > self._max_partitions
+            if full:
+                self._drop(key)
+        if full:
+            self._ended(key)
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
 
     def final(self, key: SessionKey) -> ShareSession:
         """The session that the member ends with this request. Raises KafkaError(SHARE_SESSION_NOT_FOUND)."""
@@ -156,6 +170,7 @@ class ShareSessionCache:
         session = self._sessions.pop(key, None)
         if session is not None:
             session.is_alive = False
+            self.partition_count -= len(session.partitions)
             keys = self._by_connection.get(session.connection_id)
             if keys is not None:
                 keys.discard(key)

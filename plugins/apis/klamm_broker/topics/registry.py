@@ -153,13 +153,14 @@ class TopicRegistry:
             self._store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for key, _name in rows])
 
     def _adopt_orphans(self, data_dir: Path) -> None:
-        orphans = topics_in(data_dir, without={*self._by_name, KRAFT_METADATA_TOPIC})
-        for name, (topic_id, partitions) in orphans.items():
+        for name, (topic_id, partitions) in topics_in(data_dir, {*self._by_name, KRAFT_METADATA_TOPIC}).items():
             log.warning("topic %s is not in the store, but has directories: taking it in", name)
             overrides = read_copy(data_dir / f"{name}-0")
             adopted = self.placement.placed(NewTopic(partitions, overrides), 0)
             self._store.write_and_wait(_insert(self.placement, name, topic_id, adopted))
-            self._publish([self._open(name, topic_id, adopted)])
+            topic = self._topic(name, topic_id, adopted.replicas, adopted.overrides)
+            self._opener.open_all(topic)
+            self._publish([topic])
 
     # Changes
 

@@ -96,19 +96,33 @@ def _even_out(
 ) -> bool:
     """Move partitions of one topic from members that have two more than another. Whether one was moved.
 
-    Each move makes the sum of the squares of all sizes smaller, so this ends.
+    Each move makes the sum of the squares of all sizes smaller, so this ends. Of members with equal sizes the first one
+    gives or takes. An entry of a heap whose size is not the member's counts no more.
     """
-    moved = False
-    while True:
-        poorest = min(names, key=sizes.__getitem__)
-        owners = [name for name in names if held[name].get(topic)]
-        richest = max(owners, key=sizes.__getitem__, default=poorest)
-        if sizes[richest] - sizes[poorest] < 2:
-            return moved
-        held[poorest][topic].append(held[richest][topic].pop())
-        sizes[richest] -= 1
-        sizes[poorest] += 1
-        moved = True
+    owners = [name for name in names if held[name].get(topic)]
+    if not owners or max(map(sizes.__getitem__, owners)) - min(map(sizes.__getitem__, names)) < 2:
+        return False
+    poor = [(sizes[name], place) for place, name in enumerate(names)]
+    rich = [(-sizes[name], place) for place, name in enumerate(names) if held[name].get(topic)]
+    heapq.heapify(poor)
+    heapq.heapify(rich)
+    while rich:
+        most, richest = rich[0]
+        least, poorest = poor[0]
+        giver, taker = names[richest], names[poorest]
+        if sizes[giver] != -most or not held[giver][topic]:
+            heapq.heappop(rich)
+        elif sizes[taker] != least:
+            heapq.heappop(poor)
+        elif -most - least < 2:
+            break
+        else:
+            held[taker][topic].append(held[giver][topic].pop())
+            for name, place, change in ((giver, richest, -1), (taker, poorest, 1)):
+                sizes[name] += change
+                heapq.heappush(poor, (sizes[name], place))
+                heapq.heappush(rich, (-sizes[name], place))
+    return True
 
 
 def _lists_by_topic(partitions: Iterable[_Partition]) -> dict[bytes, list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.assignors import ASSIGNORS, MemberSpec
@@ -18,6 +18,7 @@ from klamm_broker.groups.consumer.subscriptions import (
     resolve_regexes,
     topics_of,
 )
+from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from klamm_broker.groups.settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
-
-_NS_PER_MS: Final = 1_000_000
 
 
 class TargetAssignment:
@@ -48,7 +47,7 @@ class TargetAssignment:
 
         Raises KafkaError(UNKNOWN_SERVER_ERROR) if the assignor fails: the next heartbeat tries again.
         """
-        refresh = RegexRefresh(self._settings.group_consumer_regex_refresh_interval_ms * _NS_PER_MS)
+        refresh = RegexRefresh(self._settings.group_consumer_regex_refresh_interval_ms * NS_PER_MS)
         resolved = resolve_regexes(group, self.topics, may_describe, self._clock.monotonic_ns, refresh)
         changed = resolved or subscription_changed
         if (changed or group.metadata_generation != self.topics.generation) and refresh_metadata(group, self.topics):
@@ -85,7 +84,7 @@ class TargetAssignment:
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"Failed to compute a new target assignment for epoch {group.epoch}: {error}",
             ) from error
-        took_ms = (self._clock.monotonic_ns() - started_ns) / _NS_PER_MS
+        took_ms = (self._clock.monotonic_ns() - started_ns) / NS_PER_MS
         log.info("group %s: target of epoch %d by %s in %.1f ms", group.log_name, group.epoch, name, took_ms)
         for member_id in group.members:
             group.set_target(member_id, target.get(member_id, NO_PARTITIONS))

@@ -14,6 +14,7 @@ from klamm_broker.groups.consumer import persistence
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.membership import Changes
 from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -30,7 +31,6 @@ REBALANCE: Final = "rebalance"
 JOIN: Final = "join"
 SYNC: Final = "sync"
 _ALL: Final = (SESSION, REBALANCE, JOIN, SYNC)
-_NS_PER_MS: Final = 1_000_000
 
 
 class GroupTimeouts(Protocol):
@@ -68,7 +68,7 @@ class Fencing:
         """
         classic = member.classic
         timeout_ms = classic.session_timeout_ms if classic else self.timeouts.session_timeout_ms(group.group_id)
-        deadline_ns = self._clock.monotonic_ns() + timeout_ms * _NS_PER_MS
+        deadline_ns = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
         group.deadlines[member.member_id] = deadline_ns
         timer = group.timers.get((SESSION, member.member_id))
         if timer is None or timer.deadline_ns > deadline_ns:
@@ -82,7 +82,7 @@ class Fencing:
                 self._fence(group, member_id, "its session has expired")
 
         left_ns = group.deadlines[member_id] - self._clock.monotonic_ns()
-        self._arm(group, SESSION, member_id, left_ns / _NS_PER_MS, check)
+        self._arm(group, SESSION, member_id, left_ns / NS_PER_MS, check)
 
     def follow_state(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Start the rebalance timeout of a member that has to revoke partitions; cancel that of any other."""

@@ -24,6 +24,7 @@ from klamm_broker.groups.share.requests import (
     ShareHeartbeatReply,
     ShareHeartbeatResult,
 )
+from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -36,7 +37,6 @@ log = logging.getLogger("klamm.broker.groups")
 
 ASSIGNOR: Final = "simple"
 _NOT_WRITTEN: Final = ErrorCode.NOT_COORDINATOR
-_NS_PER_MS: Final = 1_000_000
 
 
 class ShareTimeouts(Protocol):
@@ -198,7 +198,7 @@ class ShareCoordinator:
     def _keep_alive(self, group: ShareGroup, member_id: str) -> None:
         """Restart a member's session. A timer that is running checks the new deadline when it fires."""
         timeout_ms = self._world.timeouts.share_session_timeout_ms(group.group_id)
-        deadline_ns = group.deadlines[member_id] = self._clock.monotonic_ns() + timeout_ms * _NS_PER_MS
+        deadline_ns = group.deadlines[member_id] = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
         timer = group.timers.get(member_id)
         if timer is None or timer.deadline_ns > deadline_ns:
             self._arm(group, member_id)
@@ -220,7 +220,7 @@ class ShareCoordinator:
         if previous is not None:
             previous.cancel()
         left_ns = group.deadlines[member_id] - self._clock.monotonic_ns()
-        timer = group.timers[member_id] = self._scheduler.schedule(left_ns / _NS_PER_MS, fire)
+        timer = group.timers[member_id] = self._scheduler.schedule(left_ns / NS_PER_MS, fire)
 
     def _remove(self, group: ShareGroup, member_id: str) -> None:
         timer = group.timers.pop(member_id, None)

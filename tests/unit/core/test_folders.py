@@ -1,0 +1,20 @@
+"""Folders that a server makes are durable."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from klamm.server.folders import make_folder
+
+
+def test_each_new_folder_is_synced_in_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    folder = tmp_path / "a" / "b"
+    make_folder(folder)
+    assert folder.is_dir()
+    assert sorted(synced) == sorted(each.stat().st_ino for each in (tmp_path, tmp_path / "a"))
+    synced.clear()
+    make_folder(folder)
+    assert synced == []
