@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -102,12 +102,14 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], 
     lake.require_events()
     with reading_what_is_there(spark):
         if pipeline.spool is None:
-            return _verify_lake(spark, lake, say, anchors)
+            return _verify_lake(spark, lake, pipeline.settings.key_ids, say, anchors)
         return _verify_both(spark, pipeline, lake, say, anchors)
 
 
-def _verify_lake(spark: SparkSession, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None) -> int:
-    proof = prove(spark, lake, anchors)
+def _verify_lake(
+    spark: SparkSession, lake: Lake, trusted: Collection[str], say: Callable[[str], None], anchors: AnyPath | None
+) -> int:
+    proof = prove(spark, lake, anchors, trusted)
     shipped = lake.read_events(spark)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
@@ -166,10 +168,11 @@ def _verify_both(
     if not place.is_dir():
         raise LakeError(f"there is no spool at {place}")
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
-    folders = _read_folders(spark, lake, place)
+    trusted = pipeline.settings.key_ids
+    folders = _read_folders(spark, lake, place, trusted)
     in_spool, reported = _numbers_in(spark, place, folders)
     shipped = lake.read_events(spark)
-    proof = prove(spark, lake, anchors)
+    proof = prove(spark, lake, anchors, trusted)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
     add_gaps(reported, (row.asDict() for row in _gaps_of(shipped).distinct().collect()))
@@ -182,7 +185,7 @@ def _verify_both(
     breaks += [line for folder in folders for line in _beginning(folder, shipped, reported)]
     for folder in folders:
         if folder.signed:
-            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked")
+            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked: {folder.signers()}")
     return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks])
 
 
@@ -367,11 +370,14 @@ def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
     return orphan_files(lake.events)
 
 
-def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath) -> list[NodeFolder]:
+def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath, trusted: Collection[str]) -> list[NodeFolder]:
     # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
     with ExitStack() as stack:
         content = SparkContent(spark) if isinstance(place, HadoopPath) else stack.enter_context(closing(FileContent()))
-        return [read_folder(folder, content, keys_of(lake, folder.name) or None) for folder in node_folders(place)]
+        return [
+            read_folder(folder, content, keys_of(lake, folder.name, trusted, place) or None)
+            for folder in node_folders(place)
+        ]
 
 
 def _numbers_in(

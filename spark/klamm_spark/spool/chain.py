@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -48,7 +48,8 @@ class NodeFolder:
     `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
     sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `numbers` are those
     of sealed segments by the names of their files, if they are known without parsing. `breaks` describes each break of
-    the chain in a sentence. `signed` are the seals whose signatures were checked.
+    the chain in a sentence. `signed` are the seals with signatures, if these were checked, `signed_by` those of each
+    key whose signatures are right, `unsigned` the seals before the first one with a signature.
     """
 
     node: str
@@ -60,6 +61,12 @@ class NodeFolder:
     numbers: dict[str, Numbers] = field(default_factory=dict)
     breaks: list[str] = field(default_factory=list)
     signed: int = 0
+    signed_by: Counter[str] = field(default_factory=Counter)
+    unsigned: int = 0
+
+    def signers(self) -> str:
+        """How many seals each key has signed, in words."""
+        return ", ".join(f"{count:,} by {key}" for key, count in sorted(self.signed_by.items())) or "none"
 
 
 class Digest(NamedTuple):
@@ -202,10 +209,12 @@ class SealChain:
         found.ends[seal.boot] = seal
         found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
         flaw = self._keys.problem(seal) if self._keys is not None else None
-        if seal.signature:
-            # Those before it are older than the key, and this one's signature covers their chain.
+        if seal.signature and self._keys is not None:
+            # Those before it are older than the key, or seem so, and this one's signature covers their chain.
+            found.unsigned += len(self._unsigned)
             self._unsigned.clear()
-        found.signed += self._keys is not None and bool(seal.signature)
+            found.signed += 1
+            found.signed_by[seal.key_id] += flaw is None
         if flaw is not None:
             (found.breaks if found.signed else self._unsigned).append(f"{name}: {flaw}")
         self._previous = seal
