@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import escape_control_characters
-from klamm.config import check_table
+from klamm.config import CommandParser, check_table
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
@@ -49,10 +49,10 @@ _SETTINGS: Final = (
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of all subcommands."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="klamm audit", description="Read the audit spool; ship it to a lake with Spark, and read the lake."
     )
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands: argparse._SubParsersAction[Any] = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
     common = argparse.ArgumentParser(add_help=False, parents=[file])

@@ -59,7 +59,7 @@ NO_CHAIN: Final = "0" * 64
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEQ_DIGITS: Final = 20
-_TYPES: Final = {"str": str, "int": int, "bool": bool}
+_TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
 _MOST: Final = 1 << 63
 _OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
