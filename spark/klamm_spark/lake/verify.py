@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUDIT_GAP, REQUEST
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake, delta_commits, delta_orphan_files, orphan_files
@@ -32,7 +31,7 @@ from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spark.content import SparkContent
 from klamm_spark.spool.chain import FileContent, NodeFolder, read_folder
 from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, sealed_segments, stream_mark
-from klamm_spark.spool.reader import SEGMENT_GLOB, spool_of
+from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, HadoopPath, parse_location, path_of
 
 if TYPE_CHECKING:
@@ -165,8 +164,7 @@ def _verify_both(
     spool = parse_location(spool_of(pipeline), Path())
     # Messages show a folder as it was given.
     place = spool if isinstance(spool, Path) else path_of(spool, spark)
-    if not place.is_dir():
-        raise LakeError(f"there is no spool at {place}")
+    require_spool(place)
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
     trusted = pipeline.settings.key_ids
     folders = _read_folders(spark, lake, place, trusted)

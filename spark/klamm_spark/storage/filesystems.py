@@ -314,7 +314,8 @@ def check_spool(spool: Path | None) -> str | None:
     # A URI has become a path by now, with one slash.
     scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
     if not scheme:
-        return None
+        is_file = spool is not None and os.path.isfile(spool)
+        return "is a file; a spool is a folder, with a folder of each node" if is_file else None
     return (
         f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
         "a copy of it is [audit.spark] spool"

@@ -95,6 +95,14 @@ def test_a_server_writes_in_a_folder(file):
     assert check_spool(Path("/var/a:b/spool")) is None
 
 
+def test_a_spool_that_is_a_file_is_named_as_such(file, capsys):
+    (file.parent / "spool").write_text("")
+    with pytest.raises(ConfigError, match=r"klamm\.toml:2:1 .*spool: is a file; a spool is a folder"):
+        read_pipeline(file, {})
+    assert main(["tail", "--spool", str(file)]) == 2
+    assert capsys.readouterr().err == f"klamm audit tail: {file} is a file, and a spool is a folder\n"
+
+
 @pytest.mark.parametrize("location", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
 def test_folders_are_no_uris(location):
     assert check_location(location) is None
