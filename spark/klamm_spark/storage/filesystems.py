@@ -398,6 +398,7 @@ def create_durably(path: AnyPath, data: bytes) -> None:
         path.create(data)
     else:
         _replace_local(path, data)
+        _sync_folder(path.parent.parent)
 
 
 def _replace_local(path: Path, data: bytes) -> None:
@@ -409,11 +410,15 @@ def _replace_local(path: Path, data: bytes) -> None:
     # Hadoop would compare the new content with the checksum of the old.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def move_file(path: AnyPath, folder: AnyPath, name: str) -> AnyPath:
