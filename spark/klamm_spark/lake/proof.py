@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from klamm_spark.lake.anchors import compare_anchors
 from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
 from klamm_spark.lake.keys import keys_of
+from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import check_rows
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.spool.chain import NodeFolder, SealChain
@@ -61,6 +62,10 @@ def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None = None, trust
     forgotten = read_forgotten(lake, trusted)
     folders = _streams(lake, seals, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
+    for segment, rest in sorted(forgotten.segments.items()):
+        seal = seals.get(segment)
+        if seal is not None and rest.seqs - Ranges([(seal.first_seq, seal.last_seq)]):
+            breaks.append(f"{segment}: numbers are said to be forgotten that it does not have")
     breaks += check_rows(spark, lake, seals, forgotten.segments)
     if anchors is not None:
         breaks += compare_anchors(anchors, seals)

@@ -37,7 +37,7 @@ class _Log:
 
     def new_files(self) -> list[Path]:
         """Those that came since the last call; at the first, those of the last hour."""
-        found = []
+        found: list[Path] = []
         if self._next is None:
             last = last_batch(self._folder)
             self._next = 0 if last is None else last + 1
@@ -94,7 +94,7 @@ class LakeSync:
                 "and its segments are not marked"
             ) from error
 
-    def _data_files(self, commit: Path) -> Iterator[Path]:
+    def _data_files(self, commit: Path) -> Iterator[Any]:
         """The files that a commit has added. A log that sums up all commits has those of all."""
         events: Any = self._lake.events
         if self._lake.sink == "delta":

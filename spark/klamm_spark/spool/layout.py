@@ -169,7 +169,10 @@ class Seal:
     @staticmethod
     def parse(data: bytes | str) -> Seal:
         """Read a seal from the content of its file. Raises ValueError."""
-        return parse_object(Seal, data)
+        seal = parse_object(Seal, data)
+        if not 0 <= seal.first_seq <= seal.last_seq:
+            raise ValueError(f"no segment has the numbers {seal.first_seq} to {seal.last_seq}")
+        return seal
 
 
 def parse_object(kind: type[T], data: bytes | str) -> T:

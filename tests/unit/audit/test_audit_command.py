@@ -344,6 +344,13 @@ def test_other_masters_are_left_to_spark(url):
     session.require_reachable(url)
 
 
+def test_no_name_in_a_lake_hides_what_is_said(capsys):
+    for say in (cli.say, cli._print):
+        say("\x1b[2K\r2 rows \ud800")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (2 * ("\\x1b[2K\\r2 rows \\ud800\n",))
+
+
 def test_a_query_behind_the_file_is_an_error_that_shows_the_order(file, capsys):
     with pytest.raises(SystemExit):
         main(["sql", str(file), "SELECT 1"])
