@@ -9,7 +9,7 @@ from klamm_spark.lake.forgotten import Record, digests_sha256, keep_key, read_fo
 from klamm_spark.lake.keys import keys_of, remember_keys
 from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.chain import NodeFolder, SealChain, read_folder
-from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, segment_files
+from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, sealed_segments, segment_files
 from klamm_spark.spool.signatures import SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
 
@@ -102,3 +102,30 @@ def test_with_trusted_ids_only_their_records_of_what_was_forgotten_count(lake, s
     write_records(lake, [(record, "")])
     assert read_forgotten(lake).breaks == []
     assert len(read_forgotten(lake, [signers[0].key_id]).breaks) == (signed_by != 0)
+
+
+def test_folders_of_nodes_that_were_swapped_are_found(folder, lake, signers):
+    spool = folder.parent
+    write_sample_spool(spool, sample_events(40, node="node-2"), events_per_segment=10)
+    sign(spool / "node-2", signers[1])
+    remember_keys(spool, lake, print)
+    folder.rename(spool / "away")
+    (spool / "node-2").rename(folder)
+    (spool / "away").rename(spool / "node-2")
+    for name in ("node-1", "node-2"):
+        breaks = read_folder(spool / name, keys=keys_of(lake, name)).breaks
+        assert len([line for line in breaks if "which is not in the lake" in line]) == 4
+
+
+@pytest.mark.parametrize("boot", ["019b8ff8cfffc0ffee00", "019b8ff8d001c0ffee00"])
+def test_a_boot_that_was_copied_under_another_name_is_found(folder, lake, boot):
+    for path in [*sealed_segments(folder), *segment_files(folder, SEAL_SUFFIX)]:
+        data = path.read_bytes()
+        name = path.name.replace(path.name[:20], boot)
+        if path.suffix == SEAL_SUFFIX:
+            seal = Seal.parse(data)
+            data = replace(seal, boot=boot, segment=name.removesuffix(SEAL_SUFFIX)).to_json()
+        path.with_name(name).write_bytes(data)
+    breaks = read_folder(folder, keys=keys_of(lake, folder.name)).breaks
+    assert len([line for line in breaks if boot in line and "the signature of its seal is wrong" in line]) == 4
+    assert any("was inserted: they have the indexes" in line for line in breaks)
