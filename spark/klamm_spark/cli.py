@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.config import check_table
+from klamm import escape_control_characters
+from klamm.config import CommandParser, check_table
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
@@ -42,15 +43,16 @@ _SETTINGS: Final = (
     "max_bytes_per_trigger",
     "max_files_per_trigger",
     "aggregates",
+    "key_ids",
 )
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of all subcommands."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="klamm audit", description="Read the audit spool; ship it to a lake with Spark, and read the lake."
     )
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands: argparse._SubParsersAction[Any] = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
     common = argparse.ArgumentParser(add_help=False, parents=[file])
@@ -113,6 +115,13 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
         "verify", parents=[common, spool], help="what spool and lake prove, or a lake alone; name what is missing"
     )
     verify.add_argument("--anchors", metavar="FILE", type=_location, help="anchored seals, to compare with the lake")
+    verify.add_argument(
+        "--key-id",
+        metavar="ID",
+        dest="key_ids",
+        action="append",
+        help="trust only keys with these ids; may be repeated",
+    )
     forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
     forget.add_argument(
         "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
@@ -315,7 +324,7 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
     from klamm_spark.lake import verify
 
     anchors = None if options.anchors is None else path_of(options.anchors, spark)
-    return verify.run(spark, pipeline, say=print, anchors=anchors)
+    return verify.run(spark, pipeline, say=_print, anchors=anchors)
 
 
 def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
@@ -334,7 +343,12 @@ def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline
 
 def say(line: str) -> None:
     """Print a line for the user, to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    print(escape_control_characters(line), file=sys.stderr, flush=True)
+
+
+def _print(line: str) -> None:
+    # A name in a lake may have been chosen to hide lines of a terminal.
+    print(escape_control_characters(line))
 
 
 def parse_since(text: str, now: datetime) -> datetime:

@@ -127,7 +127,7 @@ def test_a_spool_that_retention_and_a_crash_have_shortened_is_sound(ship, verify
     assert code == 0, said
     assert "  reported by audit_gap: 0-9" in said
     assert "  reported by audit_gap: a crash took everything from 30 on" in said
-    assert "  reported by audit_gap: 2" in said
+    assert "  reported by an audit_gap that is not sealed yet: 2" in said
 
 
 def event(node, boot, seq, **gap):
@@ -160,3 +160,17 @@ def test_comparing_without_spark():
     found = findings[other]
     assert (found.reported, found.lost) == (Ranges([(5, 9)]), Ranges([(0, 4), (10, 19)]))
     assert (found.crashed_from, found.unended_from) == (20, None)
+
+
+def test_who_says_that_numbers_are_missing_counts():
+    from klamm_spark.lake.verify import Ends, NodeBoot, ReportedGaps, compare
+
+    life = NodeBoot("n", "b")
+    once, unsealed = {life: Ranges([(0, 9), (40, 49)])}, {life: Ranges([(10, 19), (30, 39)])}
+    reported = ReportedGaps({life: Ranges([(5, 14)])}, shipped=once, unsealed=unsealed)
+    found = compare({}, {life: Ranges([(35, 44)])}, reported, {}, Ends({}, frozenset()))[life]
+    assert (found.dropped, found.reported) == (Ranges([(0, 9), (45, 49)]), Ranges([(10, 14)]))
+    assert (found.unsealed, found.lost) == (Ranges([(15, 19), (30, 34)]), Ranges([(20, 29)]))
+    assert not found.sound
+    found = compare({}, {life: Ranges([(0, 49)])}, reported, {}, Ends({}, frozenset()))[life]
+    assert found.sound

@@ -7,12 +7,12 @@ import importlib
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from klamm.api.contracts import command_problem
 from klamm.api.provider import ProviderKind
+from klamm.config.arguments import CommandParser
 from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
-from klamm.config.problems import ConfigError, did_you_mean
+from klamm.config.problems import ConfigError
 from klamm.config.settings import AS_VERSIONS, LOG_LEVELS
 from klamm.shared.version import __version__
 
@@ -21,32 +21,20 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins")
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """Of a subcommand, which itself refuses arguments that it does not know: argparse leaves that to `klamm`."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            first = unknown[0]
-            meant = did_you_mean(first.partition("=")[0], self._option_string_actions) if first[0:1] == "-" else ""
-            self.error(f"unknown argument {first}{meant}")
-        return options, unknown
-
-
 def parser() -> argparse.ArgumentParser:
     """The arguments of klamm's own subcommands."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="klamm",
         description="A server framework for the Kafka wire protocol.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"klamm {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
-    common = _CommandParser(add_help=False)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    common = CommandParser(add_help=False)
     common.add_argument(
         "-p", dest="block", metavar="no:NAME", action="append", default=[], help="do not load a plugin's entry point"
     )
-    settings = _CommandParser(add_help=False)
+    settings = CommandParser(add_help=False)
     settings.add_argument("file", metavar="FILE", nargs="?", help="TOML file; without one, a broker on 127.0.0.1:9092")
     settings.add_argument(
         "--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="a Kafka key or a TOML path"

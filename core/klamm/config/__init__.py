@@ -5,6 +5,7 @@ The names listed here are public: what a plugin needs to describe, check or read
 
 from klamm.api.api_set import Finding
 from klamm.api.described_config import DescribedConfig
+from klamm.config.arguments import CommandParser
 from klamm.config.checks import check_networks, check_private
 from klamm.config.listener_security import ListenerSecurity
 from klamm.config.problems import did_you_mean
@@ -15,6 +16,7 @@ from klamm.config.tables import read_tables
 __all__ = [
     "CLUSTER_WIDE",
     "PER_BROKER",
+    "CommandParser",
     "ListenerSecurity",
     "DescribedConfig",
     "Finding",

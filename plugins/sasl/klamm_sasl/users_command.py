@@ -9,8 +9,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from klamm.config import CommandParser
 from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from klamm_sasl.stores.users_file import parse_users
 
@@ -38,10 +39,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="klamm users", description="Users in a file, for the credential store `file`.", allow_abbrev=False
     )
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    commands: argparse._SubParsersAction[Any] = top.add_subparsers(metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("file", metavar="FILE", type=Path, help="`path` of the credential store `file`")
     user = argparse.ArgumentParser(add_help=False)

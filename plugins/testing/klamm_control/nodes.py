@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from klamm.config import CommandParser
+
 _EXIT_FAILED: Final = 1
 _TIMEOUT_S: Final = 30.0
 
@@ -35,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="klamm nodes",
         description="Nodes of a server that was started with `--ready-file FILE`, the extension `control` and"
         " `[broker] nodes`, e.g. `klamm serve --ephemeral --set nodes=3 --ready-file FILE`. Nothing is replicated.",

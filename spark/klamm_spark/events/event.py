@@ -41,6 +41,9 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Each kind with its actions. The list is complete, except for `admin`."""
 
+WAS_SHIPPED: Final = "its segment was shipped before"
+"""The `detail` of a `segments_deleted`: a lake must have the events."""
+
 FORGETTABLE: Final = tuple(kind for kind in ACTIONS if kind != AUDIT_GAP)
 """Kinds of events that a lake may forget: an `audit_gap` has no client in it, and says why numbers are missing."""
 

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -112,14 +113,11 @@ def _detect_once(views: EventViews, settings: DetectSettings, format_name: str, 
     from klamm_spark.findings.outputs import Deliveries, outputs_of
 
     outputs = outputs_of(settings)
-    log = _open(settings.findings, settings)
-    try:
+    with _opened(settings.findings, settings) as log:
         deliveries = Deliveries(log, outputs, say)
         for found in log.record(all_findings(views), _now_us()):
             print_finding(found)
         return 0 if deliveries.run() else 1
-    finally:
-        log.close()
 
 
 def _watch_spool(
@@ -167,8 +165,7 @@ def _follow(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     outputs = outputs_of(settings)
-    log = _open(settings.findings, settings)
-    try:
+    with _opened(settings.findings, settings) as log:
         watch = start(log, Deliveries(log, outputs, say))
         say(f"findings of {place} go to {settings.findings}")
         try:
@@ -181,17 +178,20 @@ def _follow(
         finally:
             watch.close()
         return 1 if watch.problems else 0
-    except OSError as error:
-        raise LakeError(f"{error.filename or settings.findings}: {error.strerror or error}") from error
-    finally:
-        log.close()
 
 
-def _open(path: Path, settings: DetectSettings) -> FindingLog:
+@contextmanager
+def _opened(path: Path, settings: DetectSettings) -> Iterator[FindingLog]:
+    """The file of findings. Raises LakeError, also for what fails on the disk while it is open, and as it is closed."""
     try:
-        return FindingLog(path, settings.window_s * 1_000_000)
+        log = FindingLog(path, settings.window_s * 1_000_000)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise LakeError(f"the findings {path} cannot be read: {error}") from error
+    try:
+        with closing(log):
+            yield log
+    except OSError as error:
+        raise LakeError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
 def _print_text(finding: dict[str, Any]) -> None:

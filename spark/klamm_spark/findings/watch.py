@@ -109,6 +109,7 @@ class SpoolWatch(Watch):
     def close(self) -> None:
         """Remove the events."""
         self._views.close()
+        self._reader.close()
 
 
 def _add(views: DuckDbViews, lines: Iterable[bytes]) -> None:

@@ -96,17 +96,17 @@ def newest_of(seals: Iterable[Seal]) -> list[dict[str, Any]]:
 def compare_anchors(path: AnyPath, seals: Mapping[str, Seal]) -> Iterator[str]:
     """A sentence for each anchored seal that the lake does not have. Raises LakeError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError as error:
         raise LakeError(f"there are no anchors at {path}") from error
     for number, line in enumerate(lines, start=1):
         try:
             anchored = json.loads(line)
             segment, chain = anchored["segment"], anchored["chain"]
-        except (ValueError, KeyError, TypeError):
+            seal = seals.get(segment)
+        except (ValueError, KeyError, TypeError, RecursionError):
             yield f"{path}:{number} is not an anchor"
             continue
-        seal = seals.get(segment)
         if seal is None:
             yield f"{segment} of {anchored.get('node')} was anchored ({path}:{number}), and the lake has no seal of it"
         elif seal.chain != chain:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.ranges import Ranges
-from klamm_spark.spool.layout import DIGEST_DIGITS, NODE_END
-from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner, public_files
-from klamm_spark.storage.filesystems import AnyPath, create_durably, replace_durably
+from klamm_spark.lake.text_files import read_text_files, write_text_file
+from klamm_spark.spool.layout import DIGEST_DIGITS, NODE_END, parse_object
+from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner
+from klamm_spark.storage.filesystems import AnyPath, replace_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from klamm_spark.lake.layout import Lake
 
@@ -28,7 +29,7 @@ ALL_LINES: Final = None
 """In the place of the digests of a segment of which nothing is left."""
 _KEYS: Final = f"{NODE_END}forget"
 """The folder of the public keys: no folder of a spool has its name."""
-_NAME_DIGITS: Final = 32
+_COLUMNS: Final = ("segment", "record", "digests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +85,13 @@ class KnownForgotten(NamedTuple):
 
 def digests_sha256(digests: str) -> str:
     """What a record says of its digests."""
-    return hashlib.sha256(digests.encode("ascii")).hexdigest()
+    return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def write_records(lake: Lake, rows: Sequence[tuple[Record, str]]) -> None:
     """Add records with their digests, all or none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {
-        "segment": [record.segment for record, _ in rows],
-        "record": [record.to_json().decode() for record, _ in rows],
-        "digests": [digests for _, digests in rows],
-    }
-    buffer = BytesIO()
-    pq.write_table(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), buffer, compression="zstd")
-    data = buffer.getvalue()
-    create_durably(lake.forgotten / f"{hashlib.sha256(data).hexdigest()[:_NAME_DIGITS]}.parquet", data)
+    texts = [(record.segment, record.to_json().decode(), digests) for record, digests in rows]
+    write_text_file(lake.forgotten, _COLUMNS, texts)
 
 
 def keep_key(lake: Lake, signer: SealSigner) -> None:
@@ -111,42 +102,36 @@ def keep_key(lake: Lake, signer: SealSigner) -> None:
         replace_durably(path, signer.public_pem.decode("ascii"))
 
 
-def read_forgotten(lake: Lake) -> KnownForgotten:
-    """All records. Those that are not in order count as if they were not there. Raises KeyFileError."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    keys = PublicKeys(path.read_bytes() for path in public_files(lake.root / "keys" / _KEYS))
+def read_forgotten(lake: Lake, trusted: Collection[str] = ()) -> KnownForgotten:
+    """All records. Those that are not in order count as if they were not there: with `trusted` ids of keys, also those
+    that none of these has signed. Raises KeyFileError."""
+    keys = keys_of(lake, _KEYS, trusted)
     known = KnownForgotten({}, [], 0, {})
     count = 0
-    files: list[AnyPath] = sorted(lake.forgotten.glob("*.parquet"), key=lambda path: path.name)
-    for path in files:
-        try:
-            rows = pq.read_table(BytesIO(path.read_bytes())).to_pylist()
-        except (OSError, pa.ArrowException) as error:
-            known.breaks.append(f"{path} cannot be read: {error}".partition("\n")[0])
-            continue
-        for row in rows:
+    for file in read_text_files(lake.forgotten, _COLUMNS):
+        if file.problem:
+            known.breaks.append(f"{file.path} {file.problem}")
+        for segment, text, digests in file.rows:
             count += 1
-            problem = _add(known, keys, row["segment"], row["record"], row["digests"])
+            problem = _add(known, keys, segment, text, digests)
             if problem is not None:
-                known.breaks.append(f"{row['segment']}: the record of what was forgotten {problem}")
+                known.breaks.append(f"{file.path}: {segment}: the record of what was forgotten {problem}")
     return known._replace(records=count)
 
 
 def _add(known: KnownForgotten, keys: PublicKeys, segment: str, text: str, digests: str) -> str | None:
     """Add one record; what is wrong with it, if it was not added."""
     try:
-        record = Record(**json.loads(text))
+        record = parse_object(Record, text)
         seqs = Ranges.parse(record.seqs)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         return f"cannot be read: {error}"
     if record.segment != segment or record.digests_sha256 != digests_sha256(digests):
         return "was changed: it is that of another segment, or of other lines"
     if keys and not record.signature:
         return "is not signed"
     if keys and not keys.has_signed(record.key_id, record.signature, replace(record, signature="").to_json()):
-        return f"has a wrong signature, or one of the key {record.key_id}, which is not in the lake"
+        return f"has a wrong signature, or one of the key {record.key_id}, which is not in the lake or not trusted"
     if keys:
         known.signed_by[record.key_id] = known.signed_by.get(record.key_id, 0) + 1
     forgotten = known.segments.setdefault(segment, Forgotten())

@@ -12,7 +12,7 @@ from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, pu
 from klamm_spark.storage.filesystems import AnyPath, replace_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from klamm_spark.lake.layout import Lake
 
@@ -40,6 +40,19 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
                 )
 
 
-def keys_of(lake: Lake, folder: str) -> PublicKeys:
-    """The keys that the lake has for the folder of the spool with that name. Raises KeyFileError."""
-    return PublicKeys(path.read_bytes() for path in public_files(lake.root / _FOLDER / folder))
+def keys_of(lake: Lake, folder: str, trusted: Collection[str] = (), spool: AnyPath | None = None) -> PublicKeys:
+    """The keys that the lake has for the folder of the spool with that name, see `PublicKeys`. Raises KeyFileError.
+
+    An id proves its key: if ids are `trusted`, keys in that folder of the `spool` count too.
+    """
+    files = public_files(lake.root / _FOLDER / folder)
+    if trusted and spool is not None:
+        files += public_files(spool / folder)
+    pems = []
+    for path in files:
+        pems.append(path.read_bytes())
+        try:
+            key_id_of(pems[-1])
+        except KeyFileError as error:
+            raise KeyFileError(f"{path}: {error}") from error
+    return PublicKeys(pems, trusted)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from klamm_spark.lake.anchors import compare_anchors
 from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
 from klamm_spark.lake.keys import keys_of
+from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import check_rows
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.spool.chain import NodeFolder, SealChain
 from klamm_spark.spool.layout import Seal, folder_name, stream_mark, stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -41,21 +42,30 @@ class LakeProof:
         for folder in self.folders:
             name = stream_name(folder)
             if folder.signed:
-                yield f"{name}: {folder.signed:,} signatures of seals in the lake were checked"
+                yield f"{name}: {folder.signed:,} signatures of seals in the lake were checked: {folder.signers()}"
             elif folder.first is not None:
                 yield f"{name}: its seals are not signed: who can write to the lake can write others"
+            if folder.unsigned:
+                yield (
+                    f"{name}: {folder.unsigned:,} seals before the first signed one are not signed: its signature "
+                    "covers their lines, and not what else they say"
+                )
         if self.forgotten.records:
             lines = sum(rest.seqs.count() for rest in self.forgotten.segments.values())
             signers = ", ".join(f"{count:,} by {key}" for key, count in sorted(self.forgotten.signed_by.items()))
             yield f"forgotten: {lines:,} events by {self.forgotten.records:,} records, signed: {signers or 'none'}"
 
 
-def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None) -> LakeProof:
-    """Check the whole lake. Raises LakeError, KeyFileError."""
+def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None = None, trusted: Collection[str] = ()) -> LakeProof:
+    """Check the whole lake; for `trusted` see `PublicKeys`. Raises LakeError, KeyFileError."""
     seals, breaks = read_seals(lake)
-    forgotten = read_forgotten(lake)
-    folders = _streams(lake, seals)
+    forgotten = read_forgotten(lake, trusted)
+    folders = _streams(lake, seals, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
+    for segment, rest in sorted(forgotten.segments.items()):
+        seal = seals.get(segment)
+        if seal is not None and rest.seqs - Ranges([(seal.first_seq, seal.last_seq)]):
+            breaks.append(f"{segment}: numbers are said to be forgotten that it does not have")
     breaks += check_rows(spark, lake, seals, forgotten.segments)
     if anchors is not None:
         breaks += compare_anchors(anchors, seals)
@@ -67,14 +77,14 @@ def stream_name(folder: NodeFolder) -> str:
     return folder_name(folder.node, stream_of(folder.mark))
 
 
-def _streams(lake: Lake, seals: Mapping[str, Seal]) -> list[NodeFolder]:
+def _streams(lake: Lake, seals: Mapping[str, Seal], trusted: Collection[str]) -> list[NodeFolder]:
     streams: dict[tuple[str, str], list[str]] = defaultdict(list)
     for stem in sorted(seals):
         streams[seals[stem].node, stream_mark(seals[stem].boot)].append(stem)
     found = []
     for (node, mark), stems in sorted(streams.items()):
         folder = NodeFolder(node, mark, first=seals[stems[0]])
-        chain = SealChain(folder, keys_of(lake, stream_name(folder)))
+        chain = SealChain(folder, keys_of(lake, stream_name(folder), trusted))
         for stem in stems:
             chain.add(f"{stem} in the lake", stem, seals[stem])
         chain.end()

@@ -48,16 +48,19 @@ class SegmentRows(NamedTuple):
 def row_digests(lake: Lake, spark: SparkSession) -> DataFrame:
     """Every row of `events`, the quarantine too, as `segment` and `digest`, with a few of its columns."""
     whole = F.coalesce("newer_line", "kept_line")
+    is_bad = F.col("bad_line").isNotNull()
     rows = lake.read(spark)
     columns = written_line()
-    # To compare fields takes less than to write a second line.
-    kept = F.struct(*EVENT_SCHEMA.names).eqNullSafe(F.from_json(whole, EVENT_SCHEMA))
-    fits = F.when(F.col("bad_line").isNotNull(), F.col("event_id").isNull() & F.col("date").isNull()).otherwise(
+    # To compare fields takes less than to write a second line. A bad line has none.
+    source = F.when(is_bad, F.lit("{}")).otherwise(whole)
+    kept = F.struct(*EVENT_SCHEMA.names).eqNullSafe(F.from_json(source, EVENT_SCHEMA))
+    fits = (
         F.col("time").eqNullSafe(F.timestamp_micros("time_us"))
         & F.col("date").eqNullSafe(F.to_date("time"))
         & F.col("hour").eqNullSafe(F.hour("time"))
-        & (whole.isNull() | kept)
-        & (whole.isNotNull() | numbers_as_written())
+        & (source.isNull() | kept)
+        & (source.isNotNull() | numbers_as_written())
+        & ~(is_bad & whole.isNotNull())
     )
     return rows.select(
         F.coalesce(

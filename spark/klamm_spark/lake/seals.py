@@ -2,8 +2,8 @@
 
 A row is one segment: its seal as the server wrote it, with the server's signature, and the digest of each of its lines
 in their order. `ship` adds it when the segment is in `events`, and before the segment is marked as shipped: so
-retention deletes no segment without it. A file's name is the SHA-256 of its content. The same seal may stand in several
-files, and the last one of a boot twice: as it was shipped, and as the server has marked it when it stopped in order.
+retention deletes no segment without it. The same seal may stand in several files, and the last one of a boot twice: as
+it was shipped, and as the server has marked it when it stopped in order.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import contextlib
 import hashlib
 from collections import defaultdict
 from dataclasses import replace
-from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchor, newest_of
 from klamm_spark.lake.keys import remember_keys
+from klamm_spark.lake.text_files import read_text_files, write_text_file
 from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.layout import (
     DIGEST_DIGITS,
@@ -29,16 +29,13 @@ from klamm_spark.spool.layout import (
     stream_mark,
     stream_of,
 )
-from klamm_spark.storage.filesystems import AnyPath, create_durably
+from klamm_spark.storage.filesystems import AnyPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from klamm_spark.lake.layout import Lake
 
-SUFFIX: Final = ".parquet"
-_COLUMNS: Final = ("segment", "node", "boot", "seal", "lines")
-_NAME_DIGITS: Final = 32
 _MERGED_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -53,50 +50,24 @@ class SealRow(NamedTuple):
 
 
 class SealFile(NamedTuple):
-    """What a file of the table has; `problem` says why it cannot be read."""
+    """What a file of the table has; `problem` says why it cannot be read, or that it was changed."""
 
     path: AnyPath
-    rows: Sequence[SealRow] = ()
-    problem: str = ""
+    rows: Sequence[SealRow]
+    problem: str
 
 
 def read_seal_files(lake: Lake, *, lines_of: frozenset[str] | None = frozenset()) -> Iterator[SealFile]:
     """The files of the table. `lines` are read of these segments only, or of all if it is None."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = list(_COLUMNS if lines_of is None or lines_of else _COLUMNS[:-1])
-    files: list[AnyPath] = sorted(lake.seals.glob(f"*{SUFFIX}"), key=lambda path: path.name)
-    for path in files:
-        try:
-            data = path.read_bytes()
-            rows = pq.read_table(BytesIO(data), columns=columns).to_pylist()
-        except (OSError, pa.ArrowException) as error:
-            yield SealFile(path, problem=f"cannot be read: {error}".partition("\n")[0])
-            continue
-        if hashlib.sha256(data).hexdigest()[:_NAME_DIGITS] != path.stem:
-            yield SealFile(path, [_row(row, lines_of) for row in rows], "was changed: its name is not its SHA-256")
-            continue
-        yield SealFile(path, [_row(row, lines_of) for row in rows])
-
-
-def _row(row: dict[str, Any], lines_of: frozenset[str] | None) -> SealRow:
-    wanted = lines_of is None or row["segment"] in lines_of
-    return SealRow(row["segment"], row["node"], row["boot"], row["seal"], row["lines"] if wanted else "")
+    columns = SealRow._fields if lines_of is None or lines_of else SealRow._fields[:-1]
+    for file in read_text_files(lake.seals, columns):
+        rows = [SealRow(*row[:4], *(row[4:] if lines_of is None or row[0] in lines_of else ("",))) for row in file.rows]
+        yield SealFile(file.path, rows, file.problem)
 
 
 def write_rows(lake: Lake, rows: Sequence[SealRow]) -> AnyPath:
     """Add rows to the table, all or none; the file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {name: [getattr(row, name) for row in rows] for name in _COLUMNS}
-    buffer = BytesIO()
-    pq.write_table(pa.table(columns, pa.schema([(name, pa.string()) for name in _COLUMNS])), buffer, compression="zstd")
-    data = buffer.getvalue()
-    path: AnyPath = lake.seals / f"{hashlib.sha256(data).hexdigest()[:_NAME_DIGITS]}{SUFFIX}"
-    create_durably(path, data)
-    return path
+    return write_text_file(lake.seals, SealRow._fields, rows)
 
 
 class LakeSeals:
@@ -249,12 +220,12 @@ def read_seals(lake: Lake) -> KnownSeals:
             breaks.append(f"{file.path} {file.problem}")
         for row in file.rows:
             try:
-                seal = Seal.parse(row.seal.encode("ascii"))
+                seal = Seal.parse(row.seal)
             except ValueError as error:
-                breaks.append(f"{row.segment}: its seal in the lake cannot be read: {error}")
+                breaks.append(f"{file.path}: {row.segment}: its seal cannot be read: {error}")
                 continue
             if (seal.segment, seal.node, seal.boot) != (row.segment, row.node, row.boot):
-                breaks.append(f"{row.segment}: its seal in the lake is that of {seal.segment}")
+                breaks.append(f"{file.path}: {row.segment}: its seal is that of {seal.segment}")
                 continue
             found[row.segment].append(seal)
     seals = {}

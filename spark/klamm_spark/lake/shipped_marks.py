@@ -8,6 +8,7 @@ from pathlib import Path
 from klamm_spark.lake.anchors import Anchor
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import LakeSeals
+from klamm_spark.lake.syncing import LakeSync
 from klamm_spark.spool.layout import SHIPPED_SUFFIX, node_folders, parse_name
 from klamm_spark.storage.filesystems import AnyPath
 
@@ -20,6 +21,7 @@ class ShippedMarks:
         self._spool = spool.resolve() if isinstance(spool, Path) else None
         self._say = say
         self._seals = LakeSeals(spool, lake, say, anchor)
+        self._sync = LakeSync(lake)
         self._failed = False
 
     def read_ahead(self, segment: AnyPath) -> None:
@@ -27,13 +29,15 @@ class ShippedMarks:
         self._seals.read_ahead(segment)
 
     def add(self, segments: Iterable[AnyPath]) -> None:
-        """These segments have been committed. What cannot be marked is reported once.
+        """These segments have been committed. What cannot be marked is reported once. Raises LakeError.
 
         A segment that was deleted before it got its mark may have been deleted before it was read: Spark skips it.
         """
         shipped = sorted(segments)
         nodes = list(node_folders(self._spool)) if self._spool is not None and shipped else []
         gone = {path for path in shipped if not path.exists()}
+        if shipped:
+            self._sync.run()
         self._seals.add(path for path in shipped if path not in gone)
         for path in shipped:
             if path in gone:

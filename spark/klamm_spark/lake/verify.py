@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -21,8 +21,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from klamm_spark.errors import LakeError
-from klamm_spark.events.event import AUDIT_GAP, REQUEST
+from klamm_spark.events.event import AUDIT_GAP, REQUEST, WAS_SHIPPED
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake, delta_commits, delta_orphan_files, orphan_files
 from klamm_spark.lake.proof import LakeProof, prove, stream_name
@@ -32,8 +31,8 @@ from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spark.content import SparkContent
 from klamm_spark.spool.chain import FileContent, NodeFolder, read_folder
 from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, sealed_segments, stream_mark
-from klamm_spark.spool.reader import SEGMENT_GLOB, spool_of
-from klamm_spark.storage.filesystems import AnyPath, HadoopPath, parse_location, path_of
+from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
+from klamm_spark.storage.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -45,9 +44,9 @@ _FILES_CHOSEN: Final = 1_000
 """Of more files, Spark reads all."""
 _PLAIN_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 """A name of a file that has the same form in a URI."""
-_GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "gap_boot", "gap_first_seq", "gap_last_seq")
+_GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
 _READ: Final = {
-    **dict.fromkeys(("node", "boot", "kind", "action", "gap_boot"), "string"),
+    **dict.fromkeys(("node", "boot", "kind", "action", "detail", "gap_boot"), "string"),
     **dict.fromkeys(("seq", "gap_first_seq", "gap_last_seq"), "long"),
 }
 
@@ -64,14 +63,18 @@ class Finding:
     """The result for one boot.
 
     `not_shipped`: in sealed segments, but not in the lake. `lost`: in neither, up to the last known number, and no
-    `audit_gap` reports it. `reported`: in neither, and an `audit_gap` reports it. `only_in_lake`: not in the
-    spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap` reports that a crash took everything
-    from this number on, if there was anything. `unended_from`: nothing says how the boot ended after this number.
+    `audit_gap` reports it. `reported`: in neither, and an `audit_gap` reports it. `unsealed`: the same, and nothing has
+    sealed that `audit_gap` yet. `dropped`: in neither, and the spool deleted them when they were shipped.
+    `only_in_lake`: not in the spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap` reports
+    that a crash took everything from this number on, if there was anything. `unended_from`: nothing says how the boot
+    ended after this number.
     """
 
     not_shipped: Ranges = field(default_factory=Ranges)
     lost: Ranges = field(default_factory=Ranges)
     reported: Ranges = field(default_factory=Ranges)
+    unsealed: Ranges = field(default_factory=Ranges)
+    dropped: Ranges = field(default_factory=Ranges)
     only_in_lake: Ranges = field(default_factory=Ranges)
     duplicates: Ranges = field(default_factory=Ranges)
     crashed_from: int | None = None
@@ -80,17 +83,24 @@ class Finding:
     @property
     def sound(self) -> bool:
         """Whether every event that was written is in the lake exactly once, or reported as missing."""
-        return not (self.not_shipped or self.lost or self.duplicates) and self.unended_from is None
+        return not (self.not_shipped or self.lost or self.dropped or self.duplicates) and self.unended_from is None
 
 
 @dataclass(slots=True)
 class ReportedGaps:
     """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the streams whose
-    retention deleted segments: nodes with `stream_mark`s."""
+    retention deleted segments that were not shipped: nodes with `stream_mark`s. `shipped` are numbers that retention
+    deleted when they were, `unsealed` those that an `audit_gap` reports which nothing has sealed yet."""
 
     ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
     crashed: dict[NodeBoot, int] = field(default_factory=dict)
     deleting: set[tuple[str, str]] = field(default_factory=set)
+    shipped: dict[NodeBoot, Ranges] = field(default_factory=dict)
+    unsealed: dict[NodeBoot, Ranges] = field(default_factory=dict)
+
+    def all_ranges(self) -> Iterator[Mapping[NodeBoot, Ranges]]:
+        """All that is reported of boots."""
+        yield from (self.ranges, self.shipped, self.unsealed)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], anchors: AnyPath | None = None) -> int:
@@ -102,12 +112,14 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], 
     lake.require_events()
     with reading_what_is_there(spark):
         if pipeline.spool is None:
-            return _verify_lake(spark, lake, say, anchors)
+            return _verify_lake(spark, lake, pipeline.settings.key_ids, say, anchors)
         return _verify_both(spark, pipeline, lake, say, anchors)
 
 
-def _verify_lake(spark: SparkSession, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None) -> int:
-    proof = prove(spark, lake, anchors)
+def _verify_lake(
+    spark: SparkSession, lake: Lake, trusted: Collection[str], say: Callable[[str], None], anchors: AnyPath | None
+) -> int:
+    proof = prove(spark, lake, anchors, trusted)
     shipped = lake.read_events(spark)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
@@ -117,7 +129,7 @@ def _verify_lake(spark: SparkSession, lake: Lake, say: Callable[[str], None], an
         say(f"{node_boot.node}/{node_boot.boot}: lake {_size(in_lake, node_boot)}")
         for line in _lines(findings[node_boot]):
             say(f"  {line}")
-    breaks = [*proof.breaks, *(line for folder in proof.folders for line in _beginning(folder, shipped, reported))]
+    breaks = [*proof.breaks, *_beginnings(proof.folders, shipped, reported, proof)]
     return _conclude(spark, lake, say, proof, findings, breaks)
 
 
@@ -128,7 +140,9 @@ def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[N
         seal = proof.seals.get(segment)
         if seal is not None:
             node_boot = NodeBoot(seal.node, seal.boot)
-            known[node_boot] = known.get(node_boot, Ranges()) | rest.seqs
+            # A record can only say what the segment had.
+            had = Ranges([(seal.first_seq, seal.last_seq)])
+            known[node_boot] = known.get(node_boot, Ranges()) | (rest.seqs & had)
     return known
 
 
@@ -163,13 +177,13 @@ def _verify_both(
     spool = parse_location(spool_of(pipeline), Path())
     # Messages show a folder as it was given.
     place = spool if isinstance(spool, Path) else path_of(spool, spark)
-    if not place.is_dir():
-        raise LakeError(f"there is no spool at {place}")
+    require_spool(place)
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
-    folders = _read_folders(spark, lake, place)
+    trusted = pipeline.settings.key_ids
+    folders = _read_folders(spark, lake, place, trusted)
     in_spool, reported = _numbers_in(spark, place, folders)
     shipped = lake.read_events(spark)
-    proof = prove(spark, lake, anchors)
+    proof = prove(spark, lake, anchors, trusted)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
     add_gaps(reported, (row.asDict() for row in _gaps_of(shipped).distinct().collect()))
@@ -179,10 +193,10 @@ def _verify_both(
         for line in _lines(findings[node_boot]):
             say(f"  {line}")
     breaks = [line for folder in folders for line in folder.breaks]
-    breaks += [line for folder in folders for line in _beginning(folder, shipped, reported)]
+    breaks += _beginnings([*folders, *proof.folders], shipped, reported, proof)
     for folder in folders:
         if folder.signed:
-            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked")
+            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked: {folder.signers()}")
     return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks])
 
 
@@ -195,18 +209,19 @@ def compare(
 ) -> dict[NodeBoot, Finding]:
     """A finding for every boot in the spool, in the lake or in an `audit_gap`."""
     findings = {}
-    for node_boot in (
-        spool.keys() | lake.keys() | reported.ranges.keys() | reported.crashed.keys() | ends.next_seqs.keys()
-    ):
+    for node_boot in {*spool, *lake, *chain(*reported.all_ranges()), *reported.crashed, *ends.next_seqs}:
         written, shipped = spool.get(node_boot, Ranges()), lake.get(node_boot, Ranges())
-        known, crashed = reported.ranges.get(node_boot, Ranges()), reported.crashed.get(node_boot)
-        lasts = [last for ranges in (written, shipped, known) for _, last in ranges]
+        known, once, unsealed = (each.get(node_boot, Ranges()) for each in reported.all_ranges())
+        crashed = reported.crashed.get(node_boot)
+        lasts = [last for ranges in (written, shipped, known, once, unsealed) for _, last in ranges]
         next_seq = max([*(last + 1 for last in lasts), crashed or 0, ends.next_seqs.get(node_boot, 0)])
         missing = Ranges([(0, next_seq - 1)] if next_seq else []) - (written | shipped)
         findings[node_boot] = Finding(
             not_shipped=written - shipped,
-            lost=missing - known,
-            reported=missing & known,
+            lost=missing - (known | once | unsealed),
+            reported=missing & (known - once),
+            unsealed=missing & (unsealed - (known | once)),
+            dropped=missing & once,
             only_in_lake=shipped - written,
             duplicates=duplicates.get(node_boot, Ranges()),
             crashed_from=crashed,
@@ -301,16 +316,19 @@ def reported_gaps(events: DataFrame) -> ReportedGaps:
 def add_gaps(reported: ReportedGaps, gaps: Iterable[Mapping[str, Any]]) -> None:
     """Add the gaps of further `audit_gap` events. Without a last number, it is unknown how many events are missing."""
     found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
+    once: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
     for gap in gaps:
-        if gap.get("action") == SEGMENTS_DELETED:
+        was_shipped = gap.get("detail") == WAS_SHIPPED
+        if gap.get("action") == SEGMENTS_DELETED and not was_shipped:
             reported.deleting.add((gap["node"], stream_mark(gap["boot"])))
         node_boot, first, last = NodeBoot(gap["node"], gap.get("gap_boot") or gap["boot"]), *_bounds(gap)
         if first is not None and last is not None:
-            found[node_boot].append((first, last))
+            (once if was_shipped else found)[node_boot].append((first, last))
         elif first is not None:
             reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
-    for node_boot, pairs in found.items():
-        reported.ranges[node_boot] = Ranges(pairs) | reported.ranges.get(node_boot, Ranges())
+    for ranges, all_pairs in ((reported.ranges, found), (reported.shipped, once)):
+        for node_boot, pairs in all_pairs.items():
+            ranges[node_boot] = Ranges(pairs) | ranges.get(node_boot, Ranges())
 
 
 def _bounds(gap: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -328,10 +346,24 @@ def doubled(events: DataFrame) -> dict[NodeBoot, Ranges]:
     return _ranges_of(counted.select(*columns).collect())
 
 
-def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps) -> Iterator[str]:
+def _beginnings(
+    folders: Iterable[NodeFolder], shipped: DataFrame, reported: ReportedGaps, proof: LakeProof
+) -> list[str]:
+    """A break for each stream whose first segments are missing, each once."""
+    lines = (line for folder in folders for line in _beginning(folder, shipped, reported, proof))
+    return list(dict.fromkeys(lines))
+
+
+def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps, proof: LakeProof) -> Iterator[str]:
     """A break if segments before the first one were deleted, but neither shipped nor reported by retention."""
     first = folder.first
     if first is None or not first.index or (folder.node, folder.mark) in reported.deleting:
+        return
+    sealed = sum(
+        seal.node == folder.node and stream_mark(seal.boot) == folder.mark and seal.index < first.index
+        for seal in proof.seals.values()
+    )
+    if sealed >= first.index:
         return
     of_stream = F.regexp_extract("boot", BOOT_PATTERN, 1) == folder.mark
     earlier = shipped.where((F.col("node") == folder.node) & of_stream).select(
@@ -367,11 +399,14 @@ def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
     return orphan_files(lake.events)
 
 
-def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath) -> list[NodeFolder]:
+def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath, trusted: Collection[str]) -> list[NodeFolder]:
     # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
     with ExitStack() as stack:
         content = SparkContent(spark) if isinstance(place, HadoopPath) else stack.enter_context(closing(FileContent()))
-        return [read_folder(folder, content, keys_of(lake, folder.name) or None) for folder in node_folders(place)]
+        return [
+            read_folder(folder, content, keys_of(lake, folder.name, trusted, place) or None)
+            for folder in node_folders(place)
+        ]
 
 
 def _numbers_in(
@@ -383,15 +418,22 @@ def _numbers_in(
     for numbers in counted:
         pairs[NodeBoot(numbers.node, numbers.boot)].append((numbers.first_seq, numbers.last_seq))
     reported = ReportedGaps()
-    for gaps in (*(folder.gaps for folder in folders), chain(*(numbers.gaps for numbers in counted))):
-        add_gaps(reported, gaps)
+    add_gaps(reported, chain(*(numbers.gaps for numbers in counted)))
+    unsealed = ReportedGaps()
+    add_gaps(unsealed, chain(*(folder.gaps for folder in folders)))
+    for node_boot, first in unsealed.crashed.items():
+        reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
+    reported.unsealed = unsealed.ranges
     known = {node_boot: Ranges(found) for node_boot, found in pairs.items()}
     lines = _lines_to_parse(spark, spool, folders)
     if lines is not None:
         events = _numbered(lines)
         for node_boot, ranges in sequences(events).ranges.items():
             known[node_boot] = known.get(node_boot, Ranges()) | ranges
-        add_gaps(reported, (row.asDict() for row in _gaps_of(events).distinct().collect()))
+        # Who can write to the spool can put any file there.
+        sealed = {path.resolve() for folder in folders for path in folder.sealed}
+        gaps = events.where(F.col("kind") == AUDIT_GAP).select(*_GAP_COLUMNS, "file").distinct().collect()
+        add_gaps(reported, (row.asDict() for row in gaps if path_from_uri(row["file"], spool) in sealed))
     return known, reported
 
 
@@ -423,7 +465,11 @@ def _lines_to_parse(spark: SparkSession, spool: AnyPath, folders: Sequence[NodeF
 def _numbered(lines: DataFrame) -> DataFrame:
     # Events that are in the quarantine count too: they are missing in the lake.
     event = F.from_json("value", ", ".join(f"{name} {kind}" for name, kind in _READ.items())).alias("event")
-    return lines.select(event).select("event.*").dropna(subset=["node", "boot", "seq"])
+    return (
+        lines.select(event, F.col("_metadata.file_path").alias("file"))
+        .select("event.*", "file")
+        .dropna(subset=["node", "boot", "seq"])
+    )
 
 
 def _ranges_of(rows: Iterable[Row]) -> dict[NodeBoot, Ranges]:
@@ -443,7 +489,9 @@ def _lines(finding: Finding) -> Iterator[str]:
         "not shipped": finding.not_shipped,
         "lost, and no audit_gap reports it": finding.lost,
         "more than once in the lake": finding.duplicates,
+        "shipped before it was deleted from the spool, and not in this lake": finding.dropped,
         "reported by audit_gap": finding.reported,
+        "reported by an audit_gap that is not sealed yet": finding.unsealed,
         "deleted from the spool": finding.only_in_lake,
     }
     yield from (f"{name}: {ranges}" for name, ranges in named.items() if ranges)

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klamm_spark.events.event import WAS_SHIPPED
 from klamm_spark.observer.encoder import LineEncoder
 from klamm_spark.observer.event_queue import DROP, EventQueue
 from klamm_spark.observer.recorder import Recorder
@@ -203,7 +204,8 @@ class AuditStream:
             "gap_last_seq": loss.last_seq,
         }
         if isinstance(loss, Deleted):
-            self._recorder.gap("segments_deleted", loss.reason, **numbers, gap_count=loss.events)
+            detail = WAS_SHIPPED if loss.shipped else None
+            self._recorder.gap("segments_deleted", loss.reason, **numbers, gap_count=loss.events, detail=detail)
         else:
             detail = "the disk has not confirmed these events; some may be missing"
             self._recorder.gap("torn_tail", "fsync_failed", **numbers, detail=detail)

@@ -60,6 +60,10 @@ class SparkSettings:
         doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "
         "each. Empty is nowhere.",
     )
+    key_ids: tuple[str, ...] = setting(
+        (),
+        doc="Ids of keys that `verify` trusts, as `klamm audit key` has printed them. Empty trusts those of the lake.",
+    )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 
 

@@ -7,16 +7,14 @@ before the first segment do not break the chain. Nothing shows that events after
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from klamm_spark.events.event import AUDIT_GAP
 from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.layout import (
     NO_CHAIN,
@@ -32,7 +30,7 @@ from klamm_spark.spool.layout import (
     sealed_segments,
     segment_files,
 )
-from klamm_spark.spool.numbers import Numbers, numbers_of
+from klamm_spark.spool.numbers import Numbers, gaps_in, numbers_of
 from klamm_spark.spool.signatures import PublicKeys
 from klamm_spark.storage.filesystems import AnyPath
 
@@ -47,8 +45,10 @@ class NodeFolder:
 
     `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
     sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `numbers` are those
-    of sealed segments by the names of their files, if they are known without parsing. `breaks` describes each break of
-    the chain in a sentence. `signed` are the seals whose signatures were checked.
+    of sealed segments by the names of their files, if they are known without parsing. `sealed` are the files of
+    segments that are what their seals say. `breaks` describes each break of the chain in a sentence. `signed` are the
+    seals with signatures, if these were checked, `signed_by` those of each key whose signatures are right, `unsigned`
+    the seals before the first one with a signature.
     """
 
     node: str
@@ -56,10 +56,17 @@ class NodeFolder:
     first: Seal | None = None
     ends: dict[str, Seal] = field(default_factory=dict)
     open: dict[str, int] = field(default_factory=dict)
-    gaps: list[dict[str, object]] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
     numbers: dict[str, Numbers] = field(default_factory=dict)
+    sealed: set[AnyPath] = field(default_factory=set)
     breaks: list[str] = field(default_factory=list)
     signed: int = 0
+    signed_by: Counter[str] = field(default_factory=Counter)
+    unsigned: int = 0
+
+    def signers(self) -> str:
+        """How many seals each key has signed, in words."""
+        return ", ".join(f"{count:,} by {key}" for key, count in sorted(self.signed_by.items())) or "none"
 
 
 class Digest(NamedTuple):
@@ -154,28 +161,37 @@ def read_folder(folder: AnyPath, content: SpoolContent | None = None, keys: Publ
         if name is not None:
             found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
             found.gaps += _gaps_of(path)
-    segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
-    if segments:
-        content.begin(folder, segments.values())
+    segments: dict[str, list[AnyPath]] = defaultdict(list)
+    for path in (paths := sealed_segments(folder)):
+        segments[path.name.partition(".")[0]].append(path)
+    if paths:
+        content.begin(folder, paths)
     chain = SealChain(found, keys)
     for stem in sorted(seals.keys() | segments.keys()):
-        segment = segments.get(stem)
-        if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
+        # One; others were put beside it.
+        there = segments.get(stem, [])
+        if not there and (folder / f"{stem}{OPEN_SUFFIX}").exists():
             continue
         try:
             # A seal may have come after the listing, with its segment.
-            seal = content.seal(seals.get(stem) or segments[stem].with_name(f"{stem}{SEAL_SUFFIX}"))
+            seal = content.seal(seals.get(stem) or there[0].with_name(f"{stem}{SEAL_SUFFIX}"))
         except (OSError, ValueError):
-            if segment is not None and segment.exists():
-                found.breaks.append(f"{segment} was inserted, or its seal was removed: no seal can be read")
+            found.breaks += (
+                f"{segment} was inserted, or its seal was removed: no seal can be read"
+                for segment in there
+                if segment.exists()
+            )
             continue
-        digest = content.digest(segment) if segment is not None else None
-        if segment is not None and digest is not None:
+        digests = [(segment, digest) for segment in there if (digest := content.digest(segment)) is not None]
+        for segment, digest in digests:
             if digest.numbers is not None:
                 found.numbers[segment.name] = digest.numbers
             found.first = found.first or seal
-            found.breaks += (f"{segment} was changed: {change}" for change in _changes(digest, seal))
-        elif found.first is not None:
+            changes = [f"{segment} was changed: {change}" for change in _changes(digest, seal)]
+            found.breaks += changes
+            if not changes:
+                found.sealed.add(segment)
+        if not digests and found.first is not None:
             found.breaks.append(f"{folder / stem} was removed: only its seal exists")
         chain.add(str(folder / stem), stem, seal)
     chain.end()
@@ -202,10 +218,12 @@ class SealChain:
         found.ends[seal.boot] = seal
         found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
         flaw = self._keys.problem(seal) if self._keys is not None else None
-        if seal.signature:
-            # Those before it are older than the key, and this one's signature covers their chain.
+        if seal.signature and self._keys is not None:
+            # Those before it are older than the key, or seem so, and this one's signature covers their chain.
+            found.unsigned += len(self._unsigned)
             self._unsigned.clear()
-        found.signed += self._keys is not None and bool(seal.signature)
+            found.signed += 1
+            found.signed_by[seal.key_id] += flaw is None
         if flaw is not None:
             (found.breaks if found.signed else self._unsigned).append(f"{name}: {flaw}")
         self._previous = seal
@@ -244,17 +262,9 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
         yield f"its chain does not continue {previous.segment}: one of them was replaced"
 
 
-def _gaps_of(path: AnyPath) -> Iterator[dict[str, object]]:
+def _gaps_of(path: AnyPath) -> list[dict[str, Any]]:
     """The `audit_gap` events in a segment that is being written."""
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        return gaps_in(path.read_bytes())
     except FileNotFoundError:
-        return
-    for line in lines:
-        if line.endswith(b"\n") and AUDIT_GAP.encode() in line:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and event.get("kind") == AUDIT_GAP:
-                yield event
+        return []

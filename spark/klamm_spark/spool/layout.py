@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from klamm_spark.storage.filesystems import AnyPath
 
 P = TypeVar("P", bound="AnyPath")
+T = TypeVar("T")
 
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
@@ -58,6 +59,8 @@ NO_CHAIN: Final = "0" * 64
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEQ_DIGITS: Final = 20
+_TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
+_MOST: Final = 1 << 63
 _OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
 """Of the SHA-256 of a line."""
@@ -164,20 +167,27 @@ class Seal:
             raise ValueError(f"{path}: {error}") from error
 
     @staticmethod
-    def parse(data: bytes) -> Seal:
+    def parse(data: bytes | str) -> Seal:
         """Read a seal from the content of its file. Raises ValueError."""
-        try:
-            seal = Seal(**json.loads(data))
-        except (TypeError, RecursionError) as error:
-            raise ValueError(str(error)) from error
-        texts = all(isinstance(getattr(seal, name), str) and getattr(seal, name).isascii() for name in _TEXTS)
-        if not texts or not all(isinstance(getattr(seal, name), int) for name in _NUMBERS):
-            raise ValueError("a value has the wrong type")
+        seal = parse_object(Seal, data)
+        if not 0 <= seal.first_seq <= seal.last_seq:
+            raise ValueError(f"no segment has the numbers {seal.first_seq} to {seal.last_seq}")
         return seal
 
 
-_TEXTS: Final = tuple(field.name for field in fields(Seal) if field.type == "str")
-_NUMBERS: Final = tuple(field.name for field in fields(Seal) if field.type != "str")
+def parse_object(kind: type[T], data: bytes | str) -> T:
+    """A dataclass of ASCII texts, numbers of 64 bits and booleans, from JSON. Raises ValueError."""
+    try:
+        found = kind(**json.loads(data))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    for field in fields(cast("Any", kind)):
+        value: Any = getattr(found, field.name)
+        if type(value) is not _TYPES[str(field.type)]:
+            raise ValueError(f"{field.name} has the wrong type")
+        if not (value.isascii() if isinstance(value, str) else -_MOST <= value < _MOST):
+            raise ValueError(f"{field.name} has a value that it cannot have")
+    return found
 
 
 def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:

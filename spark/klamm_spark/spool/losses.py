@@ -21,7 +21,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Segments of one boot that retention deleted; `reason` is the setting that required it.
+    """Segments of one boot that retention deleted; `reason` is the setting that required it. `shipped` says that they
+    were elsewhere too.
 
     `last_seq` and `events` are None if a seal is missing and the names do not say, and for files that were put aside.
     """
@@ -31,6 +32,7 @@ class Deleted:
     last_seq: int | None
     events: int | None
     reason: str
+    shipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def join_losses(losses: list[Deleted | Unsynced]) -> list[Deleted | Unsynced]:
         if (
             isinstance(last, Deleted)
             and isinstance(loss, Deleted)
-            and (last.boot, last.reason) == (loss.boot, loss.reason)
+            and (last.boot, last.reason, last.shipped) == (loss.boot, loss.reason, loss.shipped)
             and last.events is not None
             and loss.events is not None
         ):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm_spark.events.event import AUDIT_GAP
 
-_TEXTS: Final = ("action", "gap_boot")
+_TEXTS: Final = ("node", "boot", "action", "detail", "gap_boot")
 _NUMBERS: Final = ("gap_first_seq", "gap_last_seq")
 _MOST: Final = 1 << 63
 """Above all numbers of an event: they have 64 bits."""
@@ -49,7 +49,7 @@ def numbers_of(data: bytes) -> Numbers | None:
     if not 0 <= seq < _MOST - len(lines) or not all(map(bytes.startswith, lines, beginnings)):
         return None
     gaps = [_parsed(line) for line in _lines_with(AUDIT_GAP.encode(), data)]
-    if not all(_known(gap, node, boot) for gap in gaps):
+    if not all(_typed(gap) and (gap.get("node"), gap.get("boot")) == (node, boot) for gap in gaps):
         return None
     found = tuple(gap for gap in gaps if gap.get("kind") == AUDIT_GAP)
     return Numbers(node, boot, seq, seq + len(lines) - 1, found)
@@ -71,9 +71,17 @@ def _lines_with(text: bytes, data: bytes) -> Iterator[bytes]:
         at = data.find(text, end)
 
 
-def _known(gap: dict[str, Any], node: str, boot: str) -> bool:
-    """Whether it was parsed, and its fields have their types."""
+def gaps_in(data: bytes) -> list[dict[str, Any]]:
+    """The `audit_gap` events in lines of a segment; what is no whole line, or not one of a server, is left out."""
+    events = map(_parsed, _lines_with(AUDIT_GAP.encode(), data[: data.rfind(b"\n") + 1]))
+    return [
+        event
+        for event in events
+        if event.get("kind") == AUDIT_GAP and {"node", "boot"} <= event.keys() and _typed(event)
+    ]
+
+
+def _typed(gap: dict[str, Any]) -> bool:
     texts = all(isinstance(gap.get(name, ""), str) for name in _TEXTS)
     numbers = (gap.get(name, 0) for name in _NUMBERS)
-    own = gap.get("node") == node and gap.get("boot") == boot
-    return own and texts and all(type(number) is int and -_MOST <= number < _MOST for number in numbers)
+    return texts and all(type(number) is int and -_MOST <= number < _MOST for number in numbers)

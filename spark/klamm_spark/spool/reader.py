@@ -34,7 +34,9 @@ def read_seal(segment: AnyPath) -> Seal | None:
 def require_spool(spool: AnyPath) -> None:
     """Raises LakeError if there is no spool."""
     if not spool.is_dir():
-        raise LakeError(f"there is no spool at {spool}")
+        raise LakeError(
+            f"{spool} is a file, and a spool is a folder" if spool.exists() else f"there is no spool at {spool}"
+        )
 
 
 def local_spool(pipeline: Pipeline, command: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from klamm_spark.spool.folder import SpoolError, SpoolFolder
@@ -55,10 +56,11 @@ def delete_old(
                 reason = "retention_bytes"
             else:
                 break
+            shipped = path in folder.sealed and folder.is_shipped(path)
             if not settings.delete_unshipped:
                 if path in folder.unreadable:
                     continue
-                if not folder.is_shipped(path):
+                if not shipped:
                     break
             folder.files.remove(path)
             total_bytes -= sizes[path]
@@ -66,7 +68,7 @@ def delete_old(
             # There are no events in a seal.
             if path.suffixes[0] != SEAL_SUFFIX:
                 open_name = open_segment.name if open_segment is not None else None
-                report(_deleted(path, seal, paths[index + 1 :], open_name, reason))
+                report(replace(_deleted(path, seal, paths[index + 1 :], open_name, reason), shipped=shipped))
             count += 1
     except OSError as error:
         raise SpoolError(f"{path}: {error.strerror or error}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from klamm_spark.spool.layout import Seal
     from klamm_spark.storage.filesystems import AnyPath
@@ -64,19 +64,25 @@ class SealSigner:
 
 
 class PublicKeys:
-    """The public keys that a node's seals may be signed with."""
+    """The public keys that a node's seals may be signed with: if ids are `trusted`, only those with one of these.
 
-    def __init__(self, pems: Iterable[bytes]) -> None:
+    It is true if what is not signed is wrong: there is a key, or ids are trusted.
+    """
+
+    def __init__(self, pems: Iterable[bytes], trusted: Collection[str] = ()) -> None:
         """Raises KeyFileError."""
         self._keys = {key_id_of(pem): _public_key(pem) for pem in pems}
+        self._trusted = trusted
 
     def __bool__(self) -> bool:
-        return bool(self._keys)
+        return bool(self._keys or self._trusted)
 
     def problem(self, seal: Seal) -> str | None:
-        """What is wrong with a seal's signature; None if nothing is. Without any key, no seal needs one."""
+        """What is wrong with a seal's signature; None if nothing is. If these are false, no seal needs one."""
         if not seal.signature:
-            return "its seal is not signed" if self._keys else None
+            return "its seal is not signed" if self else None
+        if self._trusted and seal.key_id not in self._trusted:
+            return f"its seal is signed with the key {seal.key_id}, which is not trusted"
         if seal.key_id not in self._keys:
             return f"its seal is signed with the key {seal.key_id}, which is not in the lake"
         if not self.has_signed(seal.key_id, seal.signature, replace(seal, signature="").to_json()):
@@ -87,6 +93,8 @@ class PublicKeys:
         """Whether it is the signature of data by a key of these."""
         from cryptography.exceptions import InvalidSignature
 
+        if self._trusted and key_id not in self._trusted:
+            return False
         try:
             self._keys[key_id].verify(base64.b64decode(signature, validate=True), data)
         except (KeyError, InvalidSignature, binascii.Error):

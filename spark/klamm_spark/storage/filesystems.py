@@ -314,7 +314,8 @@ def check_spool(spool: Path | None) -> str | None:
     # A URI has become a path by now, with one slash.
     scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
     if not scheme:
-        return None
+        is_file = spool is not None and os.path.isfile(spool)
+        return "is a file; a spool is a folder, with a folder of each node" if is_file else None
     return (
         f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
         "a copy of it is [audit.spark] spool"
@@ -397,6 +398,7 @@ def create_durably(path: AnyPath, data: bytes) -> None:
         path.create(data)
     else:
         _replace_local(path, data)
+        _sync_folder(path.parent.parent)
 
 
 def _replace_local(path: Path, data: bytes) -> None:
@@ -408,11 +410,15 @@ def _replace_local(path: Path, data: bytes) -> None:
     # Hadoop would compare the new content with the checksum of the old.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def move_file(path: AnyPath, folder: AnyPath, name: str) -> AnyPath:

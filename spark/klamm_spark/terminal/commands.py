@@ -90,6 +90,7 @@ def run(
         return 0
     finally:
         table.close()
+        reader.close()
     return 1 if reader.problems else 0
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 from klamm_spark.spool.compression import decompress, is_compressed
 from klamm_spark.spool.layout import OPEN_SUFFIX, node_folders, sealed_segments
@@ -13,11 +16,37 @@ from klamm_spark.spool.offsets import SpoolFollower
 from klamm_spark.spool.reader import read_seal
 
 
-class SpoolLines:
-    """Yields each whole line of all nodes and streams once, however often `new_lines` is called.
+@dataclass(slots=True)
+class _Place:
+    """How far a segment was read, in uncompressed bytes. `descriptor` is that of its open file, which has all lines
+    when the segment is sealed, and also when it is deleted then. `damaged` are time and size of a file that cannot be
+    decompressed."""
 
-    A segment that is being written is read on from where the last call ended, also after it is sealed and compressed.
-    Lines of one stream are in order; streams are not merged.
+    at: int = 0
+    descriptor: int | None = None
+    damaged: tuple[int, int] | None = None
+
+    def open(self, path: Path | None) -> BinaryIO:
+        """The lines of the segment from its beginning. Raises OSError, ValueError."""
+        if self.descriptor is None:
+            assert path is not None
+            if path.suffix != OPEN_SUFFIX:
+                return _open_sealed(path)
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.fdopen(os.dup(self.descriptor), "rb")
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class SpoolLines:
+    """Yields each whole line of all nodes and streams once, however often `new_lines` is called. `close` it.
+
+    A segment that is being written is read on from where the last call ended, also after it is sealed and compressed,
+    or deleted. A sealed segment that cannot be read is tried again at the next call; one that is damaged, when its file
+    has changed. Lines of one stream are in order; streams are not merged.
     """
 
     def __init__(
@@ -37,10 +66,18 @@ class SpoolLines:
         self._since_us = since_us
         self._newest = newest
         self._finished: dict[str, set[str]] = {}
-        self._read_bytes: dict[tuple[str, str], int] = {}
+        self._places: dict[str, dict[str, _Place]] = {}
+        """Of each node's segments that were not read to their ends."""
         self._on_problem = on_problem
         self.problems: list[str] = []
         """Segments that could not be read, one sentence each."""
+
+    def close(self) -> None:
+        """Close the files of segments that are being written."""
+        for places in self._places.values():
+            for place in places.values():
+                place.close()
+        self._places.clear()
 
     def new_lines(self) -> Iterator[bytes]:
         """The lines that are new since the last call. Raises OSError if the spool itself cannot be read."""
@@ -48,12 +85,14 @@ class SpoolLines:
             node = folder.name
             if node not in self._finished:
                 self._finished[node] = set(self._left_out(self._spool / node))
-            finished = self._finished[node]
-            for segment, path in self._follower.segments(node):
-                if segment not in finished:
-                    if path.suffix != OPEN_SUFFIX:
-                        finished.add(segment)
-                    yield from self._lines((node, segment), path)
+            finished, places = self._finished[node], self._places.setdefault(node, {})
+            there = dict(self._follower.segments(node))
+            for segment in sorted((there.keys() | places.keys()) - finished):
+                place = places.setdefault(segment, _Place())
+                if (yield from self._lines(place, there.get(segment))):
+                    place.close()
+                    del places[segment]
+                    finished.add(segment)
 
     def _left_out(self, folder: Path) -> Iterator[str]:
         """The sealed segments before the newest events."""
@@ -66,29 +105,42 @@ class SpoolLines:
             seal = read_seal(path)
             events += seal.events if seal is not None else 0
 
-    def _lines(self, segment: tuple[str, str], path: Path) -> Iterator[bytes]:
-        is_sealed = path.suffix != OPEN_SUFFIX
-        at = self._read_bytes.pop(segment, 0)
-        if is_sealed and not at and self._is_older(path):
-            return
+    def _lines(self, place: _Place, path: Path | None) -> Generator[bytes, None, bool]:
+        """The lines of a segment that were not read; returns whether there will be no more. A deleted one has no
+        `path`."""
+        is_open = path is not None and path.suffix == OPEN_SUFFIX
+        if path is None and place.descriptor is None:
+            return True
         try:
-            with _open(path) as file:
-                file.seek(at)
+            if path is not None and not is_open:
+                if place == _Place() and self._is_older(path):
+                    return True
+                if place.damaged == _stamp(path):
+                    return False
+            end = sys.maxsize if is_open else _sealed_bytes(place, path)
+            with place.open(path) as file:
+                file.seek(place.at)
                 for line in file:
-                    if not line.endswith(b"\n"):
+                    if not line.endswith(b"\n") or place.at + len(line) > end:
                         break
-                    at += len(line)
+                    place.at += len(line)
                     yield line[:-1]
         except FileNotFoundError:
             # It was sealed by now, and the next call reads it; or retention has deleted it.
-            pass
+            return False
         except (OSError, ValueError) as error:
-            if not is_sealed:
+            if is_open:
                 raise
-            self.problems.append(f"{path} cannot be read: {error}")
-            self._on_problem(self.problems[-1])
-        if not is_sealed:
-            self._read_bytes[segment] = at
+            if path is not None and isinstance(error, ValueError):
+                place.damaged = _stamp(path)
+            self._report(f"{path or 'a segment that was deleted'} cannot be read: {error}")
+            return False
+        return not is_open
+
+    def _report(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+            self._on_problem(problem)
 
     def _is_older(self, path: Path) -> bool:
         """Whether all events of a sealed segment are older than what is wanted."""
@@ -96,6 +148,16 @@ class SpoolLines:
         return seal is not None and seal.sealed_time_us < self._since_us
 
 
-def _open(path: Path) -> IO[bytes]:
-    """The lines of a segment. Raises OSError, ValueError."""
+def _open_sealed(path: Path) -> BinaryIO:
     return io.BytesIO(decompress(path.read_bytes(), path.suffix)) if is_compressed(path.suffix) else path.open("rb")
+
+
+def _sealed_bytes(place: _Place, path: Path | None) -> int:
+    """How much of the file that is open was sealed: what a crash has left behind it is in another segment."""
+    seal = read_seal(path) if path is not None and place.descriptor is not None else None
+    return seal.size_bytes if seal is not None else sys.maxsize
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size

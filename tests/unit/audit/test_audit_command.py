@@ -95,6 +95,14 @@ def test_a_server_writes_in_a_folder(file):
     assert check_spool(Path("/var/a:b/spool")) is None
 
 
+def test_a_spool_that_is_a_file_is_named_as_such(file, capsys):
+    (file.parent / "spool").write_text("")
+    with pytest.raises(ConfigError, match=r"klamm\.toml:2:1 .*spool: is a file; a spool is a folder"):
+        read_pipeline(file, {})
+    assert main(["tail", "--spool", str(file)]) == 2
+    assert capsys.readouterr().err == f"klamm audit tail: {file} is a file, and a spool is a folder\n"
+
+
 @pytest.mark.parametrize("location", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
 def test_folders_are_no_uris(location):
     assert check_location(location) is None
@@ -334,6 +342,13 @@ def test_one_of_several_masters_is_enough(free_port):
 @pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://example.org"])
 def test_other_masters_are_left_to_spark(url):
     session.require_reachable(url)
+
+
+def test_no_name_in_a_lake_hides_what_is_said(capsys):
+    for say in (cli.say, cli._print):
+        say("\x1b[2K\r2 rows \ud800")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (2 * ("\\x1b[2K\\r2 rows \\ud800\n",))
 
 
 def test_a_query_behind_the_file_is_an_error_that_shows_the_order(file, capsys):

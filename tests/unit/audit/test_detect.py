@@ -10,6 +10,7 @@ import time
 import pytest
 
 from klamm_spark.cli import main
+from klamm_spark.findings import command
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch, follow
@@ -163,6 +164,21 @@ def test_what_is_wrong_is_said(capsys, spool, tmp_path):
     (tmp_path / "f").write_text("damaged\n")
     code, _, err = detect(capsys, spool.path, *findings)
     assert (code, "cannot be read" in err) == (2, True)
+
+
+def test_a_disk_that_fails_as_the_findings_are_closed_is_said(capsys, spool, tmp_path, monkeypatch):
+    state = tmp_path / "f.state"
+
+    def replace_state(finding):
+        if state.is_file():
+            state.unlink()
+            state.mkdir()
+
+    monkeypatch.setitem(command._FORMATS, "text", replace_state)
+    spool.write(ATTACK)
+    code, _, err = detect(capsys, spool.path, "--findings", tmp_path / "f")
+    assert (code, err.startswith("klamm audit detect: "), err.count("\n")) == (2, True, 1)
+    assert "Is a directory" in err
 
 
 def test_detections_see_what_is_around_a_batch():

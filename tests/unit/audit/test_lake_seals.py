@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.anchors import FileAnchor
+from klamm_spark.lake.anchors import FileAnchor, compare_anchors
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import LakeSeals, read_seal_files, read_seals
@@ -127,6 +127,23 @@ def test_an_anchor_that_a_crash_has_torn_costs_no_other(tmp_path):
     path.write_text('{"index":0}\n{"ind')
     FileAnchor(path)({"index": 1})
     assert path.read_text().splitlines() == ['{"index":0}', '{"ind', '{"index":1}']
+
+
+def test_lines_that_are_no_anchors_are_named(tmp_path, segments):
+    lines = [
+        b"null",
+        b"7",
+        b"[]",
+        b'{"segment":[],"chain":""}',
+        b'{"segment":{}}',
+        b"\xff",
+        b"[" * 100_000,
+        b'"x"',
+        b"",
+    ]
+    (tmp_path / "anchors").write_bytes(b"\n".join(lines))
+    found = list(compare_anchors(tmp_path / "anchors", {}))
+    assert found == [f"{tmp_path / 'anchors'}:{number} is not an anchor" for number in range(1, len(lines))]
 
 
 # ---- keys

@@ -8,8 +8,9 @@ import pytest
 from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.wire.api_keys import ApiKey, load, spec_of
 from klamm.wire.messages import create_topics
-from klamm_spark.events.event import json_schema
+from klamm_spark.events.event import WAS_SHIPPED, json_schema
 from klamm_spark.observer.audit import AuditFilter
+from klamm_spark.spool.layout import SHIPPED_SUFFIX, beside
 from tests.unit.audit.observing import Observing, ping, produced
 
 
@@ -199,7 +200,8 @@ def _at_the_limit(make, **settings):
     return audit
 
 
-def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make):
+@pytest.mark.parametrize("was_shipped", [False, True])
+def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make, was_shipped):
     audit = _at_the_limit(make, fsync_interval_ms=100, segment_age_ms=5000, retention_ms=60_000, delete_unshipped=True)
     folder = audit.sink.requests.spool.path
     audit.clock.advance_ms(100)
@@ -207,7 +209,9 @@ def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make
     assert audit.files.fsyncs == 1
     audit.clock.advance_ms(5000)
     audit.flush()
-    assert len(list(folder.rglob("*.jsonl*"))) == 1
+    (segment,) = folder.rglob("*.jsonl*")
+    if was_shipped:
+        beside(segment, SHIPPED_SUFFIX).touch()
     audit.clock.advance_ms(60_001)
     audit.flush()
     assert list(folder.rglob("*.jsonl*")) == []
@@ -215,6 +219,8 @@ def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make
     events = audit.events()
     assert [(event["kind"], event["seq"]) for event in events] == [("request", 1), ("audit_gap", 2)]
     assert (events[1]["action"], events[1]["gap_first_seq"], events[1]["gap_last_seq"]) == ("segments_deleted", 0, 0)
+    assert ("detail" in events[1]) == was_shipped
+    assert events[1].get("detail", WAS_SHIPPED) == WAS_SHIPPED
 
 
 def test_an_orderly_stop_that_loses_events_is_reported_by_the_next_boot(tmp_path):

@@ -25,7 +25,7 @@ def test_settings(table, spec):
     (row,) = re.findall(rf"^\| ([^|]*`{spec.name}`[^|]*) \| ([^|]*) \|", rows, re.MULTILINE)
     keys = [key.strip("` ") for key in row[0].split(",")]
     default = row[1].split(",")[keys.index(spec.name)].strip("` ")
-    assert default == ("unset" if spec.default in ("", {}, None) else str(spec.default).replace("True", "true"))
+    assert default == ("unset" if spec.default in ("", {}, (), None) else str(spec.default).replace("True", "true"))
 
 
 def test_tables():

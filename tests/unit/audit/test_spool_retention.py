@@ -42,6 +42,19 @@ def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
     assert (seal.index, seal.previous_chain) == (2, last.chain)
 
 
+def test_it_is_reported_whether_a_deleted_segment_was_shipped(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    paths = aged(writer, 3)
+    for path in paths[:2]:
+        path.with_suffix(".shipped").touch()
+    writer.clock.advance_ms(60_001)
+    boot = writer.spool.boot
+    assert writer.tick() == [
+        Deleted(boot, 0, 1, 2, "retention_ms", shipped=True),
+        Deleted(boot, 2, 2, 1, "retention_ms"),
+    ]
+
+
 def test_a_deletion_is_reported_even_if_the_next_one_fails(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     _, second, _ = aged(writer, 3)

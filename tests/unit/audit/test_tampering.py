@@ -13,6 +13,7 @@ from klamm_spark.cli import main
 from klamm_spark.lake.keys import keys_of, remember_keys
 from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.chain import NodeFolder, SealChain, read_folder
+from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import (
     NO_CHAIN,
     SEAL_SUFFIX,
@@ -136,6 +137,7 @@ def reseal(attack, signer, sign=lambda signer, seal: seal):
         boot, _, first = path.stem.rpartition("-")
         place = {"boot": boot, "segment": path.stem, "first_seq": int(first), "index": index}
         place |= {"sha256": sha256, "lines_sha256": sealed, "events": data.count(b"\n")}
+        place["last_seq"] = max(seal.last_seq, place["first_seq"])
         fitting = replace(seal, **place, previous_chain=chain, chain=chain_of(chain, sha256, sealed))
         changed = changed or fitting != seal
         if changed:
@@ -226,6 +228,45 @@ def test_the_digits_of_a_seal_from_before_the_key_cannot_move_to_another_value(t
         chain.add(path.stem, path.stem, seal)
     chain.end()
     assert found.breaks == [f"{paths[0].stem}: its seal was changed: a value is no SHA-256"]
+
+
+@pytest.mark.parametrize("day", [False, True])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_that_was_put_beside_a_segment_is_named(tmp_path, signers, suffix, day):
+    folder = spool_of(tmp_path, signers[0])
+    path = sealed_segments(folder)[1]
+    data = path.read_bytes().replace(b'"outcome":"ok"', b'"outcome":"no"')
+    forged = (path.parent if day else folder) / f"{path.name}{suffix}"
+    if forged == path:
+        path.rename(folder / path.name)
+    forged.write_bytes(compress(data, "gzip") if suffix else data)
+    found = read_folder(folder, keys=PublicKeys([signers[0].public_pem]))
+    assert found.breaks == [f"{forged} was changed: its SHA-256 differs from its seal"]
+    assert len(found.sealed) == 5
+
+
+def test_what_is_no_gap_in_a_segment_that_is_being_written_reports_none(tmp_path):
+    write_sample_spool(tmp_path, sample_events(10))
+    gap = {
+        "kind": "audit_gap",
+        "node": "node-1",
+        "boot": "b",
+        "action": "dropped",
+        "gap_first_seq": 0,
+        "gap_last_seq": 9,
+    }
+    others = [{name: value for name, value in gap.items() if name != left_out} for left_out in ("node", "boot", "kind")]
+    others += [gap | {name: None} for name in ("node", "boot", "action", "gap_first_seq")]
+    others += [gap | {"gap_last_seq": "9"}, gap | {"gap_last_seq": 1 << 63}, gap | {"gap_boot": 1}]
+    lines = [
+        *map(json.dumps, [*others, gap]),
+        '["audit_gap"]',
+        '"audit_gap"',
+        "audit_gap",
+        '{"audit_gap":' + "[" * 100_000,
+    ]
+    (tmp_path / "node-1" / f"{LATER_BOOT}-{0:020d}.open").write_text("\n".join([*lines, json.dumps(gap)]))
+    assert read_folder(tmp_path / "node-1").gaps == [gap]
 
 
 def test_a_key_on_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):

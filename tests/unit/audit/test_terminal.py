@@ -1,5 +1,6 @@
 """`klamm audit tail`, `sql` and `export`: a spool is read while it grows, without Spark."""
 
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from klamm_spark.cli import parser
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FIELD_NAMES
 from klamm_spark.settings.spark import read_pipeline
+from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import open_segments, sealed_segments
 from klamm_spark.terminal.commands import run
 from klamm_spark.terminal.event_table import EventTable, QueryError
@@ -72,6 +74,63 @@ def test_each_event_is_read_once_however_the_spool_grows(tmp_path_factory, codec
     found += reader.new_lines()
     assert [(event["boot"], event["seq"]) for event in map(json.loads, found)] == written
     assert reader.problems == []
+    reader.close()
+    writer.spool.close()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_lines_that_are_sealed_and_deleted_between_two_looks_are_read(tmp_path, codec):
+    writer = Writer(tmp_path / "n", compression=codec)
+    writer.start("0" * 8)
+    writer.write(2)
+    reader = SpoolLines(tmp_path)
+    assert len(list(reader.new_lines())) == 2
+    writer.write(3)
+    writer.spool.close()
+    for path in (*sealed_segments(writer.folder), *writer.folder.rglob("*.seal")):
+        path.unlink()
+    writer.start("1" * 8)
+    writer.write()
+    found = [json.loads(line)["seq"] for line in (*reader.new_lines(), *reader.new_lines())]
+    assert found == [2, 3, 4, 0]
+    writer.spool.close()
+    assert list(reader.new_lines()) == []
+    assert open_in(tmp_path) == []
+    reader.close()
+
+
+def open_in(folder):
+    """The files below a folder that this process has open."""
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return [to for link in links if os.path.islink(link) and (to := os.readlink(link)).startswith(str(folder))]
+
+
+def test_a_sealed_segment_that_failed_is_read_again(tmp_path):
+    (path,) = write_sample_spool(tmp_path, EVENTS[:10])
+    lines = path.read_bytes()
+    path.with_suffix(".jsonl.zst").write_bytes(b"garbage")
+    path.unlink()
+    path = path.with_suffix(".jsonl.zst")
+    reader = SpoolLines(tmp_path)
+    assert [list(reader.new_lines()) for _ in range(3)] == [[], [], []]
+    assert len(reader.problems) == 1
+    path.write_bytes(compress(lines, "zstd"))
+    assert b"".join(line + b"\n" for line in reader.new_lines()) == lines
+    assert list(reader.new_lines()) == []
+    assert len(reader.problems) == 1
+
+
+def test_a_segment_whose_file_cannot_be_opened_once_is_read_later(tmp_path, monkeypatch):
+    write_sample_spool(tmp_path, EVENTS[:10])
+    reader = SpoolLines(tmp_path)
+
+    def fails(path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("klamm_spark.terminal.spool_lines._open_sealed", fails)
+        assert list(reader.new_lines()) == []
+    assert len(list(reader.new_lines())) == 10
 
 
 def test_older_segments_are_left_out(spool):

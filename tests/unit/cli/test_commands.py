@@ -499,6 +499,23 @@ def test_an_unknown_argument_is_refused_by_its_subcommand(klamm, arguments, comp
     assert err[0].startswith(f"usage: klamm {arguments[0]} ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["servee"], "serve"),
+        (["audit", "repor"], "report"),
+        (["audit", "report", "--sinc", "1h", "--snik", "delta"], "--sink"),
+        (["audit", "ship", "--sink", "delat"], "delta"),
+        (["users", "ad"], "add"),
+        (["nodes", "ready", "lis"], "list"),
+    ],
+)
+def test_every_command_says_what_was_meant(klamm, arguments, meant):
+    code, _, err = klamm(*arguments)
+    assert code == 2
+    assert f'; did you mean "{meant}"?' in err[-1]
+
+
 def test_an_interrupt_during_the_imports_leaves_no_traceback(klamm, monkeypatch, tmp_path):
     (tmp_path / "klamm_slow.py").write_text("raise KeyboardInterrupt")
     monkeypatch.syspath_prepend(tmp_path)

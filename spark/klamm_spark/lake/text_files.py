@@ -1,0 +1,65 @@
+"""Tables of texts in the lake, its seals for one: folders of Parquet files that any engine reads.
+
+A file is written once, whole, and its name is the SHA-256 of its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm_spark.storage.filesystems import AnyPath, create_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_SUFFIX: Final = ".parquet"
+_NAME_DIGITS: Final = 32
+
+
+class TextFile(NamedTuple):
+    """What a file has; `problem` says why it cannot be read, or that it was changed."""
+
+    path: AnyPath
+    rows: Sequence[tuple[str, ...]] = ()
+    problem: str = ""
+
+
+def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFile]:
+    """The files of a table, by their names, with these columns. A file in which a value is no text has no rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files: list[AnyPath] = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: path.name)
+    for path in files:
+        try:
+            data = path.read_bytes()
+            table = pq.read_table(BytesIO(data), columns=list(columns))
+            rows = list(zip(*(_texts(table.column(name)) for name in columns), strict=True))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            yield TextFile(path, problem=f"cannot be read: {error}".partition("\n")[0])
+            continue
+        same = hashlib.sha256(data).hexdigest()[:_NAME_DIGITS] == path.stem
+        yield TextFile(path, rows, "" if same else "was changed: its name is not its SHA-256")
+
+
+def _texts(column: Any) -> list[str]:
+    values: list[str] = column.to_pylist()
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError("a value is no text")
+    return values
+
+
+def write_text_file(folder: AnyPath, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> AnyPath:
+    """Add rows to a table, all or none; the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    buffer = BytesIO()
+    pq.write_table(pa.table([list(values) for values in zip(*rows, strict=True)], schema), buffer, compression="zstd")
+    data = buffer.getvalue()
+    path = folder / f"{hashlib.sha256(data).hexdigest()[:_NAME_DIGITS]}{_SUFFIX}"
+    create_durably(path, data)
+    return path

@@ -1,0 +1,106 @@
+"""Tables of the lake with values that nothing of klamm writes: named with their file, and never a traceback."""
+
+import json
+
+import pytest
+
+from klamm_spark.lake.forgotten import Record, digests_sha256, read_forgotten
+from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.seals import line_digests, read_seals
+from klamm_spark.spool.layout import Seal
+from klamm_spark.spool.signatures import KeyFileError
+from tests.audit_samples import sample_events, write_sample_spool
+
+pa = pytest.importorskip("pyarrow")
+
+NO_TEXTS = (None, 7, True, 1.5, [], {}, [None], "ä", "\ud800")
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "lake", "parquet")
+
+
+@pytest.fixture
+def seal(tmp_path):
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
+    return Seal.read(path.with_suffix(".seal"))
+
+
+def record_of(seal):
+    values = {"segment": seal.segment, "forgotten_time_us": 1, "before_us": 1, "kinds": "all", "lines": 1, "seqs": "0"}
+    return Record(**values, whole=False, digests_sha256=digests_sha256(""))
+
+
+def write(folder, **columns):
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "file.parquet"
+    pq.write_table(pa.table({name: [value] for name, value in columns.items()}), path)
+    return path
+
+
+def damaged(values):
+    """Objects of JSON with one value of another kind, and what is no object."""
+    for name in values:
+        for value in NO_TEXTS:
+            if type(value) is not type(values[name]):
+                yield json.dumps({**values, name: value})
+    yield from ("null", "7", '"x"', "[]", "{}", "", "[" * 100_000, '{"seq": ' + "9" * 5_000 + "}")
+
+
+OTHER_VALUES = pytest.mark.parametrize("value", [None, 7, 1.5, [], {"a": 1}, b"\xff"])
+
+
+@OTHER_VALUES
+@pytest.mark.parametrize("column", ["segment", "node", "boot", "seal", "lines"])
+def test_a_seal_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column, value):
+    texts = {"segment": seal.segment, "node": seal.node, "boot": seal.boot, "seal": seal.to_json().decode()}
+    path = write(lake.seals, **(texts | {"lines": ""} | {column: value}))
+    if column != "lines":
+        (line,) = read_seals(lake).breaks
+        assert line == f"{path} cannot be read: a value is no text"
+    assert dict(line_digests(lake, [seal.segment])) == {}
+
+
+@OTHER_VALUES
+@pytest.mark.parametrize("column", ["segment", "record", "digests"])
+def test_a_record_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column, value):
+    texts = {"segment": seal.segment, "record": record_of(seal).to_json().decode(), "digests": ""}
+    write(lake.forgotten, **texts)
+    assert list(read_forgotten(lake).segments) == [seal.segment]
+    path = write(lake.forgotten, **(texts | {column: value}))
+    known = read_forgotten(lake)
+    assert (known.segments, known.breaks) == ({}, [f"{path} cannot be read: a value is no text"])
+
+
+def test_a_table_without_its_columns_is_damage(lake):
+    for folder, read in ((lake.seals, read_seals), (lake.forgotten, read_forgotten)):
+        path = write(folder, other="x")
+        (line,) = read(lake).breaks
+        assert line.startswith(f"{path} cannot be read: ")
+
+
+def test_a_seal_that_is_none_is_named_with_its_file(lake, seal):
+    for text in damaged(json.loads(seal.to_json())):
+        path = write(lake.seals, segment=seal.segment, node=seal.node, boot=seal.boot, seal=text, lines="")
+        known = read_seals(lake)
+        assert known.seals == {}, text
+        assert any(line.startswith(f"{path}: ") for line in known.breaks), text
+
+
+def test_a_record_that_is_none_is_named_with_its_file(lake, seal):
+    for text in damaged(json.loads(record_of(seal).to_json())):
+        path = write(lake.forgotten, segment=seal.segment, record=text, digests="")
+        known = read_forgotten(lake)
+        assert known.segments == {}, text
+        assert any(line.startswith(f"{path}: ") for line in known.breaks), text
+
+
+def test_a_key_that_is_none_is_named(lake):
+    path = lake.root / "keys" / "~forget" / "x.pub"
+    path.parent.mkdir(parents=True)
+    path.write_text("no key")
+    with pytest.raises(KeyFileError, match=f"^{path}: no public key in PEM"):
+        read_forgotten(lake)
