@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
+from klamm.config.checks import MAX_PORT, parse_host_port
 from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
@@ -29,7 +30,6 @@ _SECTIONS: Final = ("server", "plugins", "listeners")
 # Of Linux; elsewhere it is about the same.
 _UNIX_PATH_MAX_BYTES: Final = 107
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
-_MAX_PORT: Final = 65535
 
 
 def load_plan(
@@ -260,7 +260,7 @@ class _Planner:
         for plan in listeners:
             host, port = plan.bind
             key = ("listeners", plan.configured_as or plan.name, "bind")
-            if port > _MAX_PORT:
+            if port > MAX_PORT:
                 self.config.report(key, f"node {plan.node + 1} would need port {port}")
             for (other_host, other_port), other in taken:
                 if host == other_host and host.startswith(UNIX_PREFIX):
@@ -400,7 +400,7 @@ def parse_endpoint(text: str) -> Endpoint:
         if len(os.fsencode(path)) > _UNIX_PATH_MAX_BYTES:
             raise ValueError(f"is a path of more than {_UNIX_PATH_MAX_BYTES} bytes, which a socket cannot have")
         return text, 0
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > _MAX_PORT or (":" in host and not host.startswith("[")):
-        raise ValueError(f'must be HOST:PORT with a port up to 65535, or unix:/PATH, not "{text}"')
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return parse_host_port(text)
+    except ValueError as error:
+        raise ValueError(str(error).replace(", not ", ", or unix:/PATH, not ", 1)) from error

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from klamm import ListenerContext
-from klamm.config import Finding
+from klamm.config import Finding, parse_host_port
 from klamm.wire.messages import api_versions, metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
-from klamm_gateway.settings import GatewaySettings, parse_address
+from klamm_gateway.settings import GatewaySettings
 from klamm_gateway.upstream.conversation import Conversation
 from klamm_gateway.upstream.questions import SOFTWARE
 from klamm_gateway.upstream.security import Security, load_security, resolve
@@ -52,7 +52,9 @@ def examine(
         yield Finding("upstream", f"certificates or password cannot be read: {error}", "correct the file")
         return
     brokers: dict[int, MetadataResponseBroker] = {}
-    for address, answer in _ask(settings, security, [parse_address(each) for each in settings.bootstrap]):
+    for address, answer in _ask(
+        settings, security, [parse_host_port(each, to_connect=True) for each in settings.bootstrap]
+    ):
         yield _finding(f"bootstrap {_text(address)}", answer, settings)
         brokers = brokers or {each.node_id: each for each in answer.brokers}
     if not brokers:

@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from klamm import setting
+from klamm.config import parse_host_port
 from klamm_gateway.node_ports import NodeHosts, NodePlaces, NodePorts, check_pattern, parse_ports
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
-        raise ValueError(f'must be HOST:PORT, not "{text}"')
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _check_bootstrap(addresses: tuple[str, ...]) -> str | None:
@@ -27,7 +20,7 @@ def _check_bootstrap(addresses: tuple[str, ...]) -> str | None:
         return "must name at least one node"
     for address in addresses:
         try:
-            parse_address(address)
+            parse_host_port(address, to_connect=True)
         except ValueError as error:
             return str(error)
     return None

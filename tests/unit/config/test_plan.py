@@ -198,14 +198,28 @@ def test_two_ports_of_zero_do_not_clash(load):
 
 @pytest.mark.parametrize(
     ("text", "endpoint"),
-    [("localhost:1", ("localhost", 1)), ("[::]:65535", ("::", 65535)), (":9092", ("", 9092))],
+    [("localhost:1", ("localhost", 1)), ("[::]:65535", ("::", 65535)), (":9092", ("", 9092)), ("[::1]:0", ("::1", 0))],
 )
 def test_endpoints(text, endpoint):
     assert parse_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize(
-    "text", ["localhost", "localhost:", "localhost:x", "::1:9092", "a:65536", "a:-1", "a:9\N{SUPERSCRIPT TWO}", ""]
+    "text",
+    [
+        "localhost",
+        "localhost:",
+        "localhost:x",
+        "::1:9092",
+        "a:65536",
+        "a:-1",
+        "a:9\N{SUPERSCRIPT TWO}",
+        "a:\N{FULLWIDTH DIGIT NINE}",
+        "[::1:9092",
+        "::1]:9092",
+        "[a]:1",
+        "",
+    ],
 )
 def test_what_is_no_endpoint(text):
     with pytest.raises(ValueError, match="must be HOST:PORT"):

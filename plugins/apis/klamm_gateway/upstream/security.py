@@ -58,7 +58,7 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
         if settings.ssl_keystore_location is not None:
             context.load_cert_chain(settings.ssl_keystore_location)
     if settings.security_protocol.startswith("SASL") and settings.sasl_password_file is not None:
-        password = settings.sasl_password_file.read_text().partition("\n")[0].rstrip("\r")
+        password = settings.sasl_password_file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
         account = Account(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
     if settings.login == "principal":
         # Imported here: most gateways have one account.
