@@ -74,7 +74,15 @@ class _Planner:
         self.plugins = plugins
         self.files = files
         self.parts = PartResolver(config, plugins, files)
-        config.place_of = lambda key, value: place_of(key, value, self.specs_of_api_sets())
+        config.place_of = self.place_of
+
+    def place_of(self, key: str, value: object) -> str | None:
+        """Where an unknown key belongs."""
+        if isinstance(value, dict) and any(
+            one.provider.name == key for one in self.plugins.providers(ProviderKind.EXTENSION)
+        ):
+            return f"the settings of an extension are a table of their own: [{key}]"
+        return place_of(key, value, self.specs_of_api_sets())
 
     def set_defaults(self, defaults: Mapping[str, object]) -> None:
         """Give the settings of handler sets another default."""
@@ -111,14 +119,16 @@ class _Planner:
         opened = [each for plan in sound for each in self.of_nodes(plan, self.nodes_of(plan, parts))]
         self.check_ports(opened)
         scheduler = None
-        extensions: list[PartPlan | None] = []
         if server is not None:
             scheduler = self.named(
                 ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
             )
-            for name in server.extensions:
-                self.parts.common_tables.add(name)
-                extensions.append(self.parts.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
+        extensions: list[PartPlan | None] = []
+        # One wrong key of [server] must not hide problems of the extensions, nor make their tables unknown ones.
+        named = self.config.names_at(("server", "extensions")) if server is None else server.extensions
+        for name in named:
+            self.parts.common_tables.add(name)
+            extensions.append(self.parts.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
         if len(sound) > 1:
             self.check_shared(sound)
         if scheduler is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
-from klamm.config import CLUSTER_WIDE
+from klamm.config import CLUSTER_WIDE, did_you_mean
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
@@ -17,7 +17,15 @@ from klamm_broker.transaction_settings import TransactionSettings
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_CLEANUP_POLICIES = ("compact", "delete")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
+    unknown = next((one for one in policies if one not in _CLEANUP_POLICIES), None)
+    if unknown is None:
+        return None
+    return f'must be some of compact, delete, not "{unknown}"{did_you_mean(unknown, _CLEANUP_POLICIES)}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +208,10 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
         -1, name="log.retention.bytes", minimum=-1, doc="Size of a partition above which old segments go; -1 no limit."
     )
     log_cleanup_policy: tuple[str, ...] = setting(
-        ("delete",), name="log.cleanup.policy", doc="What happens to old segments: delete, compact or both."
+        ("delete",),
+        name="log.cleanup.policy",
+        doc="What happens to old segments: delete, compact or both.",
+        check=_check_cleanup_policy,
     )
     log_index_size_max_bytes: int = setting(
         10_485_760, name="log.index.size.max.bytes", minimum=4, doc="Largest index of a segment."

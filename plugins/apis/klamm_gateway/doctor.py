@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
@@ -48,7 +47,7 @@ def examine(
     """The findings. Waits for nodes, each as long as `socket_connection_setup_timeout_ms` says; all at once."""
     try:
         security = load_security(settings, random_bytes)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         yield Finding("upstream", f"certificates or password cannot be read: {error}", "correct the file")
         return
     brokers: dict[int, MetadataResponseBroker] = {}

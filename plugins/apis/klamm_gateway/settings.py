@@ -198,7 +198,10 @@ class GatewaySettings:
                 yield "upstream.sasl_username", f"is needed for {self.security_protocol}"
             if self.sasl_password_file is None:
                 yield "upstream.sasl_password_file", f"is needed for {self.security_protocol}"
-        for key in ("sasl_password_file", "accounts_file", "ssl_truststore_location", "ssl_keystore_location"):
+        from klamm_gateway.upstream.files import FILES, problem_with
+
+        for key in FILES:
             path: Path | None = getattr(self, key)
-            if path is not None and not path.is_file():
-                yield f"upstream.{key}", f"{path} is no file"
+            problem = None if path is None else problem_with(key, path)
+            if problem is not None:
+                yield f"upstream.{key}", problem

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
-from klamm_sasl.stores.users_file import parse_users
+from klamm_sasl.stores.users_file import parse_users, text_of
 
 _SALT_BYTES: Final = 24
 _MAX_ITERATIONS: Final = 10_000_000
@@ -152,7 +152,7 @@ def _password(file: Path | None) -> str:
 
 def _read(file: Path) -> list[tuple[str, ScramCredential]]:
     try:
-        return parse_users(file.read_text(encoding="utf-8"))
+        return parse_users(text_of(file.read_bytes()))
     except ValueError as error:
         raise UsersError(f"{file}: {error}") from error
 

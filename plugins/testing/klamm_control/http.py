@@ -55,7 +55,12 @@ class ControlServer(ThreadingHTTPServer):
             ("POST", ("time",), actions.advance),
             ("POST", ("reset",), actions.reset),
         ]
-        super().__init__(address, _Handler)
+        try:
+            super().__init__(address, _Handler)
+        except OSError as error:
+            # The system does not say which address it refuses.
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            raise OSError(error.errno, error.strerror, f"{host}:{address[1]}") from error
 
 
 class _Handler(BaseHTTPRequestHandler):

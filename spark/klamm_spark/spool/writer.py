@@ -76,7 +76,10 @@ class Spool:
     def open(self, boot_suffix: str) -> list[Recovered]:
         """Lock the folder, recover what a crash has left, and begin a boot. Raises OSError, SpoolError."""
         for folder in (self.path.parent, self.path):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except FileExistsError as error:
+                raise SpoolError(f"{folder} is no directory") from error
         try:
             self._lock = self._files.lock(self.path / ".lock")
         except BlockingIOError as error:

@@ -118,7 +118,7 @@ def test_tables_below_a_provider_are_handler_sets_of_their_own(load):
 def test_every_type_of_setting(load, problems, line, attribute, value):
     text = f'[listeners.a]\napi_set = "topics"\n[topics]\n{line}\n'
     if value is None:
-        assert problems(text) == ["klamm.toml:4:1  topics.limits: must be an integer, not a table"]
+        assert problems(text) == ['klamm.toml:4:1  topics.limits: "b": must be an integer, not a table']
     else:
         assert getattr(load(text).api_sets["topics"].settings, attribute) == value
 

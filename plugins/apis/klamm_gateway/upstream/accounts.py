@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from klamm import KafkaPrincipal
@@ -52,13 +53,12 @@ def load_accounts(settings: GatewaySettings, random_bytes: Callable[[int], bytes
         module, _, function = settings.accounts_function.partition(":")
         find = getattr(importlib.import_module(module), function)
     else:
-        find = _read(settings).get
+        find = read_accounts(settings.accounts_file).get
     return Accounts(find, settings.sasl_mechanism, random_bytes)
 
 
-def _read(settings: GatewaySettings) -> dict[str, tuple[str, str]]:
-    file = settings.accounts_file
-    assert file is not None
+def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
+    """User name and password by principal. Raises ConfigError."""
     tables, _text = read_tables(file)
     for principal, table in tables.items():
         if not isinstance(table, dict) or check_table(AccountSettings, table):
