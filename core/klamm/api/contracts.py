@@ -116,7 +116,7 @@ _FEW_LETTERS: Final = 3
 def _misspelled(made: type, contract: type) -> str | None:
     """What a callback's name was probably meant to be: most callbacks are optional, so nothing else notices it."""
     known = set(dir(contract))
-    own = {}
+    own: dict[str, Any] = {}
     for each in made.__mro__:
         if not issubclass(contract, each):
             own.update((name, value) for name, value in vars(each).items() if name not in known and name[0] != "_")
