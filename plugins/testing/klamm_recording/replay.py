@@ -56,8 +56,10 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     try:
         head, *requests = map(json.loads, file.read_text(encoding="utf-8").splitlines())
         known = head["klamm_recording"] == FORMAT
+    except OSError as error:
+        raise ReplayError(f"{file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ReplayError(f"{file} is not a recording: {error!r}") from error
+        raise ReplayError(f"{file} is not a recording") from error
     if not known:
         raise ReplayError(f"{file} is a recording of format {head['klamm_recording']}, not {FORMAT}")
     return head, [one for one in requests if one["raw"] and one["api"] in _KEYS]

@@ -157,3 +157,12 @@ def test_what_is_wrong_with_a_value_is_said(check, table, key, value, said):
     found = next(one for one in wrong_settings.tables() if one.name == table)
     _code, problems = check(found.text({key: value}))
     assert [(name, message) for _line, name, message in problems] == [(f"{table}.{key}", said)]
+
+
+@pytest.mark.parametrize("command", [["nodes", "FILE"], ["replay", "FILE", "--to", "127.0.0.1:1"]])
+@pytest.mark.parametrize("file", wrong_settings.NO_FILES)
+def test_a_command_says_what_is_wrong_with_its_file(check, capsys, command, file):
+    assert main([file if word == "FILE" else word for word in command]) != 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"klamm {command[0]}: {file}")
+    assert not WORDS_OF_PYTHON.search(said)
