@@ -315,12 +315,10 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Values that contradict each other, and a key for delegation tokens that cannot be read."""
-        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
-            yield (
-                "log.cleaner.min.compaction.lag.ms",
-                f"{self.log_cleaner_min_compaction_lag_ms} is greater than log.cleaner.max.compaction.lag.ms"
-                f" ({self.log_cleaner_max_compaction_lag_ms})",
-            )
+        least, most = self.log_cleaner_min_compaction_lag_ms, self.log_cleaner_max_compaction_lag_ms
+        if least > most:
+            message = f"{least} is greater than log.cleaner.max.compaction.lag.ms ({most})"
+            yield "log.cleaner.min.compaction.lag.ms", message
         yield from self.group_problems()
         yield from self.share_group_problems()
         file = self.delegation_token_secret_key_file

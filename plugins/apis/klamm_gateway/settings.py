@@ -42,14 +42,6 @@ def _check_function(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountSettings:
-    """A table of `accounts_file`."""
-
-    username: str = setting(doc="The account at the nodes.")
-    password: str = setting(doc="Its password.")
-
-
-@dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """`[gateway]`."""
 

@@ -32,7 +32,7 @@ NEEDED: Mapping[str, Mapping[str, object]] = {
 }
 """What a part has to be set to, so that nothing else is wrong. `ssl` comes without: its certificate would be a file."""
 NO_FILES = ("no-such-file", "folder", "garbage", "empty", "text")
-"""Values of a path: what a file may be that somebody names by mistake. `make_files` makes them."""
+"""Values of a path: what a file may be that is named by mistake. `make_files` makes them."""
 
 
 class Table(NamedTuple):

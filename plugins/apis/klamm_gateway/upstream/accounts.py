@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from klamm import KafkaPrincipal
-from klamm.config import check_table, load_settings, read_tables
-from klamm_gateway.settings import AccountSettings, GatewaySettings
+from klamm_gateway.settings import GatewaySettings
+from klamm_gateway.upstream.files import read_accounts
 from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.states import UpstreamError
 
@@ -55,13 +54,3 @@ def load_accounts(settings: GatewaySettings, random_bytes: Callable[[int], bytes
     else:
         find = read_accounts(settings.accounts_file).get
     return Accounts(find, settings.sasl_mechanism, random_bytes)
-
-
-def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
-    """User name and password by principal. Raises ConfigError."""
-    tables, _text = read_tables(file)
-    for principal, table in tables.items():
-        if not isinstance(table, dict) or check_table(AccountSettings, table):
-            # Says the line too; it reads the file again.
-            load_settings(file, (principal,), AccountSettings)
-    return {principal: (table["username"], table["password"]) for principal, table in tables.items()}

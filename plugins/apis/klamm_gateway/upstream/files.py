@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from klamm import ConfigError
+from klamm import ConfigError, setting
+from klamm.config import check_table, load_settings, read_tables
 
 
 def read_password(path: Path) -> str:
@@ -19,6 +21,24 @@ def read_password(path: Path) -> str:
     if not password:
         raise ValueError("its first line, the password, is empty")
     return password
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSettings:
+    """A table of `accounts_file`."""
+
+    username: str = setting(doc="The account at the nodes.")
+    password: str = setting(doc="Its password.")
+
+
+def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
+    """User name and password by principal. Raises ConfigError."""
+    tables, _text = read_tables(file)
+    for principal, table in tables.items():
+        if not isinstance(table, dict) or check_table(AccountSettings, table):
+            # Says the line too; it reads the file again.
+            load_settings(file, (principal,), AccountSettings)
+    return {principal: (table["username"], table["password"]) for principal, table in tables.items()}
 
 
 def problem_with(key: str, path: Path) -> str | None:
@@ -45,15 +65,9 @@ def _check_keystore(path: Path) -> None:
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path, password=lambda: "")
 
 
-def _check_accounts(path: Path) -> None:
-    from klamm_gateway.upstream.accounts import read_accounts
-
-    read_accounts(path)
-
-
 _CHECKS: Final[Mapping[str, Callable[[Path], object]]] = {
     "sasl_password_file": read_password,
-    "accounts_file": _check_accounts,
+    "accounts_file": read_accounts,
     "ssl_truststore_location": _check_truststore,
     "ssl_keystore_location": _check_keystore,
 }
