@@ -82,6 +82,15 @@ def test_of_a_value_that_a_part_refuses_the_key_is_named(check, table):
                 assert name.startswith((table.name, "listeners.a")), (key, value, problems)
 
 
+@pytest.mark.parametrize("file", wrong_settings.NO_FILES)
+def test_a_schema_that_is_none_is_named(check, file):
+    rule = f'[listeners.a.record_validation.rules.r]\ntopics = ["*"]\nvalue_schema = "{file}"\n'
+    _code, problems = check(f'{wrong_settings.LISTENER}filters = ["record_validation"]\n{rule}')
+    ((line, key, message),) = problems
+    assert (line, key) == (6, "listeners.a.record_validation.rules.r.value_schema")
+    assert message.startswith(f"{file}: ")
+
+
 def test_an_extension_is_judged_where_the_table_of_the_server_is_wrong(check):
     server = '[server]\nio_threads = 0\nextensions = ["prometheus", "contrl"]\n'
     _code, problems = check(f'{server}{wrong_settings.LISTENER}[prometheus]\nbind = "x"\n')
