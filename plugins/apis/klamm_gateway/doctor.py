@@ -83,7 +83,7 @@ def _place_of(settings: GatewaySettings, node_id: int, listener: ListenerContext
             resolve(*address)
         except (OSError, UnicodeError) as error:
             remedy = "add the names of all nodes to the DNS that clients use, e.g. by a wildcard"
-            return Finding(subject, f"clients are sent to {address}, which does not resolve: {error}", remedy)
+            return Finding(subject, f"clients are sent to {address}, which does not resolve: {_words(error)}", remedy)
     return Finding(subject, f"clients are sent to {address}")
 
 
@@ -105,12 +105,17 @@ def _ask(
         yield from zip(addresses, threads.map(lambda one: _asked(settings, security, *one), addresses), strict=True)
 
 
+def _words(error: OSError | UnicodeError) -> str:
+    """What the system says, without its number."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def _asked(settings: GatewaySettings, security: Security, host: str, port: int) -> Answer:
     timeout_s = settings.socket_connection_setup_timeout_ms / 1000
     try:
         resolve(host, port)
     except (OSError, UnicodeError) as error:
-        return Answer(error=UpstreamError("unknown_host", str(error)))
+        return Answer(error=UpstreamError("unknown_host", _words(error)))
     try:
         with Conversation(host, port, security, SOFTWARE, timeout_s) as conversation:
             versions: Any = conversation.call(ApiVersionsRequest(SOFTWARE, "1"), _API_VERSIONS, api_versions)
@@ -118,7 +123,7 @@ def _asked(settings: GatewaySettings, security: Security, host: str, port: int) 
     except TimeoutError:
         return Answer(error=UpstreamError("timeout", "connecting, TLS and login took too long"))
     except OSError as error:
-        return Answer(error=UpstreamError("connection_failed", str(error)))
+        return Answer(error=UpstreamError("connection_failed", _words(error)))
     except UpstreamError as error:
         return Answer(error=error)
     return Answer(found.brokers, len(versions.api_keys))
