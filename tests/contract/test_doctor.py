@@ -74,9 +74,9 @@ def test_what_does_not_answer_and_what_has_no_port(doctor):
         code, lines = doctor(front([f"127.0.0.1:{nowhere}", "no-such-host.invalid:9092", node.bootstrap]))
     assert code == 1
     assert re.match(
-        r"wrong .*connection_failed: .*refused; start the node", one(lines, f"bootstrap 127.0.0.1:{nowhere}")
+        r"wrong .*connection_failed: Connection refused; start the node", one(lines, f"bootstrap 127.0.0.1:{nowhere}")
     )
-    assert re.match(r"wrong .*unknown_host: .*; add the name", one(lines, "bootstrap no-such-host.invalid:9092"))
+    assert re.match(r"wrong .*unknown_host: [^\[]*; add the name", one(lines, "bootstrap no-such-host.invalid:9092"))
     assert one(lines, f"bootstrap {node.bootstrap}").startswith("ok ")
     assert one(lines, f"node 2 (127.0.0.1:{nowhere})").startswith("wrong")
     assert one(lines, "listener front, node 9") == (

@@ -44,11 +44,15 @@ def contract_problem(made: type, contract: type) -> str | None:
     """Why a class cannot be used as a part, in one sentence; None if it can.
 
     Every method that it overrides must take the arguments that the server calls it with, by position and by name; a
-    property must be one, and a method that `klamm.handles` marks must take a request and its context.
+    property must be one, and a method that `klamm.handles` marks must take a request and its context. A method of its
+    own must have another name than a misspelled callback would have.
     """
     where = f"{made.__module__}.{made.__qualname__}"
     if not issubclass(made, contract):
         return f"{where} is not a {contract.__name__}"
+    problem = _misspelled(made, contract)
+    if problem is not None:
+        return f"{where}.{problem}"
     missing: frozenset[str] = getattr(made, "__abstractmethods__", frozenset())
     if missing:
         return f"{where} does not define {', '.join(sorted(missing))}"
@@ -102,6 +106,45 @@ def handler_problem(function: Callable[..., Any], leading: int) -> str | None:
 
 
 _ASYNC: Final = " is async: the server calls it on a thread, and awaits nothing"
+
+
+_NEAR: Final = 0.85
+"""How alike names are, by difflib's ratio, if one is taken for the other misspelled: of ten letters, one is wrong."""
+_FEW_LETTERS: Final = 3
+
+
+def _misspelled(made: type, contract: type) -> str | None:
+    """What a callback's name was probably meant to be: most callbacks are optional, so nothing else notices it."""
+    known = set(dir(contract))
+    own: dict[str, Any] = {}
+    for each in made.__mro__:
+        if not issubclass(contract, each):
+            own.update((name, value) for name, value in vars(each).items() if name not in known and name[0] != "_")
+    for callback, expected in _callbacks(contract) if own else ():
+        for name, found in own.items():
+            if _may_be_meant_for(expected, found) and _is_like(name, callback):
+                what = "property" if isinstance(expected, property) else "method"
+                return (
+                    f'{name}: the server knows no such {what}; did you mean "{callback}"? '
+                    "If it is one of your own, begin its name with _"
+                )
+    return None
+
+
+def _is_like(name: str, callback: str) -> bool:
+    some, others = (one.lower().replace("_", "") for one in (name, callback))
+    if abs(len(some) - len(others)) > _FEW_LETTERS or len(set(some) ^ set(others)) > _FEW_LETTERS:
+        return False
+    # Imported here: the import costs more than all else that is looked at.
+    from difflib import SequenceMatcher
+
+    return SequenceMatcher(None, some, others).ratio() >= _NEAR
+
+
+def _may_be_meant_for(expected: Any, found: Any) -> bool:
+    """A method for a method, and a property or a value for a property. Handlers have names of their own."""
+    is_function = isinstance(found, (classmethod, staticmethod)) or inspect.isfunction(found)
+    return not hasattr(found, HANDLES) and is_function != isinstance(expected, property)
 
 
 def _handler(self: Any, request: Any, context: Any) -> Any: ...

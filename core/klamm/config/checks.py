@@ -1,9 +1,13 @@
-"""Checks of values for `setting(check=…)`, for settings that several plugins have."""
+"""Checks of values for `setting(check=…)`, and what reads them, for settings that several plugins have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
+
+MAX_PORT: Final = 65535
+_PORT_MAX_DIGITS: Final = 5
 
 
 def check_networks(networks: Iterable[str]) -> str | None:
@@ -17,6 +21,23 @@ def check_networks(networks: Iterable[str]) -> str | None:
         except ValueError:
             return f'"{network}" is not an address or CIDR network'
     return None
+
+
+def parse_host_port(text: str, *, to_connect: bool = False) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; an IPv6 host stands in brackets, which are not part of the result.
+
+    To listen, the host may be empty and the port 0; `to_connect` needs both. Raises ValueError.
+    """
+    host, _, port = text.rpartition(":")
+    inside = host[1:-1] if host.startswith("[") and host.endswith("]") else None
+    is_host = ":" in inside if inside is not None else not any(char in host for char in ":[]")
+    lowest = 1 if to_connect else 0
+    is_port = port.isascii() and port.isdecimal() and len(port) <= _PORT_MAX_DIGITS and lowest <= int(port) <= MAX_PORT
+    if ":" not in text or not is_host or not is_port or (to_connect and not host):
+        if not to_connect:
+            raise ValueError(f'must be HOST:PORT with a port up to {MAX_PORT}, not "{text}"')
+        raise ValueError(f'must be HOST:PORT with a port from 1 to {MAX_PORT}, not "{text}"')
+    return host if inside is None else inside, int(port)
 
 
 def check_private(path: Path) -> str | None:

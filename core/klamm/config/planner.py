@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
+from klamm.config.checks import MAX_PORT, parse_host_port
 from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
@@ -29,7 +30,6 @@ _SECTIONS: Final = ("server", "plugins", "listeners")
 # Of Linux; elsewhere it is about the same.
 _UNIX_PATH_MAX_BYTES: Final = 107
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
-_MAX_PORT: Final = 65535
 
 
 def load_plan(
@@ -74,7 +74,15 @@ class _Planner:
         self.plugins = plugins
         self.files = files
         self.parts = PartResolver(config, plugins, files)
-        config.place_of = lambda key, value: place_of(key, value, self.specs_of_api_sets())
+        config.place_of = self.place_of
+
+    def place_of(self, key: str, value: object) -> str | None:
+        """Where an unknown key belongs."""
+        if isinstance(value, dict) and any(
+            one.provider.name == key for one in self.plugins.providers(ProviderKind.EXTENSION)
+        ):
+            return f"the settings of an extension are a table of their own: [{key}]"
+        return place_of(key, value, self.specs_of_api_sets())
 
     def set_defaults(self, defaults: Mapping[str, object]) -> None:
         """Give the settings of handler sets another default."""
@@ -111,14 +119,16 @@ class _Planner:
         opened = [each for plan in sound for each in self.of_nodes(plan, self.nodes_of(plan, parts))]
         self.check_ports(opened)
         scheduler = None
-        extensions: list[PartPlan | None] = []
         if server is not None:
             scheduler = self.named(
                 ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
             )
-            for name in server.extensions:
-                self.parts.common_tables.add(name)
-                extensions.append(self.parts.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
+        extensions: list[PartPlan | None] = []
+        # One wrong key of [server] must not hide problems of the extensions, nor make their tables unknown ones.
+        named = self.config.names_at(("server", "extensions")) if server is None else server.extensions
+        for name in named:
+            self.parts.common_tables.add(name)
+            extensions.append(self.parts.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
         if len(sound) > 1:
             self.check_shared(sound)
         if scheduler is not None:
@@ -260,7 +270,7 @@ class _Planner:
         for plan in listeners:
             host, port = plan.bind
             key = ("listeners", plan.configured_as or plan.name, "bind")
-            if port > _MAX_PORT:
+            if port > MAX_PORT:
                 self.config.report(key, f"node {plan.node + 1} would need port {port}")
             for (other_host, other_port), other in taken:
                 if host == other_host and host.startswith(UNIX_PREFIX):
@@ -400,7 +410,7 @@ def parse_endpoint(text: str) -> Endpoint:
         if len(os.fsencode(path)) > _UNIX_PATH_MAX_BYTES:
             raise ValueError(f"is a path of more than {_UNIX_PATH_MAX_BYTES} bytes, which a socket cannot have")
         return text, 0
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > _MAX_PORT or (":" in host and not host.startswith("[")):
-        raise ValueError(f'must be HOST:PORT with a port up to 65535, or unix:/PATH, not "{text}"')
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        return parse_host_port(text)
+    except ValueError as error:
+        raise ValueError(str(error).replace(", not ", ", or unix:/PATH, not ", 1)) from error

@@ -231,13 +231,15 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
             value = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(value, list):
             raise ValueError(f"must be a list, not {_name(value)}")
-        return tuple(_convert(typing.get_args(kind)[0], item, base, lenient) for item in value)
+        of = typing.get_args(kind)[0]
+        return tuple(_convert_item(of, item, base, lenient, f"item {number}") for number, item in enumerate(value, 1))
     if origin is dict:
         if lenient and isinstance(value, str):
             value = _pairs(value)
         if not isinstance(value, dict):
             raise ValueError(f"must be a table, not {_name(value)}")
-        return {str(key): _convert(typing.get_args(kind)[1], item, base, lenient) for key, item in value.items()}
+        of = typing.get_args(kind)[1]
+        return {str(key): _convert_item(of, item, base, lenient, f'"{key}"') for key, item in value.items()}
     if dataclasses.is_dataclass(kind):
         return _convert_table(typing.cast(type, kind), value, base)
     if lenient and isinstance(value, str):
@@ -255,6 +257,13 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
     if kind is Path and isinstance(value, str):
         return base / Path(value).expanduser()
     raise ValueError(f"must be {_KINDS.get(kind, str(kind))}, not {_name(value)}")
+
+
+def _convert_item(kind: Any, value: Any, base: Path, lenient: bool, what: str) -> Any:
+    try:
+        return _convert(kind, value, base, lenient)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 def _pairs(text: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
-from klamm.config import CLUSTER_WIDE
+from klamm.config import CLUSTER_WIDE, did_you_mean
 from klamm_broker.configs.topic_config import COMPRESSION_TYPES
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.fetch_session_settings import FetchSessionSettings
@@ -17,7 +17,15 @@ from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.share_group_settings import ShareGroupSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
+_CLEANUP_POLICIES = ("compact", "delete")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
+    unknown = next((one for one in policies if one not in _CLEANUP_POLICIES), None)
+    if unknown is None:
+        return None
+    return f'must be some of compact, delete, not "{unknown}"{did_you_mean(unknown, _CLEANUP_POLICIES)}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +204,10 @@ class BrokerSettings(
         -1, name="log.retention.bytes", minimum=-1, doc="Size of a partition above which old segments go; -1 no limit."
     )
     log_cleanup_policy: tuple[str, ...] = setting(
-        ("delete",), name="log.cleanup.policy", doc="What happens to old segments: delete, compact or both."
+        ("delete",),
+        name="log.cleanup.policy",
+        doc="What happens to old segments: delete, compact or both.",
+        check=_check_cleanup_policy,
     )
     log_index_size_max_bytes: int = setting(
         10_485_760, name="log.index.size.max.bytes", minimum=4, doc="Largest index of a segment."
@@ -300,12 +311,10 @@ class BrokerSettings(
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Values that contradict each other, and a key for delegation tokens that cannot be read."""
-        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
-            yield (
-                "log.cleaner.min.compaction.lag.ms",
-                f"{self.log_cleaner_min_compaction_lag_ms} is greater than log.cleaner.max.compaction.lag.ms"
-                f" ({self.log_cleaner_max_compaction_lag_ms})",
-            )
+        least, most = self.log_cleaner_min_compaction_lag_ms, self.log_cleaner_max_compaction_lag_ms
+        if least > most:
+            message = f"{least} is greater than log.cleaner.max.compaction.lag.ms ({most})"
+            yield "log.cleaner.min.compaction.lag.ms", message
         yield from self.group_problems()
         yield from self.share_group_problems()
         file = self.delegation_token_secret_key_file

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from klamm import ListenerContext
-from klamm.config import Finding
+from klamm.config import Finding, parse_host_port
 from klamm.wire.messages import api_versions, metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
-from klamm_gateway.settings import GatewaySettings, parse_address
+from klamm_gateway.settings import GatewaySettings
 from klamm_gateway.upstream.conversation import Conversation
 from klamm_gateway.upstream.questions import SOFTWARE
 from klamm_gateway.upstream.security import Security, load_security, resolve
@@ -48,11 +47,13 @@ def examine(
     """The findings. Waits for nodes, each as long as `socket_connection_setup_timeout_ms` says; all at once."""
     try:
         security = load_security(settings, random_bytes)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:
         yield Finding("upstream", f"certificates or password cannot be read: {error}", "correct the file")
         return
     brokers: dict[int, MetadataResponseBroker] = {}
-    for address, answer in _ask(settings, security, [parse_address(each) for each in settings.bootstrap]):
+    for address, answer in _ask(
+        settings, security, [parse_host_port(each, to_connect=True) for each in settings.bootstrap]
+    ):
         yield _finding(f"bootstrap {_text(address)}", answer, settings)
         brokers = brokers or {each.node_id: each for each in answer.brokers}
     if not brokers:
@@ -82,7 +83,7 @@ def _place_of(settings: GatewaySettings, node_id: int, listener: ListenerContext
             resolve(*address)
         except (OSError, UnicodeError) as error:
             remedy = "add the names of all nodes to the DNS that clients use, e.g. by a wildcard"
-            return Finding(subject, f"clients are sent to {address}, which does not resolve: {error}", remedy)
+            return Finding(subject, f"clients are sent to {address}, which does not resolve: {_words(error)}", remedy)
     return Finding(subject, f"clients are sent to {address}")
 
 
@@ -104,12 +105,17 @@ def _ask(
         yield from zip(addresses, threads.map(lambda one: _asked(settings, security, *one), addresses), strict=True)
 
 
+def _words(error: OSError | UnicodeError) -> str:
+    """What the system says, without its number."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def _asked(settings: GatewaySettings, security: Security, host: str, port: int) -> Answer:
     timeout_s = settings.socket_connection_setup_timeout_ms / 1000
     try:
         resolve(host, port)
     except (OSError, UnicodeError) as error:
-        return Answer(error=UpstreamError("unknown_host", str(error)))
+        return Answer(error=UpstreamError("unknown_host", _words(error)))
     try:
         with Conversation(host, port, security, SOFTWARE, timeout_s) as conversation:
             versions: Any = conversation.call(ApiVersionsRequest(SOFTWARE, "1"), _API_VERSIONS, api_versions)
@@ -117,7 +123,7 @@ def _asked(settings: GatewaySettings, security: Security, host: str, port: int) 
     except TimeoutError:
         return Answer(error=UpstreamError("timeout", "connecting, TLS and login took too long"))
     except OSError as error:
-        return Answer(error=UpstreamError("connection_failed", str(error)))
+        return Answer(error=UpstreamError("connection_failed", _words(error)))
     except UpstreamError as error:
         return Answer(error=error)
     return Answer(found.brokers, len(versions.api_keys))

@@ -19,7 +19,7 @@ from klamm import (
     bind_handlers,
 )
 from klamm.acl import ClusterAcls
-from klamm.config import Finding
+from klamm.config import Finding, parse_host_port
 from klamm.forwarding import OpaqueRequest, note_upstream_node
 from klamm.runtime import Workers
 from klamm.wire.api_keys import ApiKey, ApiSpec, load
@@ -37,7 +37,7 @@ from klamm_gateway.local_answers import LATE_LOGIN_HANDLERS, versions_of_cluster
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.rewriting import REWRITES, NodeAddresses, Rewrite
 from klamm_gateway.session import ClientSession, SessionParts
-from klamm_gateway.settings import GatewaySettings, parse_address
+from klamm_gateway.settings import GatewaySettings
 from klamm_gateway.upstream.questions import Questions
 from klamm_gateway.upstream.security import load_security
 
@@ -132,7 +132,7 @@ class Gateway(ApiSet):
     def _questions(self, timeout_s: float) -> Questions:
         return Questions(
             self.cluster,
-            map(parse_address, self.settings.bootstrap),
+            [parse_host_port(each, to_connect=True) for each in self.settings.bootstrap],
             lambda: self._parts.security,
             timeout_s,
             (self._failure_log, self._metrics.failed),

@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from klamm import setting
+from klamm.config import parse_host_port
 from klamm_gateway.node_ports import NodeHosts, NodePlaces, NodePorts, check_pattern, parse_ports
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
-        raise ValueError(f'must be HOST:PORT, not "{text}"')
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _check_bootstrap(addresses: tuple[str, ...]) -> str | None:
@@ -27,7 +20,7 @@ def _check_bootstrap(addresses: tuple[str, ...]) -> str | None:
         return "must name at least one node"
     for address in addresses:
         try:
-            parse_address(address)
+            parse_host_port(address, to_connect=True)
         except ValueError as error:
             return str(error)
     return None
@@ -46,14 +39,6 @@ def _check_ports(text: str) -> str | None:
 def _check_function(text: str) -> str | None:
     module, colon, function = text.partition(":")
     return None if not text or (colon and module and function) else f'must be "module:function", not "{text}"'
-
-
-@dataclass(frozen=True, slots=True)
-class AccountSettings:
-    """A table of `accounts_file`."""
-
-    username: str = setting(doc="The account at the nodes.")
-    password: str = setting(doc="Its password.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +190,10 @@ class GatewaySettings:
                 yield "upstream.sasl_username", f"is needed for {self.security_protocol}"
             if self.sasl_password_file is None:
                 yield "upstream.sasl_password_file", f"is needed for {self.security_protocol}"
-        for key in ("sasl_password_file", "accounts_file", "ssl_truststore_location", "ssl_keystore_location"):
+        from klamm_gateway.upstream.files import FILES, problem_with
+
+        for key in FILES:
             path: Path | None = getattr(self, key)
-            if path is not None and not path.is_file():
-                yield f"upstream.{key}", f"{path} is no file"
+            problem = None if path is None else problem_with(key, path)
+            if problem is not None:
+                yield f"upstream.{key}", problem

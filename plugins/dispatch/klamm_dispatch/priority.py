@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm import RequestContext, setting
+from klamm.config import did_you_mean
 from klamm.wire.api_keys import SPECS
 from klamm_dispatch.lanes import Lane, LaneScheduler
 
@@ -36,8 +37,8 @@ _API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS}
 
 
 def _check_apis(names: tuple[str, ...]) -> str | None:
-    unknown = sorted(set(names) - set(_API_KEYS))
-    return f"unknown API: {', '.join(unknown)}" if unknown else None
+    unknown = next((name for name in names if name not in _API_KEYS), None)
+    return None if unknown is None else f'there is no API "{unknown}"{did_you_mean(unknown, _API_KEYS)}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from klamm import ServerExtension, ServerServices
+from klamm.config import parse_host_port
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.http import HttpServer, Page, render
-from klamm_metrics.settings import PrometheusSettings, endpoint
+from klamm_metrics.settings import PrometheusSettings
 
 _TURN_AGE: Final = "klamm:type=Processor,name=TurnAgeMs"
 _WORKERS_READY: Final = "klamm:type=Workers,name=Ready"
@@ -48,7 +49,7 @@ class PrometheusExporter(ServerExtension):
             ProcessCollector(registry=registry)
         self._registry = registry
         pages = {"/metrics": self._metrics, "/health": lambda _: Page(200, b"alive\n"), "/ready": self._ready}
-        self._http = HttpServer(endpoint(settings.bind), pages, server.clock)
+        self._http = HttpServer(parse_host_port(settings.bind), pages, server.clock)
         self._http.start("klamm-prometheus")
 
     def _metrics(self, accept: str) -> Page:

@@ -81,7 +81,8 @@ class HttpServer(ThreadingHTTPServer):
             super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
         except OSError as error:
             # The system does not say which address it refuses.
-            raise OSError(error.errno, error.strerror, f"{address[0]}:{address[1]}") from error
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            raise OSError(error.errno, error.strerror, f"{host}:{address[1]}") from error
 
     @property
     def address(self) -> tuple[str, int]:

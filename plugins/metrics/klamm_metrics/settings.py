@@ -7,21 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm import setting
+from klamm.config import parse_host_port
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-def endpoint(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
-        raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def _check_endpoint(text: str) -> str | None:
     try:
-        endpoint(text)
+        parse_host_port(text)
     except ValueError as error:
         return str(error)
     return None

@@ -20,11 +20,14 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
     Keys of unknown types are left out.
     """
     try:
-        entries = json.loads(data)["keys"]
-        if not isinstance(entries, list):
-            raise TypeError("its keys are not a list")
-    except (ValueError, KeyError, TypeError) as error:
-        raise JwksError(f"is not a JWK set: {error!r}") from error
+        content = json.loads(data)
+    except json.JSONDecodeError as error:
+        raise JwksError(f"is not a JWK set: {error}") from error
+    except ValueError as error:
+        raise JwksError("is not a JWK set: it is no text") from error
+    entries = content.get("keys") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise JwksError('is not a JWK set: it is no object with a list "keys"')
     found: dict[str, list[Key]] = {}
     for entry in entries:
         # With a secret (symmetric) key, everyone who can read the set could sign tokens.

@@ -120,10 +120,10 @@ class FileStoreSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A file that cannot be read, or has an invalid line."""
-        from klamm_sasl.stores.users_file import parse_users
+        from klamm_sasl.stores.users_file import parse_users, text_of
 
         try:
-            parse_users(self.path.read_text(encoding="utf-8"))
+            parse_users(text_of(self.path.read_bytes()))
         except OSError as error:
             yield "path", f"{self.path}: {error.strerror}"
         except ValueError as error:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import getpass
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from klamm.config import CommandParser
 from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
-from klamm_sasl.stores.users_file import parse_users
+from klamm_sasl.stores.users_file import parse_users, text_of
 
 _SALT_BYTES: Final = 24
 _MAX_ITERATIONS: Final = 10_000_000
@@ -80,11 +82,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add(options: argparse.Namespace) -> None:
     _check_user(options.user)
-    entries = _read(options.file) if options.file.exists() else []
+    if options.file.exists():
+        # Before a password is asked for.
+        _read(options.file)
     credentials = _credentials(options)
     replaced = {credential.mechanism for credential in credentials}
-    kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in replaced]
-    _write(options.file, [*kept, *((options.user, credential) for credential in credentials)])
+    with _locked(options.file) as folder:
+        entries = _read(options.file) if options.file.exists() else []
+        kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in replaced]
+        _write(options.file, [*kept, *((options.user, credential) for credential in credentials)], folder)
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -96,12 +102,13 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _remove(options: argparse.Namespace) -> None:
-    entries = _read(options.file)
     gone = _mechanisms(options)
-    kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in gone]
-    if len(kept) == len(entries):
-        raise UsersError(f'there is no such user "{options.user}" in {options.file}')
-    _write(options.file, kept)
+    with _locked(options.file) as folder:
+        entries = _read(options.file)
+        kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in gone]
+        if len(kept) == len(entries):
+            raise UsersError(f'there is no such user "{options.user}" in {options.file}')
+        _write(options.file, kept, folder)
 
 
 def _hash(options: argparse.Namespace) -> None:
@@ -146,12 +153,23 @@ def _password(file: Path | None) -> str:
 
 def _read(file: Path) -> list[tuple[str, ScramCredential]]:
     try:
-        return parse_users(file.read_text(encoding="utf-8"))
+        return parse_users(text_of(file.read_bytes()))
     except ValueError as error:
         raise UsersError(f"{file}: {error}") from error
 
 
-def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
+@contextmanager
+def _locked(file: Path) -> Iterator[int]:
+    """The descriptor of the file's folder, which one command at a time has: the file itself is replaced by each."""
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]], folder: int) -> None:
     """Put the file in place whole, readable by its owner alone unless it was wider before."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
@@ -167,8 +185,4 @@ def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     # Else a power cut may bring back the old file, with a user who was removed.
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    os.fsync(folder)

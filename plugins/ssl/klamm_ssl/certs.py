@@ -19,6 +19,7 @@ from cryptography import x509
 from klamm_ssl.issuing import CertificateAuthority, Identity
 
 _EXIT_USAGE: Final = 2
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _HOST: Final = re.compile(r"[\w.*:-]+", re.ASCII)
 
 _TEXT: Final = """\
@@ -27,7 +28,7 @@ Certificates for development, signed by a CA that only you should trust:
 
 --- klamm
 [listeners.tls]
-bind = "{bootstrap}"
+{bind}
 transport = "ssl"
 
 [listeners.tls.ssl]
@@ -136,6 +137,7 @@ def run(arguments: Sequence[str]) -> int:
     print(
         _TEXT.format(
             listing="\n".join(listing),
+            bind=_bind(hosts[0], first, options.port),
             bootstrap=f"{first}:{options.port}",
             server=directory / "server.pem",
             ca=directory / "ca.pem",
@@ -144,6 +146,13 @@ def run(arguments: Sequence[str]) -> int:
         end="",
     )
     return 0
+
+
+def _bind(host: str, shown: str, port: int) -> str:
+    """The lines of a listener that clients find by a host's name, which need not lead to an address of this machine."""
+    if host in _LOOPBACK:
+        return f'bind = "{shown}:{port}"'
+    return f'bind = "{"[::]" if ":" in host else "0.0.0.0"}:{port}"\nadvertise = "{shown}:{port}"'
 
 
 def _is_for(file: Path, host: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from klamm import ServerExtension, ServerServices, setting
+from klamm.config import parse_host_port
 from klamm_control.actions import Actions
 from klamm_control.http import ControlServer
 from klamm_control.node_actions import NodeActions
@@ -15,11 +16,10 @@ from klamm_control.node_actions import NodeActions
 
 def endpoint(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, where the host is a loopback address. Raises ValueError."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not port.isdecimal() or int(port) > 65535 or not ipaddress.ip_address(host).is_loopback:
+    host, port = parse_host_port(text)
+    if not ipaddress.ip_address(host).is_loopback:
         raise ValueError
-    return host, int(port)
+    return host, port
 
 
 def _check_endpoint(text: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import inspect
 import json
 import logging
 import socket
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm import KafkaError
+from klamm.config import did_you_mean
 from klamm_control.actions import Actions
 from klamm_control.node_actions import NodeActions
 
@@ -55,7 +57,12 @@ class ControlServer(ThreadingHTTPServer):
             ("POST", ("time",), actions.advance),
             ("POST", ("reset",), actions.reset),
         ]
-        super().__init__(address, _Handler)
+        try:
+            super().__init__(address, _Handler)
+        except OSError as error:
+            # The system does not say which address it refuses.
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            raise OSError(error.errno, error.strerror, f"{host}:{address[1]}") from error
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -117,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         for verb, act in known:
             if verb == method:
                 names = words[1:2]
+                _check_options(act, len(names), options)
                 return 200, act(*names, **options)
         if known:
             return 405, {
@@ -132,8 +140,23 @@ def _fits(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
     return len(pattern) == len(words) and all(want in ("*", word) for want, word in zip(pattern, words, strict=True))
 
 
+def _check_options(act: Callable[..., Any], names: int, options: Mapping[str, Any]) -> None:
+    """Raises ValueError for an option that the path does not have, and for one that it needs."""
+    parameters = list(inspect.signature(act).parameters.values())[names:]
+    known = {one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD}
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None and len(known) == len(parameters):
+        raise ValueError(f'there is no "{unknown}" here{did_you_mean(unknown, known)}')
+    for one in parameters:
+        if one.name in known and one.default is inspect.Parameter.empty and one.name not in options:
+            raise ValueError(f'"{one.name}" is needed')
+
+
 def _object(body: bytes) -> dict[str, Any]:
-    found = json.loads(body) if body.strip() else {}
+    try:
+        found = json.loads(body) if body.strip() else {}
+    except ValueError as error:
+        raise ValueError("the body must be a JSON object") from error
     if not isinstance(found, dict):
         raise ValueError("the body must be a JSON object")
     return found

@@ -61,8 +61,12 @@ def _endpoint(ready_file: Path) -> tuple[str, str]:
     try:
         found = json.loads(ready_file.read_text(encoding="utf-8"))
         return found["control"], found["token"]
-    except ValueError as error:
-        raise _RefusedError(f"{ready_file} is not a ready file: {error}") from error
+    except OSError as error:
+        raise _RefusedError(
+            f"{ready_file}: {error.strerror}; a server writes it once every listener answers"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise _RefusedError(f"{ready_file} is not a ready file") from error
     except KeyError as error:
         raise _RefusedError(f"{ready_file}: the server has no extension `control`") from error
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from klamm.config import parse_host_port
 from klamm.testing import RawClient
 from klamm.wire.api_keys import ApiKey, find_spec, load
 from klamm.wire.messages.metadata import MetadataRequest
@@ -31,12 +32,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("file", metavar="FILE", type=Path, help="what a recording has saved")
     parser.add_argument("--to", metavar="HOST:PORT", required=True, help="a listener without authentication")
     options = parser.parse_args(arguments)
-    host, _, port = options.to.rpartition(":")
     try:
-        if not host or not port.isdecimal():
-            raise ReplayError(f'must be HOST:PORT, not "{options.to}"')
+        address = _address(options.to)
         head, requests = _read(options.file)
-        differences = _replay(requests, head["topics"], (host, int(port)))
+        differences = _replay(requests, head["topics"], address)
     except (OSError, ReplayError) as error:
         print(f"klamm replay: {error}", file=sys.stderr)
         return _USAGE
@@ -46,12 +45,21 @@ def main(arguments: list[str]) -> int:
     return 1 if differences else 0
 
 
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_host_port(text, to_connect=True)
+    except ValueError as error:
+        raise ReplayError(f"--to {error}") from error
+
+
 def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     try:
         head, *requests = map(json.loads, file.read_text(encoding="utf-8").splitlines())
         known = head["klamm_recording"] == FORMAT
+    except OSError as error:
+        raise ReplayError(f"{file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ReplayError(f"{file} is not a recording: {error!r}") from error
+        raise ReplayError(f"{file} is not a recording") from error
     if not known:
         raise ReplayError(f"{file} is a recording of format {head['klamm_recording']}, not {FORMAT}")
     return head, [one for one in requests if one["raw"] and one["api"] in _KEYS]

@@ -77,7 +77,10 @@ class Spool:
         """Lock the folder, recover what a crash has left, and begin a boot. Raises OSError, SpoolError."""
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in (self.path.parent, self.path):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except FileExistsError as error:
+                raise SpoolError(f"{folder} is no directory") from error
         for folder in missing:
             self._files.sync_directory(folder.parent)
         try:

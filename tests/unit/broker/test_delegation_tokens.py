@@ -275,7 +275,7 @@ def test_a_key_that_cannot_be_read_is_reported_with_its_setting(tmp_path: Path, 
         (f"{name}.file", f"{absent}: No such file or directory")
     ]
     assert problems(delegation_token_secret_key_env="KLAMM_ABSENT") == [
-        (f"{name}.env", "the delegation token key in KLAMM_ABSENT is empty")
+        (f"{name}.env", 'the environment variable "KLAMM_ABSENT" is not set or empty')
     ]
     (both,) = problems(delegation_token_secret_key_file=key_file, delegation_token_secret_key_env="KLAMM_KEY")
     assert both == (f"{name}.file", f"{name} comes from a file or from the environment, not from both")

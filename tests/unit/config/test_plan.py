@@ -118,7 +118,7 @@ def test_tables_below_a_provider_are_handler_sets_of_their_own(load):
 def test_every_type_of_setting(load, problems, line, attribute, value):
     text = f'[listeners.a]\napi_set = "topics"\n[topics]\n{line}\n'
     if value is None:
-        assert problems(text) == ["klamm.toml:4:1  topics.limits: must be an integer, not a table"]
+        assert problems(text) == ['klamm.toml:4:1  topics.limits: "b": must be an integer, not a table']
     else:
         assert getattr(load(text).api_sets["topics"].settings, attribute) == value
 
@@ -198,14 +198,28 @@ def test_two_ports_of_zero_do_not_clash(load):
 
 @pytest.mark.parametrize(
     ("text", "endpoint"),
-    [("localhost:1", ("localhost", 1)), ("[::]:65535", ("::", 65535)), (":9092", ("", 9092))],
+    [("localhost:1", ("localhost", 1)), ("[::]:65535", ("::", 65535)), (":9092", ("", 9092)), ("[::1]:0", ("::1", 0))],
 )
 def test_endpoints(text, endpoint):
     assert parse_endpoint(text) == endpoint
 
 
 @pytest.mark.parametrize(
-    "text", ["localhost", "localhost:", "localhost:x", "::1:9092", "a:65536", "a:-1", "a:9\N{SUPERSCRIPT TWO}", ""]
+    "text",
+    [
+        "localhost",
+        "localhost:",
+        "localhost:x",
+        "::1:9092",
+        "a:65536",
+        "a:-1",
+        "a:9\N{SUPERSCRIPT TWO}",
+        "a:\N{FULLWIDTH DIGIT NINE}",
+        "[::1:9092",
+        "::1]:9092",
+        "[a]:1",
+        "",
+    ],
 )
 def test_what_is_no_endpoint(text):
     with pytest.raises(ValueError, match="must be HOST:PORT"):

@@ -26,7 +26,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         (ECHO + "processors = true\n", "klamm.toml:3:1  listeners.a.processors: must be an integer, not true"),
         (ECHO + "processors = 1.5\n", "klamm.toml:3:1  listeners.a.processors: must be an integer, not 1.5"),
         (ECHO + "gates = 'x'\n", "klamm.toml:3:1  listeners.a.gates: must be a list, not 'x'"),
-        (ECHO + "gates = [1]\n", "klamm.toml:3:1  listeners.a.gates: must be a string, not 1"),
+        (ECHO + "gates = [1]\n", "klamm.toml:3:1  listeners.a.gates: item 1: must be a string, not 1"),
         (ECHO + "transport = ['x']\n", "klamm.toml:3:1  listeners.a.transport: must be a string, not a list"),
         (
             ECHO + 'dispatch = "inlin"\n',

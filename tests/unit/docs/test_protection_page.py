@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 from klamm.requests.limits import request_limits
-from klamm.wire.api_keys import SPECS
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.api_keys import SPECS, spec_of
+from klamm.wire.messages.api_versions import ApiVersionsRequest
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "protection.md").read_text(encoding="utf-8")
 UNITS = {"KiB": 1024, "MiB": 1024 * 1024, "": 1}
@@ -40,3 +42,11 @@ def test_the_page_has_the_largest_frame_of_each_api():
 def test_the_page_has_the_most_elements_of_each_api():
     limits = request_limits()
     assert documented("request_max_elements") == {spec.name: limits.max_elements[spec.api_key] for spec in SPECS}
+
+
+def test_the_page_has_the_costliest_frame_of_each_api_in_its_last_version():
+    table = PAGE.partition("| API | version | worst frame |")[2].partition("\n\n")[0]
+    rows = [(name, int(version)) for name, version in re.findall(r"^\| (\w+) \| (\d+) \|", table, re.MULTILINE)]
+    with EmbeddedServer() as server, RawClient(server.address()) as client:
+        served = client.call(ApiVersionsRequest("klamm", "1"), 3).api_keys
+    assert rows == [(spec_of(one.api_key).name, one.max_version) for one in sorted(served, key=lambda one: one.api_key)]

@@ -78,6 +78,56 @@ class Slow(ApiSet):
         pass
 
 
+class Misspelled(RequestFilter):
+    api_keys = (3,)
+
+    def on_requst(self, request, context):
+        return None
+
+
+class MisspelledProperty(RequestFilter):
+    api_key = (3,)
+
+
+class CamelCase(RequestObserver):
+    @staticmethod
+    def connectionOpened(connection):
+        pass
+
+
+class Inherits(Misspelled):
+    pass
+
+
+class MisspelledAndMissing(ConnectionGate):
+    def admit(self, address):
+        return None
+
+    def relase(self, address):
+        pass
+
+
+class OwnNames(ApiSet):
+    """Its own methods, properties and handlers are like no callback, or are private."""
+
+    _closed = False
+    closing = 1
+
+    @property
+    def closed(self):
+        return self._closed
+
+    def _connection_close(self):
+        pass
+
+    def connections_of(self, principal):
+        pass
+
+    @handles(metadata, versions=metadata.VERSIONS)
+    def descrbe(self, request, context):
+        pass
+
+
 class NoSettings(ConnectionGate):
     def __init__(self):
         pass
@@ -133,6 +183,37 @@ def make_no_gate(settings):
             ApiSet,
             "Short.metadata(self, request) does not take what it is called with: metadata(self, request, context)",
         ),
+        (
+            Misspelled,
+            RequestFilter,
+            'Misspelled.on_requst: the server knows no such method; did you mean "on_request"?'
+            " If it is one of your own, begin its name with _",
+        ),
+        (
+            MisspelledProperty,
+            RequestFilter,
+            'MisspelledProperty.api_key: the server knows no such property; did you mean "api_keys"?'
+            " If it is one of your own, begin its name with _",
+        ),
+        (
+            CamelCase,
+            RequestObserver,
+            'CamelCase.connectionOpened: the server knows no such method; did you mean "connection_opened"?'
+            " If it is one of your own, begin its name with _",
+        ),
+        (
+            Inherits,
+            RequestFilter,
+            'Inherits.on_requst: the server knows no such method; did you mean "on_request"?'
+            " If it is one of your own, begin its name with _",
+        ),
+        (
+            MisspelledAndMissing,
+            ConnectionGate,
+            'MisspelledAndMissing.relase: the server knows no such method; did you mean "release"?'
+            " If it is one of your own, begin its name with _",
+        ),
+        (OwnNames, ApiSet, None),
         (Slow, ApiSet, "Slow.metadata is async: the server calls it on a thread, and awaits nothing"),
     ],
 )

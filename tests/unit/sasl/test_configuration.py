@@ -112,7 +112,7 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         (
             TOKENS + 'jwks_file = "garbage"\n',
             "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: garbage: is not a JWK set:"
-            " JSONDecodeError('Expecting value: line 1 column 1 (char 0)')",
+            " Expecting value: line 1 column 1 (char 0)",
         ),
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "garbage"\n',

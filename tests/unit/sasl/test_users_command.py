@@ -1,13 +1,18 @@
 """`klamm users`: a file of verifiers, and passwords that come from anywhere but the arguments."""
 
+import fcntl
 import io
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from klamm.cli.main import main
 from klamm.sasl import ScramCredential
 from klamm_sasl.stores.users_file import parse_users
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -140,3 +145,36 @@ def test_a_user_who_was_removed_does_not_come_back_in_a_power_cut(file, type_in,
     )
     assert main(["users", "remove", str(file), "alice"]) == 0
     assert calls == [False, "replace", True]
+
+
+def test_a_command_waits_for_one_that_changes_the_file(file, tmp_path, type_in):
+    type_in("sesame\n")
+    main(["users", "add", str(file), "alice"])
+    (tmp_path / "password").write_text("other\n", encoding="utf-8")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    command = [sys.executable, "-m", "klamm", "users", "add", str(file), "bob"]
+    with subprocess.Popen([*command, "--password-file", str(tmp_path / "password")]) as adds:
+        wait_until(lambda: is_waited_for(folder), "the command does not wait", within_s=60)
+        # What the first command writes while the second one waits.
+        alice = file.read_text(encoding="utf-8")
+        file.write_text(alice.replace("alice:", "carol:"), encoding="utf-8")
+        os.close(folder)
+        assert adds.wait(60) == 0
+    assert {user for user, _ in users(file)} == {"carol", "bob"}
+
+
+def is_waited_for(descriptor):
+    """Whether a process waits for a lock of the descriptor's file, as Linux lists them."""
+    inode = os.fstat(descriptor).st_ino
+    lines = [line.split() for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines()]
+    return any(words[1] == "->" and words[6].endswith(f":{inode}") for words in lines)
+
+
+def test_commands_at_the_same_time_lose_no_change(file, tmp_path):
+    (tmp_path / "password").write_text("sesame\n", encoding="utf-8")
+    command = [sys.executable, "-m", "klamm", "users", "add", str(file)]
+    names = [f"user-{number}" for number in range(6)]
+    running = [subprocess.Popen([*command, name, "--password-file", str(tmp_path / "password")]) for name in names]
+    assert [one.wait(120) for one in running] == [0] * len(names)
+    assert {user for user, _ in users(file)} == set(names)

@@ -43,6 +43,19 @@ def test_what_is_printed_serves_and_what_is_written_comes_in(certs, tmp_path):
             assert client.call(ApiVersionsRequest("a", "1"), 3).error_code == 0
 
 
+@pytest.mark.parametrize(
+    ("host", "advertised", "bind"),
+    [
+        ("kafka.invalid", "kafka.invalid", "0.0.0.0"),
+        ("192.0.2.7", "192.0.2.7", "0.0.0.0"),
+        ("2001:db8::7", "[2001:db8::7]", "[::]"),
+    ],
+)
+def test_a_listener_for_other_machines_binds_all_addresses(certs, host, advertised, bind):
+    _, printed, _ = certs("--host", host, "--host", "localhost")
+    assert listener_of(printed).startswith(f'[listeners.tls]\nbind = "{bind}:9093"\nadvertise = "{advertised}:9093"\n')
+
+
 def test_keys_are_for_their_owner_only(certs, tmp_path):
     certs()
     directory = tmp_path / "certs"

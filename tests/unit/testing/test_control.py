@@ -65,6 +65,20 @@ def test_topics_and_records(server, control):
     assert control("GET", f"/topics/{quote('no such')}/records")[0] == 409
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/topics", {"nmae": "x"}, 'there is no "nmae" here; did you mean "name"?'),
+        ("/topics/t/records", {}, '"values" is needed'),
+        ("/topics", b"{", "the body must be a JSON object"),
+        ("/topics", b"[]", "the body must be a JSON object"),
+        ("/leaders/t", {"partition": 0}, '"node" is needed'),
+    ],
+)
+def test_an_argument_that_is_wrong_is_named(control, path, body, said):
+    assert control("POST", path, body) == (400, {"error": said})
+
+
 def test_faults(server, control):
     assert control("GET", "/faults") == (200, [])
     rule = {"kind": "error", "api": "FindCoordinator", "error": "COORDINATOR_NOT_AVAILABLE", "count": 1, "name": "mine"}

@@ -21,5 +21,7 @@ def read_secret_key(file: Path | None, variable: str | None) -> bytes | None:
         assert variable is not None
         key = os.environ.get(variable, "").encode()
     if not key:
-        raise ValueError(f"the delegation token key in {file or variable} is empty")
+        raise ValueError(
+            f'the environment variable "{variable}" is not set or empty' if file is None else f"{file}: is empty"
+        )
     return key

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from klamm import KafkaPrincipal
-from klamm.config import check_table, load_settings, read_tables
-from klamm_gateway.settings import AccountSettings, GatewaySettings
+from klamm_gateway.settings import GatewaySettings
+from klamm_gateway.upstream.files import read_accounts
 from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.states import UpstreamError
 
@@ -52,16 +52,5 @@ def load_accounts(settings: GatewaySettings, random_bytes: Callable[[int], bytes
         module, _, function = settings.accounts_function.partition(":")
         find = getattr(importlib.import_module(module), function)
     else:
-        find = _read(settings).get
+        find = read_accounts(settings.accounts_file).get
     return Accounts(find, settings.sasl_mechanism, random_bytes)
-
-
-def _read(settings: GatewaySettings) -> dict[str, tuple[str, str]]:
-    file = settings.accounts_file
-    assert file is not None
-    tables, _text = read_tables(file)
-    for principal, table in tables.items():
-        if not isinstance(table, dict) or check_table(AccountSettings, table):
-            # Says the line too; it reads the file again.
-            load_settings(file, (principal,), AccountSettings)
-    return {principal: (table["username"], table["password"]) for principal, table in tables.items()}

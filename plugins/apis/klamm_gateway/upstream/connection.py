@@ -67,7 +67,7 @@ class UpstreamConnection:
             self._socket = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             # No descriptor is left, or the family is not there.
-            self.fail(UpstreamError("connection_failed", str(error)))
+            self.fail(UpstreamError("connection_failed", error.strerror or str(error)))
             return
         self._descriptor = self._socket.fileno()
         self._socket.setblocking(False)

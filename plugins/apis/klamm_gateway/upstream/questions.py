@@ -67,7 +67,7 @@ class Questions:
         except TimeoutError as error:
             self.failed(where, UpstreamError("timeout", str(error)))
         except OSError as error:
-            self.failed(where, UpstreamError("connection_failed", str(error)))
+            self.failed(where, UpstreamError("connection_failed", error.strerror or str(error)))
         return None
 
     def failed(self, where: str, error: UpstreamError) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm import KafkaPrincipal
 from klamm_gateway.settings import GatewaySettings
+from klamm_gateway.upstream.files import read_password
 from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.states import UpstreamError
 
@@ -48,8 +49,8 @@ class Security:
 def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes]) -> Security:
     """Read the files that the settings name, and import the function.
 
-    Raises OSError, ssl.SSLError for a certificate that is not valid, ConfigError for accounts, ImportError and
-    AttributeError for the function.
+    Raises OSError, ssl.SSLError for a certificate that is not valid, ValueError for a password, ConfigError for
+    accounts, ImportError and AttributeError for the function.
     """
     context = account = accounts = None
     if settings.security_protocol.endswith("SSL"):
@@ -58,7 +59,7 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
         if settings.ssl_keystore_location is not None:
             context.load_cert_chain(settings.ssl_keystore_location)
     if settings.security_protocol.startswith("SASL") and settings.sasl_password_file is not None:
-        password = settings.sasl_password_file.read_text().partition("\n")[0].rstrip("\r")
+        password = read_password(settings.sasl_password_file)
         account = Account(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
     if settings.login == "principal":
         # Imported here: most gateways have one account.

@@ -43,7 +43,9 @@ class RecordEncryptionSettings:
         elif self.keys_file is not None:
             try:
                 read_keys(self.keys_file)
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                yield "keys_file", f"{self.keys_file}: {error.strerror}"
+            except ValueError as error:
                 yield "keys_file", str(error)
-        if self.keys_function is not None and ":" not in self.keys_function:
-            yield "keys_function", "is of the form module:function"
+        if self.keys_function is not None and not all(self.keys_function.partition(":")):
+            yield "keys_function", f'must be "module:function", not "{self.keys_function}"'

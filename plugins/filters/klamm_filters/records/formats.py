@@ -24,7 +24,12 @@ def load_schema(path: Path) -> Any:
 
     Raises OSError, ImportError, and ValueError for what is no schema.
     """
-    schema = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not UTF-8") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON: {error}") from error
     try:
         # Imported here: most servers need neither.
         from jsonschema import SchemaError
@@ -36,7 +41,7 @@ def load_schema(path: Path) -> Any:
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise ValueError(f"{path} is no JSON Schema: {error.message}") from error
+        raise ValueError(f"{path}: is no JSON Schema: {error.message}") from error
     # An empty registry: a reference to another document is an error, nothing is fetched.
     return kind(schema, registry=Registry())
 

@@ -78,6 +78,8 @@ def read_keys(path: Path) -> Keys:
     """The keys in a file. Raises OSError, ValueError."""
     try:
         return checked_keys(tomllib.loads(path.read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is not UTF-8") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -47,5 +47,7 @@ class RecordValidationSettings:
                 if path is not None:
                     try:
                         load_schema(path)
-                    except (OSError, ValueError, ImportError) as error:
+                    except OSError as error:
+                        yield f"rules.{name}.{key}", f"{path}: {error.strerror}"
+                    except (ValueError, ImportError) as error:
                         yield f"rules.{name}.{key}", str(error)

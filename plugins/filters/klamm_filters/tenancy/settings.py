@@ -84,7 +84,9 @@ class TopicPrefixSettings:
         if self.topic_id_secret_file is not None:
             try:
                 read_secret(self.topic_id_secret_file)
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                yield "topic_id_secret_file", f"{self.topic_id_secret_file}: {error.strerror}"
+            except ValueError as error:
                 yield "topic_id_secret_file", str(error)
 
 
@@ -94,7 +96,7 @@ def read_secret(path: Path | None) -> bytes:
         return b""
     secret = path.read_bytes()
     if len(secret) < SECRET_BYTES:
-        raise ValueError(f"{path} has {len(secret)} bytes, at least {SECRET_BYTES} are needed")
+        raise ValueError(f"{path}: has {len(secret)} bytes, at least {SECRET_BYTES} are needed")
     return secret
 
 

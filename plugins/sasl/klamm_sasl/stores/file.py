@@ -12,7 +12,7 @@ from klamm.metrics import Counter
 from klamm.runtime import Timer
 from klamm_sasl.settings import FileStoreSettings
 from klamm_sasl.stores.user_table import UserTable, UserTableStore
-from klamm_sasl.stores.users_file import parse_users
+from klamm_sasl.stores.users_file import parse_users, text_of
 
 log = logging.getLogger("klamm.sasl")
 
@@ -59,7 +59,7 @@ class FileStore(UserTableStore):
         if self._failure is not None and self._failure[0] == digest:
             raise ValueError(self._failure[1])
         try:
-            table = UserTable(parse_users(data.decode()))
+            table = UserTable(parse_users(text_of(data)))
         except ValueError as error:
             message = f"{self._path}: {error}"
             self._failed(digest, message)

@@ -5,6 +5,14 @@ from __future__ import annotations
 from klamm.sasl import ScramCredential
 
 
+def text_of(data: bytes) -> str:
+    """The text of a file. Raises ValueError, which repeats nothing of it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError("is not UTF-8") from error
+
+
 def parse_users(text: str) -> list[tuple[str, ScramCredential]]:
     """Users and credentials of a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
 

@@ -1,0 +1,79 @@
+"""The files that the settings of a gateway name: what is wrong with them, before a start needs them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from klamm import ConfigError, setting
+from klamm.config import check_table, load_settings, read_tables
+
+
+def read_password(path: Path) -> str:
+    """The first line of a file. Raises OSError, and ValueError for what is no password; it repeats nothing of it."""
+    try:
+        password = path.read_bytes().partition(b"\n")[0].rstrip(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError("is not UTF-8") from error
+    if not password:
+        raise ValueError("its first line, the password, is empty")
+    return password
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSettings:
+    """A table of `accounts_file`."""
+
+    username: str = setting(doc="The account at the nodes.")
+    password: str = setting(doc="Its password.")
+
+
+def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
+    """User name and password by principal. Raises ConfigError."""
+    tables, _text = read_tables(file)
+    for principal, table in tables.items():
+        if not isinstance(table, dict) or check_table(AccountSettings, table):
+            # Says the line too; it reads the file again.
+            load_settings(file, (principal,), AccountSettings)
+    return {principal: (table["username"], table["password"]) for principal, table in tables.items()}
+
+
+def problem_with(key: str, path: Path) -> str | None:
+    """Why the file of a key of `[gateway.upstream]` cannot be used; None if it can."""
+    try:
+        _CHECKS[key](path)
+    except ConfigError as error:
+        return str(error)
+    except ssl.SSLError:
+        return f"{path}: {_NOT_PEM[key]}"
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    except ValueError as error:
+        return f"{path}: {error}"
+    return None
+
+
+def _check_truststore(path: Path) -> None:
+    ssl.create_default_context(cafile=path)
+
+
+def _check_keystore(path: Path) -> None:
+    # Without an answer of its own OpenSSL asks the terminal for the password of an encrypted key.
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path, password=lambda: "")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Path], object]]] = {
+    "sasl_password_file": read_password,
+    "accounts_file": read_accounts,
+    "ssl_truststore_location": _check_truststore,
+    "ssl_keystore_location": _check_keystore,
+}
+_NOT_PEM: Final = {
+    "ssl_truststore_location": "there is no certificate in PEM in it",
+    "ssl_keystore_location": "there is no certificate with its key, unencrypted, in PEM in it",
+}
+FILES: Final = tuple(_CHECKS)
+"""The keys that name files."""
