@@ -1,13 +1,22 @@
 """What a gateway keeps for a client or a node that does not go on has limits."""
 
 import socket
+import struct
 import threading
 
 from klamm.network.answer_queue import MAX_PENDING, MAX_PENDING_BYTES, AnswerQueue
 from klamm.testing import RawClient
 from klamm.wire.headers import decode_request_header, encode_request_header
-from klamm.wire.messages import api_versions, heartbeat
+from klamm.wire.messages import api_versions, fetch, heartbeat
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_gateway.upstream.protocol import UpstreamProtocol
@@ -102,3 +111,40 @@ def test_a_client_that_has_gone_is_noticed_although_its_node_does_not_answer():
             wait_until(lambda: len(node.frames) == MAX_PENDING)
         processors = front.server.listeners[0].processors
         wait_until(lambda: not any(each._reactor.selector.channels for each in processors))
+
+
+def unserved(front):
+    """The selectors of the gateway's network threads."""
+    return [each._reactor.selector for each in front.server.listeners[0].processors]
+
+
+def test_a_client_that_has_gone_within_an_answer_keeps_no_connection():
+    """The answer is more than the client has taken, and so many requests are behind it that no more is read."""
+    large = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=bytes(30 << 20))])]
+    )
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        answer = large.encode(version) if key == fetch.API_KEY else HEARTBEAT
+        sock.sendall(response(correlation_id, key, version, answer))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front:
+        with RawClient(front.address()) as client:
+            client.send(FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(0)])]), 12)
+            for _ in range(MAX_PENDING):
+                client.send(HeartbeatRequest("g"), 4)
+            wait_until(lambda: any(one.send is not None for each in unserved(front) for one in each.channels.values()))
+        wait_until(lambda: not any(each.channels or each.closing for each in unserved(front)))
+
+
+def test_a_client_that_resets_its_connection_keeps_none_until_the_node_answers():
+    """What it has sent reaches the node, also what had to wait for room among the requests without an answer."""
+    with FakeNode() as node, gateway(node.bootstrap) as front:
+        with RawClient(front.address()) as client:
+            for _ in range(MAX_PENDING + 1):
+                client.send(HeartbeatRequest("g"), 4)
+            wait_until(lambda: len(node.frames) == MAX_PENDING)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: not any(each.channels or each.closing for each in unserved(front)), within_s=5)
+        wait_until(lambda: len(node.frames) == MAX_PENDING + 1, within_s=5)

@@ -25,15 +25,17 @@ Entry: TypeAlias = PendingRequest | ReadyAnswer
 
 class AnswerQueue:
     """`delivered` are requests whose answer has come and waits for its turn; `streamed` is one whose answer is being
-    sent as it arrives. While `muted_for` is not answered, no further request is taken up."""
+    sent as it arrives. While `muted_for` is not answered, no further request is taken up; `waits_for_room` says that
+    this is for the number or size of `pending` alone."""
 
-    __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed")
+    __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed", "waits_for_room")
 
     def __init__(self) -> None:
         self.pending: deque[Entry] = deque()
         self.delivered: set[PendingRequest] = set()
         self.streamed: PendingRequest | None = None
         self.muted_for: Entry | None = None
+        self.waits_for_room = False
         self._bytes = 0
 
     def add(self, entry: Entry) -> None:
