@@ -291,8 +291,9 @@ class Broker(ApiSet):
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """End the share sessions of the connection: what they hold is released."""
+        """End the share sessions of the connection, which release what they hold, and the fetch that waits."""
         self.shares.sessions.connection_closed(connection.connection_id)
+        self.fetch_purgatory.expire_soon(connection.connection_id)
 
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""

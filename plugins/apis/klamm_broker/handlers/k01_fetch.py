@@ -48,5 +48,6 @@ def fetch_records(broker: BrokerServices, request: FetchRequest, context: Reques
     if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
     delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes)
-    broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end, _led in reading.ends])
+    keys = [context.connection.connection_id, *(partition for partition, _end, _led in reading.ends)]
+    broker.fetch_purgatory.try_complete_else_watch(delayed, keys)
     return context.later()

@@ -220,5 +220,6 @@ class DelayedShareFetch(DelayedOperation):
 
 
 def keys_of(fetch: PendingShareFetch) -> list[object]:
-    """What a fetch waits for: appends to a partition, and what others release of it."""
-    return [key for _, live in fetch.partitions for key in (live.partition, live)]
+    """What a fetch waits for: appends to a partition, what others release of it, and the end of its connection."""
+    keys = [key for _, live in fetch.partitions for key in (live.partition, live)]
+    return [fetch.context.connection.connection_id, *keys]
