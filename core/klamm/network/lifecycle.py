@@ -333,22 +333,7 @@ class ChannelLifecycle:
         self._connection_closed(channel.connection)
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        if channel.has_requests and not self._waits_for_nobody(channel):
-            return
-        if channel.state is _FINISHING and channel.has_answers:
+        if channel.has_requests or (channel.state is _FINISHING and channel.has_answers):
             return
         self._selector.send_last(channel)
         self.close(channel, channel.close_reason)
-
-    @staticmethod
-    def _waits_for_nobody(channel: KafkaChannel) -> bool:
-        """Whether the client has gone, and its last request waits: for as long as the client has chosen, if it may."""
-        request = channel.in_flight
-        return (
-            channel.state is _CLOSING
-            and channel.answers is None
-            and request is not None
-            and request.waits
-            and not channel.receive.frames
-            and not channel.waiting_for_turn
-        )

@@ -170,7 +170,7 @@ class Purgatory:
         return sum(operation.attempt() for operation in operations)
 
     def expire_soon(self, key: Hashable) -> None:
-        """Expire every operation that watches `key`, on the scheduler's thread: nobody waits for it any more."""
+        """Expire every operation that watches `key`, on the scheduler's thread: its answer has nowhere to go."""
         if key in self._watchers:
             with self._lock:
                 operations = list(self._watchers.get(key, ()))

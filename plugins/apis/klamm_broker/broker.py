@@ -118,8 +118,7 @@ class Broker(ApiSet):
         """
         started_ns = server.clock.monotonic_ns()
         self.data_dir = server.data_dir
-        self.clock = server.clock
-        self.scheduler = server.scheduler
+        self.clock, self.scheduler = server.clock, server.scheduler
         if server.temporary_data and self._may_skip_syncs:
             self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)

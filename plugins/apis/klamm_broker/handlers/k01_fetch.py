@@ -18,6 +18,7 @@ read, no epoch ever diverges, and no replica is preferred.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from klamm import KafkaError, handles
@@ -48,6 +49,7 @@ def fetch_records(broker: BrokerServices, request: FetchRequest, context: Reques
     if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
     delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes)
-    keys = [context.connection.connection_id, *(partition for partition, _end, _led in reading.ends)]
+    keys: list[Hashable] = [context.connection.connection_id]
+    keys += [partition for partition, _end, _led in reading.ends]
     broker.fetch_purgatory.try_complete_else_watch(delayed, keys)
     return context.later()

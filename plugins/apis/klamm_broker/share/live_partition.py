@@ -352,19 +352,16 @@ class LiveSharePartition:
             elif is_current:
                 log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
                 state.failed(number)
-                self._pause()
+                if not self._is_pausing:
+                    # Fetches that wait, and locks that have ended, would ask for the next write at once, for ever.
+                    self._is_pausing = True
+                    self._parts.scheduler.schedule(_RETRY_MS, self._go_on)
             waiting = self._waiting.pop(number, ()) if is_current else ()
             self._arm()
             self._write_if_dirty()
         for done in waiting:
             done(Outcome(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR))
         self._parts.wake(self)
-
-    def _pause(self) -> None:
-        """What waits for records and locks that have ended would ask for the next write at once, for ever."""
-        if not self._is_pausing:
-            self._is_pausing = True
-            self._parts.scheduler.schedule(_RETRY_MS, self._go_on)
 
     def _go_on(self) -> None:
         with self._lock:
