@@ -211,7 +211,7 @@ class KafkaChannel:
     def has_requests(self) -> bool:
         """Whether requests are to be taken up, or are being answered.
 
-        The last one of a client that has gone does not count once it waits: it may for as long as the client has chosen.
+        The last one of a client that has gone does not count once it waits: the client may have chosen for how long.
         """
         if self.receive.frames or self.waiting_for_turn:
             return True
