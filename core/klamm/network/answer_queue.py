@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple, TypeAlias
 
+from klamm.api.forwarding import ResponseStream
 from klamm.requests.pending import PendingRequest
 from klamm.wire.chunks import Chunk, total_bytes
 
@@ -47,6 +48,21 @@ class AnswerQueue:
     def is_full(self) -> bool:
         """Whether no further request may be taken up."""
         return len(self.pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether no further answer is to be read: one that is sent as it arrives waits for its turn, or many bytes do.
+
+        Small answers hold back nothing: the one before them may be still to come.
+        """
+        size_bytes = 0
+        for request in self.delivered:
+            result = request.result
+            if isinstance(result, list):
+                if isinstance(result[-1], ResponseStream):
+                    return True
+                size_bytes += total_bytes(result)
+        return size_bytes >= MAX_PENDING_BYTES
 
     def take_next(self) -> Entry | None:
         """The next answer to be sent, if it is there."""

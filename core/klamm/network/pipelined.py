@@ -248,7 +248,7 @@ class _Link(ConnectionLink):
 
     @property
     def can_send(self) -> bool:
-        may = self._channel.send is None and not self._answers.delivered
+        may = self._channel.send is None and not (self._answers.delivered and self._answers.holds_back)
         if not may:
             self._blocked = True
         return may
@@ -259,7 +259,7 @@ class _Link(ConnectionLink):
 
     def notify_drained(self) -> None:
         """Call `on_drained` if the handler set waits for it."""
-        if self._blocked and self._channel.send is None and not self._answers.delivered:
+        if self._blocked and self.can_send:
             self._blocked = False
             if self.on_drained is not None:
                 self.on_drained()
