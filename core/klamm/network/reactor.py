@@ -184,8 +184,7 @@ class Reactor:
             self.lifecycle.take_turns()
 
     def _process_calls(self) -> None:
-        calls = self.inbox.calls
-        for _ in range(len(calls)):
+        for _ in range(len(calls := self.inbox.calls)):
             channel, callback, argument = calls.popleft()
             start_ns = self._clock.monotonic_ns() if self.balanced else 0
             try:
