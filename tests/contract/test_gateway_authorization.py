@@ -541,3 +541,19 @@ def test_leader_epochs_are_for_followers_and_those_who_may_describe(rule, codes)
         with gateway(broker.bootstrap, settings) as front, RawClient(front.address()) as client:
             topics = client.call(OffsetForLeaderEpochRequest(-1, wanted), 3).topics
     assert [topic.partitions[0].error_code for topic in sorted(topics, key=lambda one: one.topic)] == codes
+
+
+@pytest.mark.parametrize("create", ["CREATE CLUSTER", "CREATE TOPIC:*"])
+def test_a_created_topic_is_described_to_those_who_may_see_its_configs(create):
+    rules = f'["allow User:* {create}", "allow User:* DESCRIBE_CONFIGS TOPIC:shown"]'
+    settings = ["listeners.default.authorizer=static", f"listeners.default.static.rules={rules}"]
+    with EmbeddedServer() as broker, gateway(broker.bootstrap, settings) as front:
+        with RawClient(front.address()) as client:
+            wanted = [CreatableTopic(name, 3, 1) for name in ("shown", "hidden")]
+            topics = {each.name: each for each in client.call(CreateTopicsRequest(wanted), 5).topics}
+        assert broker.admin.topics() == {"shown": 3, "hidden": 3}
+    shown, hidden = topics["shown"], topics["hidden"]
+    assert (shown.error_code, shown.topic_config_error_code, shown.num_partitions) == (0, 0, 3)
+    assert shown.configs
+    assert (hidden.error_code, hidden.topic_config_error_code) == (0, DENIED)
+    assert (hidden.num_partitions, hidden.replication_factor, hidden.configs) == (-1, -1, None)

@@ -1,13 +1,22 @@
 """What a gateway keeps for a client or a node that does not go on has limits."""
 
 import socket
+import struct
 import threading
 
 from klamm.network.answer_queue import MAX_PENDING, MAX_PENDING_BYTES, AnswerQueue
 from klamm.testing import RawClient
 from klamm.wire.headers import decode_request_header, encode_request_header
-from klamm.wire.messages import api_versions, heartbeat
+from klamm.wire.messages import api_versions, fetch, heartbeat
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_gateway.upstream.protocol import UpstreamProtocol
@@ -102,3 +111,60 @@ def test_a_client_that_has_gone_is_noticed_although_its_node_does_not_answer():
             wait_until(lambda: len(node.frames) == MAX_PENDING)
         processors = front.server.listeners[0].processors
         wait_until(lambda: not any(each._reactor.selector.channels for each in processors))
+
+
+def clients(front):
+    """The connections that the gateway's network threads have."""
+    selectors = [each._reactor.selector for each in front.server.listeners[0].processors]
+    return [one for each in selectors for one in (*each.channels.values(), *each.closing)]
+
+
+def test_a_client_that_has_gone_within_an_answer_keeps_no_connection():
+    """The answer is more than the client has taken, and so many requests are behind it that no more is read."""
+    large = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=bytes(30 << 20))])]
+    )
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        answer = large.encode(version) if key == fetch.API_KEY else HEARTBEAT
+        sock.sendall(response(correlation_id, key, version, answer))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front:
+        with RawClient(front.address()) as client:
+            client.send(FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(0)])]), 12)
+            for _ in range(MAX_PENDING):
+                client.send(HeartbeatRequest("g"), 4)
+            wait_until(lambda: any(one.send is not None for one in clients(front)))
+        wait_until(lambda: not clients(front))
+
+
+def test_a_client_that_resets_its_connection_keeps_none_until_the_node_answers():
+    """What it has sent reaches the node, also what had to wait for room among the requests without an answer."""
+    with FakeNode() as node, gateway(node.bootstrap) as front:
+        with RawClient(front.address()) as client:
+            for _ in range(MAX_PENDING + 1):
+                client.send(HeartbeatRequest("g"), 4)
+            wait_until(lambda: len(node.frames) == MAX_PENDING)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: not clients(front), within_s=5)
+        wait_until(lambda: len(node.frames) == MAX_PENDING + 1, within_s=5)
+
+
+def test_a_request_that_wants_no_answer_holds_back_no_answer_before_it():
+    """The answer of the first is still at the node when the second is done."""
+    go_on = threading.Event()
+
+    def serve(node, sock, frame):
+        key, version, correlation_id, _client, _offset = decode_request_header(frame)
+        if key == heartbeat.API_KEY:
+            wait_until(go_on.is_set)
+            sock.sendall(response(correlation_id, key, version, HEARTBEAT))
+
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, RawClient(front.address(), timeout_s=5) as client:
+        asked = client.send(HeartbeatRequest("g"), 4)
+        data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, b"")])]
+        client.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=data), 9)
+        wait_until(lambda: any(one.answers and one.answers.delivered for one in clients(front)))
+        go_on.set()
+        assert client.receive(heartbeat.API_KEY, 4, asked).error_code == 0

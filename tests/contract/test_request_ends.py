@@ -104,6 +104,11 @@ def heartbeat(group):
     return HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
 
 
+def framed(request, version):
+    frame = encode_request_header(request.API_KEY, version, 7, "c") + request.encode(version)
+    return len(frame).to_bytes(4, "big") + frame
+
+
 def answered(served):
     served.connect().call(heartbeat("plain"), 4)
     return {("Heartbeat", RequestOutcome.ANSWERED): 1}
@@ -192,6 +197,20 @@ def lost_before_the_last_byte_left(served):
     return {("SyncGroup", RequestOutcome.LOST_AFTER): 1}
 
 
+def lost_while_others_were_behind_it(served):
+    """The peer disconnects while it is sent an answer, and further requests have arrived."""
+    client = served.connect()
+    client.send_bytes(framed(SyncGroupRequest(group_id="large"), 5) + framed(heartbeat("plain"), 4) * 3)
+    wait_until(lambda: served.api_set.parked)
+    served.api_set.parked[0].respond(SyncGroupResponse(assignment=bytes(30_000_000)))
+    wait_until(lambda: any(channel.send is not None for channel in served.processor.channels))
+    client.close()
+    wait_until(
+        lambda: not served.processor._reactor.connection_count and not served.processor._reactor.selector.closing
+    )
+    return {("SyncGroup", RequestOutcome.LOST_AFTER): 1, ("Heartbeat", RequestOutcome.LOST_AFTER): 3}
+
+
 WAYS = [
     answered,
     answered_with_an_error,
@@ -206,6 +225,7 @@ WAYS = [
     lost_during_the_handler,
     lost_during_the_handler_until_the_server_stops,
     lost_before_the_last_byte_left,
+    lost_while_others_were_behind_it,
 ]
 
 

@@ -130,7 +130,9 @@ def python_of_a_cluster(folder: Path) -> Path:
     # Without `site` no .pth file brings the checkout in.
     program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
-    subprocess.run([program, "-c", "import pyspark, pandas, pyarrow, google.protobuf"], env=bare(), timeout=60, check=True)
+    subprocess.run(
+        [program, "-c", "import pyspark, pandas, pyarrow, google.protobuf"], env=bare(), timeout=60, check=True
+    )
     alone = subprocess.run([program, "-c", "import klamm"], env=bare(), timeout=60, check=False, capture_output=True)
     assert b"No module named 'klamm'" in alone.stderr
     return program

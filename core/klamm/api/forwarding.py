@@ -220,7 +220,7 @@ class ConnectionLink(ABC):
     @property
     @abstractmethod
     def can_send(self) -> bool:
-        """Whether the client has taken what was answered so far. While it has not, read no more of what it will get."""
+        """Whether the client takes what comes next, or it can be kept. While not, read no more of what it will get."""
 
     @property
     @abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple, TypeAlias
 
+from klamm.api.forwarding import ResponseStream
 from klamm.requests.pending import PendingRequest
 from klamm.wire.chunks import Chunk, total_bytes
 
@@ -25,15 +26,17 @@ Entry: TypeAlias = PendingRequest | ReadyAnswer
 
 class AnswerQueue:
     """`delivered` are requests whose answer has come and waits for its turn; `streamed` is one whose answer is being
-    sent as it arrives. While `muted_for` is not answered, no further request is taken up."""
+    sent as it arrives. While `muted_for` is not answered, no further request is taken up; `waits_for_room` says that
+    this is for the number or size of `pending` alone."""
 
-    __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed")
+    __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed", "waits_for_room")
 
     def __init__(self) -> None:
         self.pending: deque[Entry] = deque()
         self.delivered: set[PendingRequest] = set()
         self.streamed: PendingRequest | None = None
         self.muted_for: Entry | None = None
+        self.waits_for_room = False
         self._bytes = 0
 
     def add(self, entry: Entry) -> None:
@@ -45,6 +48,21 @@ class AnswerQueue:
     def is_full(self) -> bool:
         """Whether no further request may be taken up."""
         return len(self.pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether no further answer is to be read: one that is sent as it arrives waits for its turn, or many bytes do.
+
+        Small answers hold back nothing: the one before them may be still to come.
+        """
+        size_bytes = 0
+        for request in self.delivered:
+            result = request.result
+            if isinstance(result, list):
+                if isinstance(result[-1], ResponseStream):
+                    return True
+                size_bytes += total_bytes(result)
+        return size_bytes >= MAX_PENDING_BYTES
 
     def take_next(self) -> Entry | None:
         """The next answer to be sent, if it is there."""

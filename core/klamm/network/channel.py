@@ -209,8 +209,16 @@ class KafkaChannel:
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests are to be taken up, or are being answered."""
-        return bool(self.receive.frames) or self.in_flight is not None or self.waiting_for_turn
+        """Whether requests are to be taken up, or are being answered.
+
+        The last one of a client that has gone does not count once it waits: the client may have chosen for how long.
+        """
+        if self.receive.frames or self.waiting_for_turn:
+            return True
+        request = self.in_flight
+        if request is None:
+            return False
+        return self.state is not ChannelState.CLOSING or self.answers is not None or not request.waits
 
     @property
     def has_answers(self) -> bool:

@@ -32,15 +32,15 @@ class ChannelExpiry:
     def idle(self, now_ns: int) -> list[KafkaChannel]:
         """Channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
 
-        A channel whose peer does not read its response is idle too; so is one whose requests wait for another server,
-        as its peer may have gone unseen.
+        A channel whose peer does not read its response is idle too; so is one whose request waits for records, members,
+        time or another server, as its peer may have gone unseen.
         """
         if self._idle_ns <= 0 or now_ns < self._next_idle_ns:
             return []
         self._next_idle_ns = now_ns + min(_LOOK_EVERY_NS, self._idle_ns // 4)
         limit_ns = now_ns - self._idle_ns
         channels = [c for c in self._channels.values() if c.last_active_ns <= limit_ns]
-        idle = [c for c in channels if c.in_flight is None or c.answers is not None]
+        idle = [c for c in channels if c.in_flight is None or c.in_flight.waits or c.answers is not None]
         idle.sort(key=lambda channel: channel.last_active_ns)
         return idle
 

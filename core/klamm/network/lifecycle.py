@@ -128,8 +128,12 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def sent(self, channel: KafkaChannel) -> None:
-        """A send that had to wait is complete."""
-        self._end_sending(channel, _ANSWERED)
+        """A send that had to wait is complete, or was lost with its connection."""
+        if channel.state is _CLOSING and channel.send is not None:
+            channel.send = None
+            self._end_sending(channel, RequestOutcome.LOST_AFTER)
+        else:
+            self._end_sending(channel, _ANSWERED)
         if channel.answering:
             channel.answering = False
             channel.response_sent()

@@ -58,7 +58,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         del served[before:]
         answers.add(entry)
         if answers.is_full and channel.mute_state is MuteState.NOT_MUTED:
-            self._mute_for(channel, answers, entry)
+            self._wait_for_room(channel, answers, entry)
         return None
 
     def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
@@ -68,13 +68,27 @@ class PipelinedLifecycle(ChannelLifecycle):
         channel.in_flight = answers.oldest
         # One that goes to a handler's thread, or that a filter holds, must not be overtaken. The answer to a login says
         # who sends what follows.
-        if not request.inline or request.result is GO_ON or answers.is_full or request.context.api_key in _SASL:
+        if not request.inline or request.result is GO_ON or request.context.api_key in _SASL:
             self._mute_for(channel, answers, request)
+        elif answers.is_full:
+            self._wait_for_room(channel, answers, request)
+
+    def _wait_for_room(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:
+        # A client that has gone sends no more: what it has sent is taken up at once.
+        if channel.state is not ChannelState.CLOSING:
+            self._mute_for(channel, answers, entry)
+            answers.waits_for_room = True
 
     def _mute_for(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:
         channel.on_mute_event(MuteEvent.MUTE)
         channel.on_mute_event(MuteEvent.REQUEST_RECEIVED)
         answers.muted_for = entry
+
+    @staticmethod
+    def _unmute(channel: KafkaChannel, answers: AnswerQueue) -> None:
+        answers.muted_for, answers.waits_for_room = None, False
+        channel.on_mute_event(MuteEvent.RESPONSE_SENT)
+        channel.maybe_unmute()
 
     def answered(self, request: PendingRequest) -> None:
         """The answer of a request has come: it is sent when those before it were."""
@@ -109,9 +123,7 @@ class PipelinedLifecycle(ChannelLifecycle):
             else:
                 self._answer(channel, entry)
             if answers.muted_for is entry:
-                answers.muted_for = None
-                channel.on_mute_event(MuteEvent.RESPONSE_SENT)
-                channel.maybe_unmute()
+                self._unmute(channel, answers)
         if channel.state is ChannelState.CLOSED:
             return
         channel.in_flight = answers.oldest
@@ -206,7 +218,10 @@ class PipelinedLifecycle(ChannelLifecycle):
     def _maybe_finish(self, channel: KafkaChannel) -> None:
         # What was forwarded needs this connection no more; no client is there to take the answers.
         answers = channel.answers
-        if channel.state is not ChannelState.CLOSING or answers is None or answers.muted_for is not None:
+        if channel.state is ChannelState.CLOSING and answers is not None and answers.waits_for_room:
+            self._unmute(channel, answers)
+            self.advance(channel)
+        elif channel.state is not ChannelState.CLOSING or answers is None or answers.muted_for is not None:
             super()._maybe_finish(channel)
         elif not channel.receive.frames and not channel.waiting_for_turn:
             self.close(channel, channel.close_reason)
@@ -233,7 +248,7 @@ class _Link(ConnectionLink):
 
     @property
     def can_send(self) -> bool:
-        may = self._channel.send is None and not self._answers.delivered
+        may = self._channel.send is None and not (self._answers.delivered and self._answers.holds_back)
         if not may:
             self._blocked = True
         return may
@@ -244,7 +259,7 @@ class _Link(ConnectionLink):
 
     def notify_drained(self) -> None:
         """Call `on_drained` if the handler set waits for it."""
-        if self._blocked and self._channel.send is None and not self._answers.delivered:
+        if self._blocked and self.can_send:
             self._blocked = False
             if self.on_drained is not None:
                 self.on_drained()

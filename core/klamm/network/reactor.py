@@ -184,15 +184,15 @@ class Reactor:
             self.lifecycle.take_turns()
 
     def _process_calls(self) -> None:
-        calls = self.inbox.calls
-        for _ in range(len(calls)):
+        for _ in range(len(calls := self.inbox.calls)):
             channel, callback, argument = calls.popleft()
-            if self.balanced:
-                start_ns = self._clock.monotonic_ns()
+            start_ns = self._clock.monotonic_ns() if self.balanced else 0
+            try:
                 callback(argument)
+            except Exception as error:
+                self.lifecycle.fail(channel, error)
+            if start_ns:
                 channel.busy_ns += self._clock.monotonic_ns() - start_ns
-            else:
-                callback(argument)
 
     def _poll(self) -> None:
         timeout_s = _POLL_S

@@ -285,9 +285,10 @@ class Selector(RefusedChannels):
             self.forget(channel)
             self.closing.add(channel)
             if channel.send is not None:
+                # It stays, to say that its answers were lost; what waits for its end goes on.
                 channel.send.close()
-                channel.send = None
-            if channel.can_process:
+                self.completed_sends.append(channel)
+            else:
                 self.completed_receives.append(channel)
         else:
             self.disconnected.append(channel)

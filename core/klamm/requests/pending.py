@@ -152,6 +152,11 @@ class PendingRequest:
         self.channel = channel
 
     @property
+    def waits(self) -> bool:
+        """Whether its handler has run, or runs, and answers later: not what a filter holds, or the queue."""
+        return self.parked and self.stage is RequestStage.RUNNING and self.result is not GO_ON
+
+    @property
     def response_wanted(self) -> bool:
         """Whether a filter or an observer wants its response as a message."""
         return self.route.response_wanted

@@ -176,6 +176,14 @@ class Purgatory:
             operations = list(watchers)
         return sum(operation.attempt(key) for operation in operations)
 
+    def expire_soon(self, key: Hashable) -> None:
+        """Expire every operation that watches `key`, on the scheduler's thread: its answer has nowhere to go."""
+        if key in self._watchers:
+            with self._lock:
+                operations = list(self._watchers.get(key, ()))
+            for operation in operations:
+                self._scheduler.schedule(0, operation.expire)
+
     def forget(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
         """Stop watching an operation that is complete."""
         with self._lock:

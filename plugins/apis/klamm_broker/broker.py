@@ -118,8 +118,7 @@ class Broker(ApiSet):
         """
         started_ns = server.clock.monotonic_ns()
         self.data_dir = server.data_dir
-        self.clock = server.clock
-        self.scheduler = server.scheduler
+        self.clock, self.scheduler = server.clock, server.scheduler
         if server.temporary_data and self._may_skip_syncs:
             self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)
@@ -291,8 +290,9 @@ class Broker(ApiSet):
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """End the share sessions of the connection: what they hold is released."""
+        """End the share sessions of the connection, which release what they hold, and the fetch that waits."""
         self.shares.sessions.connection_closed(connection.connection_id)
+        self.fetch_purgatory.expire_soon(connection.connection_id)
 
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""

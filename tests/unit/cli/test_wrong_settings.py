@@ -124,7 +124,6 @@ def test_a_key_of_the_gateway_that_needs_a_password_is_refused(check, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('observers = ["audit"]\naudit.spool = "text"\n', "text is no directory"),
         (
             '[server]\nextensions = ["control"]\n[control]\nbind = "127.0.0.1:PORT"\n',
             "127.0.0.1:PORT: Address already in use",

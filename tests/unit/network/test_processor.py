@@ -4,10 +4,12 @@ import pytest
 
 from klamm.api.context import RequestContext
 from klamm.network import reactor
+from klamm.network.channel import ChannelState
 from klamm.requests.pending import PendingRequest, RequestStage
 from klamm.requests.request_channel import RequestChannel
 from klamm_dispatch.schedulers import Fifo
 from tests.unit.network.fakes import FakePoller, FakeWaker, connection_context, runtime
+from tests.unit.network.test_channel import channel as quiet_channel
 
 
 class Watching(FakePoller):
@@ -109,3 +111,17 @@ def test_a_listener_that_is_online_again_accepts_once_the_earlier_connections_ar
     subject.run_once()
     assert acceptor.closing == [False]
     assert subject.inbox.accept(None)
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), ZeroDivisionError("on purpose")])
+def test_a_call_that_fails_closes_its_channel_and_stops_no_other(subject, error):
+    failing, called = quiet_channel(), []
+
+    def fail(_argument):
+        raise error
+
+    subject.inbox.call_soon(failing, fail, None)
+    subject.inbox.call_soon(quiet_channel(), called.append, "after it")
+    subject.run_once()
+    assert failing.state is ChannelState.CLOSED
+    assert called == ["after it"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -595,3 +596,40 @@ def test_the_scheduler_reads_no_session_of_many_partitions(shares: Shares, monke
     wait_until(lambda: not waiting.pending)
     assert len(readers) == 2
     assert threading.current_thread() not in readers
+
+
+def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member waits for records whose lock ends, while the disk is full."""
+    shares.produce(b"0", b"1")
+    assert shares.acquired("a", 0) == [(0, 1, 1)]
+    assert shares.acquired("b", 0) == []
+    store, tries = shares.harness.broker.store, list[Any]()
+
+    def fail(statements: Any, *, sync: bool) -> None:
+        tries.extend(sql for sql, _ in statements if "share_partitions" in sql)
+        raise StoreError("disk full")
+
+    def rounds() -> int:
+        """What comes back to the scheduler or the store at once is tried in each round.
+
+        A write is tried once with others, and once alone.
+        """
+        for _ in range(20):
+            shares.harness.scheduler.run_due()
+            with pytest.raises(StoreError) if store._transact is fail else contextlib.nullcontext():
+                store.write_and_wait([])
+        count = len(tries)
+        tries.clear()
+        return count
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_transact", fail)
+        waiting = shares.send_fetch("b", 1, wait_ms=10_000_000)
+        shares.harness.clock.advance_ms(30_000)
+        assert 1 <= rounds() <= 2
+        shares.harness.clock.advance_ms(1000)
+        assert 1 <= rounds() <= 2
+        assert waiting.pending
+    shares.harness.clock.advance_ms(1000)
+    rounds()
+    assert acquired(waiting.response) == [(0, 1, 2)]

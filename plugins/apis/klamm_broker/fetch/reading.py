@@ -5,7 +5,7 @@ Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm import ErrorCode, KafkaError
@@ -297,12 +297,12 @@ class DelayedFetch(DelayedOperation):
         first.close()
 
     @property
-    def partitions(self) -> list[Partition]:
-        """What it waits for."""
-        return list(self._ends)
+    def keys(self) -> list[Hashable]:
+        """What it waits for: appends to a partition, and the end of its connection."""
+        return [self._fetch.context.connection.connection_id, *self._ends]
 
     def try_complete(self) -> bool:
-        return any(self.try_complete_for(partition) for partition in self.partitions)
+        return any(self.try_complete_for(partition) for partition in list(self._ends))
 
     def try_complete_for(self, key: Any) -> bool:
         end = self._ends[key]

@@ -46,5 +46,5 @@ def fetch_records(broker: BrokerServices, request: FetchRequest, context: Reques
     if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
     delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes, broker.run_later)
-    broker.fetch_purgatory.try_complete_else_watch(delayed, delayed.partitions)
+    broker.fetch_purgatory.try_complete_else_watch(delayed, delayed.keys)
     return context.later()

@@ -23,7 +23,12 @@ class BackgroundCompaction:
     def run(self, now_ms: int) -> None:
         """Begin, if there is something to compact and no run goes on."""
         if self._schedule.has_cleanable(now_ms) and self._running.acquire(blocking=False):
-            threading.Thread(target=self._clean, args=(now_ms,), name="klamm-log-cleaner", daemon=True).start()
+            try:
+                threading.Thread(target=self._clean, args=(now_ms,), name="klamm-log-cleaner", daemon=True).start()
+            except RuntimeError:
+                # The system has no thread to give; the next run tries again.
+                self._running.release()
+                raise
 
     def _clean(self, now_ms: int) -> None:
         try:

@@ -25,8 +25,13 @@ class SerialWorker:
         with self._lock:
             self._work.put(work)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    log.exception("%s: the system has no thread to give: the next work tries again", self._name)
+                else:
+                    self._thread = thread
 
     def close(self) -> None:
         """Wait for what was submitted."""

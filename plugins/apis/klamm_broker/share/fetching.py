@@ -212,8 +212,8 @@ class DelayedShareFetch(DelayedOperation):
 
     @property
     def keys(self) -> list[object]:
-        """What it waits for: appends to a partition, and what others release of it."""
-        return list(self._lives)
+        """What it waits for: appends to a partition, what others release of it, and the end of its connection."""
+        return [self._fetch.context.connection.connection_id, *self._lives]
 
     def try_complete(self) -> bool:
         return self._fetch.has_records() and self._read()

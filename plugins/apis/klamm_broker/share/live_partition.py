@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.share")
 
 _NO_EPOCH: Final = -1
+_RETRY_MS: Final = 1000
 
 
 class Outcome(NamedTuple):
@@ -87,6 +88,8 @@ class LiveSharePartition:
         """What the store has, until the log can be opened."""
         self._is_closed = False
         self._is_writing = False
+        self._is_pausing = False
+        """A write has failed: until it is tried again, only acknowledgements ask for a write."""
         self._waiting: dict[int, list[Done]] = {}
         self._timer: Timer | None = None
         self._timer_deadline_ns = 0
@@ -331,6 +334,8 @@ class LiveSharePartition:
         state = self._state
         if state is None or self._is_writing or self._is_closed or not state.dirty:
             return
+        if self._is_pausing and not self._waiting:
+            return
         number, start_offset, batches = state.snapshot()
         self._is_writing = True
         put = persistence.put(self.key, start_offset, batches)
@@ -347,14 +352,21 @@ class LiveSharePartition:
             elif is_current:
                 log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
                 state.failed(number)
+                if not self._is_pausing:
+                    # Fetches that wait, and locks that have ended, would ask for the next write at once, for ever.
+                    self._is_pausing = True
+                    self._parts.scheduler.schedule(_RETRY_MS, self._go_on)
             waiting = self._waiting.pop(number, ()) if is_current else ()
             self._arm()
-            # After a failure, only those who wait for the next write ask for it.
-            if error is None or self._waiting:
-                self._write_if_dirty()
+            self._write_if_dirty()
         for done in waiting:
             done(Outcome(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR))
         self._parts.wake(self)
+
+    def _go_on(self) -> None:
+        with self._lock:
+            self._is_pausing = False
+            self._write_if_dirty()
 
 
 def _fail(waiting: Sequence[Done]) -> None:

@@ -104,8 +104,13 @@ class AutoTopicCreation:
         with self._lock:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
-                self._thread = threading.Thread(target=self._run, name="klamm-topic-creation", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="klamm-topic-creation", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    log.exception("the system has no thread to give: topics are created with the next ones")
+                else:
+                    self._thread = thread
 
     def wait(self) -> None:
         """Wait until nothing is queued or being created."""

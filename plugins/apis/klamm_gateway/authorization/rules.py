@@ -152,6 +152,21 @@ def _unless_whole(whole: AclOperation, rule: Rule) -> Rule:
     return either
 
 
+def _create_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    created = _unless_whole(_OP.CREATE, EachOf("topics", "topics", _OP.CREATE))(message, context, cluster)
+
+    def change(response: Any) -> Any:
+        for topic in response.topics:
+            if not topic.error_code and not may(context, _OP.DESCRIBE_CONFIGS, _TOPIC, topic.name):
+                # As Kafka does: created, but not described.
+                topic.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = None
+        return response
+
+    return then(created, change)
+
+
 def _delete_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     field = "topics" if context.api_version >= 6 else "topic_names"
     return EachOf(field, "responses", _OP.DELETE)(message, context, cluster)
@@ -286,7 +301,7 @@ RULES: Final[dict[int, Rule]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: described_groups("group_ids", name_topics=True),
     ApiKey.LIST_GROUPS: _filtered(_OP.DESCRIBE, "groups", "group_id", _GROUP),
     ApiKey.DELETE_GROUPS: _each("groups_names", "results", _OP.DELETE, _GROUP, named),
-    ApiKey.CREATE_TOPICS: _unless_whole(_OP.CREATE, _each("topics", "topics", _OP.CREATE)),
+    ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _each("topics", "results", _OP.ALTER),
     ApiKey.DELETE_RECORDS: _each("topics", "topics", _OP.DELETE),

@@ -1,0 +1,44 @@
+"""What a client leaves behind that has gone while its request waits: nothing, for however long it was to wait."""
+
+import socket
+import struct
+
+import pytest
+
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.waiting import wait_until
+
+FOR_EVER_MS = 2**31 - 1
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedServer(["listeners.default.connections_max_idle_ms=400"]) as server:
+        server.create_topic("t")
+        yield server
+
+
+def channels(broker):
+    selectors = [each._reactor.selector for each in broker.server.listeners[0].processors]
+    return [channel for each in selectors for channel in (*each.channels.values(), *each.closing)]
+
+
+def fetches(broker):
+    return broker.api_set("broker").fetch_purgatory.watched()
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_fetch_ends_with_its_connection(broker, resets):
+    """A connection that is reset ends at once; the end of another is not seen while it waits: it is idle."""
+    for _ in range(3):
+        client = RawClient(broker.address())
+        topics = [FetchTopic("t", partitions=[FetchPartition(0)])]
+        client.send(FetchRequest(max_wait_ms=FOR_EVER_MS, min_bytes=FOR_EVER_MS, topics=topics), 12)
+        wait_until(lambda: any(channel.in_flight for channel in channels(broker)))
+        wait_until(lambda: fetches(broker))
+        if resets:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        wait_until(lambda: not channels(broker), within_s=5)
+        wait_until(lambda: not fetches(broker), within_s=5)
