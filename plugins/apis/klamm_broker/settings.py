@@ -89,19 +89,6 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
         minimum=0,
         doc="Most incremental fetch sessions (KIP-227) that are kept.",
     )
-    producer_id_expiration_ms: int = setting(
-        86_400_000,
-        name="producer.id.expiration.ms",
-        minimum=1,
-        doc="How long the state of an idempotent producer is kept after its last append.",
-        dynamic=CLUSTER_WIDE,
-    )
-    producer_id_expiration_check_interval_ms: int = setting(
-        600_000,
-        name="producer.id.expiration.check.interval.ms",
-        minimum=1,
-        doc="Time between two searches for expired producers.",
-    )
 
     # Consumer groups
 
@@ -133,7 +120,6 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
         minimum=1,
         doc="Time between two searches for expired offsets.",
     )
-
     offsets_commit_fsync: bool = setting(
         False,
         name="offsets.commit.fsync",
@@ -276,8 +262,13 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings,
     )
 
     # Logs: periodic work
+
     num_recovery_threads_per_data_dir: int = setting(
-        2, name="num.recovery.threads.per.data.dir", minimum=1, doc="Threads that sync and close logs at the shutdown."
+        2,
+        name="num.recovery.threads.per.data.dir",
+        minimum=1,
+        doc="Threads that sync and close logs at the shutdown.",
+        dynamic=CLUSTER_WIDE,
     )
 
     log_retention_check_interval_ms: int = setting(
