@@ -32,7 +32,17 @@ DIFFERING = [case for cases in ALL for case in cases() if case.differs]
 DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 KAFKAS_OFFSETS_PARTITIONS = 3
 SETTINGS = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
-OF_EACH_SERVER: set[str] = set()
+OF_EACH_SERVER = {
+    "advertised.listeners",
+    "auto.create.topics.enable",
+    "group.coordinator.rebalance.protocols",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dirs",
+    "min.insync.replicas",
+    "node.id",
+    "num.network.threads",
+}
 """Configs that `KlammServer` and `KafkaServer` set, or that differ by docs/deviations.md."""
 TOPICS = {
     "data": (2, {}),

@@ -82,7 +82,7 @@ def test_configs_without_effect_are_described_as_kafkas(harness: BrokerHarness) 
 @pytest.mark.parametrize("resource", ["1", ""])
 @pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_configs_without_effect_are_changed(harness: BrokerHarness, resource: str, name: str) -> None:
-    value = "true" if WITHOUT_EFFECT[name][1] == BOOLEAN else "600000"
+    value = "true" if WITHOUT_EFFECT[name][1] == BOOLEAN else "1500000"
     assert alter(harness, BROKER, resource, (name, SET, value)) == 0
     source = DYNAMIC_BROKER if resource else DYNAMIC_DEFAULT
     assert one(harness, BROKER, "1", name)[:2] == (value, source)
@@ -96,6 +96,7 @@ def test_configs_without_effect_are_changed(harness: BrokerHarness, resource: st
         ("log.cleaner.threads", "0"),
         ("num.replica.fetchers", "0"),
         ("log.cleaner.io.buffer.size", "-1"),
+        ("log.cleaner.dedupe.buffer.size", "1048576"),
         ("group.coordinator.cached.buffer.max.bytes", "524287"),
         ("remote.log.manager.copy.max.bytes.per.second", "0"),
     ],

@@ -14,6 +14,7 @@ from klamm.config import CLUSTER_WIDE
 from klamm_broker.configs.broker_keys import BrokerKey, text_of
 from klamm_broker.configs.topic_config import INT64_MAX, ConfigType, TopicConfig, parse_as
 
+_MIB: Final = 1_048_576
 _HALF_MIB: Final = 524_288
 _LARGEST_DOUBLE: Final = "1.7976931348623157E308"
 _INT: Final = ConfigType.INT
@@ -28,7 +29,7 @@ _ALWAYS_DESCRIBED: Final = (
     _key("background.threads", _INT, 10, "Threads for work in the background.", 1),
     _key("follower.fetch.last.tiered.offset.enable", ConfigType.BOOLEAN, False, "Where an empty follower begins."),
     _key("group.coordinator.cached.buffer.max.bytes", _INT, 1_048_588, "Largest write buffer that is kept.", _HALF_MIB),
-    _key("log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, "Memory of the tables of keys."),
+    _key("log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, "Memory of the tables of keys.", _MIB + 1),
     _key("log.cleaner.io.buffer.load.factor", ConfigType.DOUBLE, 0.9, "How full a table of keys may be."),
     _key("log.cleaner.io.buffer.size", _INT, 524_288, "Memory of the cleaner's buffers.", 0),
     _key(
