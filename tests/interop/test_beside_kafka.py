@@ -14,6 +14,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.interop.beside_kafka import admin_cases, data_cases
 from tests.interop.beside_kafka.comparison import Case, Target, differences
@@ -31,6 +32,18 @@ DIFFERING = [case for cases in ALL for case in cases() if case.differs]
 DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 KAFKAS_OFFSETS_PARTITIONS = 3
 SETTINGS = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
+OF_EACH_SERVER = {
+    "advertised.listeners",
+    "auto.create.topics.enable",
+    "group.coordinator.rebalance.protocols",
+    "listener.security.protocol.map",
+    "listeners",
+    "log.dirs",
+    "min.insync.replicas",
+    "node.id",
+    "num.network.threads",
+}
+"""Configs that `KlammServer` and `KafkaServer` set, or that differ by docs/deviations.md."""
 TOPICS = {
     "data": (2, {}),
     "empty": (1, {}),
@@ -92,6 +105,29 @@ def test_answers_are_kafkas(targets: tuple[Target, Target], cases: Cases) -> Non
 def test_what_differs_is_documented_and_does_differ(targets: tuple[Target, Target], case: Case) -> None:
     assert case.differs in " ".join(DEVIATIONS.read_text(encoding="utf-8").split())
     assert found([case], targets)
+
+
+def described(target: Target, kind: int, name: str) -> dict[str, tuple[object, ...]]:
+    resource = DescribeConfigsResource(kind, name, None)
+    (result,) = target.client.call(DescribeConfigsRequest([resource], include_synonyms=True), 4).results
+    return {
+        each.name: (
+            each.value,
+            each.read_only,
+            each.config_source,
+            each.is_sensitive,
+            each.config_type,
+            [(synonym.name, synonym.value, synonym.source) for synonym in each.synonyms],
+        )
+        for each in result.configs
+    }
+
+
+@pytest.mark.parametrize(("kind", "name"), [(2, "configured-topic"), (4, "1"), (16, "none"), (32, "group")])
+def test_configs_that_both_have_are_described_alike(targets: tuple[Target, Target], kind: int, name: str) -> None:
+    ours, kafkas = (described(target, kind, name) for target in targets)
+    both = ours.keys() & kafkas.keys() - OF_EACH_SERVER
+    assert {key: ours[key] for key in both} == {key: kafkas[key] for key in both}
 
 
 def test_transactions_take_kafkas_steps(targets: tuple[Target, Target]) -> None:

@@ -137,3 +137,26 @@ def test_cluster_and_api_versions_are_shown(server: Server) -> None:
     assert "Produce(0)" in versions
     assert "Fetch(1)" in versions
     assert "(id: 1 rack: null" in versions
+
+
+def test_a_throttled_reassignment_is_carried_out_and_verified(server: Server, topic: str, tmp_path: Path) -> None:
+    create(server, topic)
+    plan = tmp_path / "plan.json"
+    plan.write_text(
+        json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]}), encoding="utf-8"
+    )
+    command = ["--bootstrap-server", server.bootstrap, "--reassignment-json-file", str(plan)]
+    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    executed = run_tool(tool, *command, "--execute", "--throttle", "1000000")
+    assert "The inter-broker throttle limit was set to 1000000 B/s" in executed
+    broker = ["--bootstrap-server", server.bootstrap, "--entity-type", "brokers", "--entity-name", "1", "--describe"]
+    assert "leader.replication.throttled.rate=1000000" in run_tool(CONFIG_COMMAND, *broker)
+    assert "is completed" in run_tool(tool, *command, "--verify")
+    assert "throttled.rate" not in run_tool(CONFIG_COMMAND, *broker)
+
+
+def test_features_are_upgraded_to_the_release(server: Server) -> None:
+    command = ["--bootstrap-server", server.bootstrap, "upgrade", "--release-version", "4.3"]
+    run_tool("org.apache.kafka.tools.FeatureCommand", *command)
+    shown = run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", server.bootstrap, "describe")
+    assert "Feature: streams.version" in shown

@@ -132,7 +132,6 @@ class Broker(ApiSet):
                 self.settings.record_max_unpacked_bytes,
                 self.settings.record_max_unpacked_ratio,
             ),
-            closing_threads=self.settings.num_recovery_threads_per_data_dir,
         )
         self._compaction = BackgroundCompaction(self.logs.compaction)
         # Takes the directory's lock: from here on only this process writes to it.
@@ -286,7 +285,7 @@ class Broker(ApiSet):
         self.shares.close()
         self.long_work.close()
         self._compaction.stop()
-        self.logs.close()
+        self.logs.close(self.live.current.num_recovery_threads_per_data_dir)
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:

@@ -23,13 +23,23 @@ GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
 """1: share groups (KIP-932) are served."""
 
+KRAFT_VERSION: Final = "kraft.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+STREAMS_VERSION: Final = "streams.version"
+
 SUPPORTED: Final = (
     Feature(METADATA_VERSION, 7, 30, 30),
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     Feature(GROUP_VERSION, 0, 1, 1),
     Feature(SHARE_VERSION, 0, 1, 1),
+    Feature(KRAFT_VERSION, 0, 1, 1),
+    Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1, 1),
+    Feature(STREAMS_VERSION, 0, 1, 0),
 )
-"""With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays."""
+"""With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays.
+
+The last three have no effect. `kafka-features upgrade --release-version` names them, and all or none is updated.
+"""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _LEVEL: Final = "feature/"
@@ -115,7 +125,7 @@ class FeatureRegistry:
             )
         if update.level > current and update.kind != UPGRADE:
             raise _invalid(name, update, "Can't downgrade to a newer version.")
-        if name == METADATA_VERSION and update.level < current:
+        if name in (METADATA_VERSION, KRAFT_VERSION) and update.level < current:
             raise _invalid(name, update, "Refusing to perform the requested downgrade.")
 
 

@@ -93,19 +93,6 @@ class BrokerSettings(
     fetch_max_bytes: int = setting(
         57_671_680, name="fetch.max.bytes", minimum=1024, doc="Most bytes of records in one Fetch response."
     )
-    producer_id_expiration_ms: int = setting(
-        86_400_000,
-        name="producer.id.expiration.ms",
-        minimum=1,
-        doc="How long the state of an idempotent producer is kept after its last append.",
-        dynamic=CLUSTER_WIDE,
-    )
-    producer_id_expiration_check_interval_ms: int = setting(
-        600_000,
-        name="producer.id.expiration.check.interval.ms",
-        minimum=1,
-        doc="Time between two searches for expired producers.",
-    )
 
     # Consumer groups
 
@@ -137,7 +124,6 @@ class BrokerSettings(
         minimum=1,
         doc="Time between two searches for expired offsets.",
     )
-
     offsets_commit_fsync: bool = setting(
         False,
         name="offsets.commit.fsync",
@@ -283,8 +269,13 @@ class BrokerSettings(
     )
 
     # Logs: periodic work
+
     num_recovery_threads_per_data_dir: int = setting(
-        2, name="num.recovery.threads.per.data.dir", minimum=1, doc="Threads that sync and close logs at the shutdown."
+        2,
+        name="num.recovery.threads.per.data.dir",
+        minimum=1,
+        doc="Threads that sync and close logs at the shutdown.",
+        dynamic=CLUSTER_WIDE,
     )
 
     log_retention_check_interval_ms: int = setting(

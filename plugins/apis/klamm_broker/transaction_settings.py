@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klamm import setting
+from klamm.config import CLUSTER_WIDE
 from klamm_broker.numbers import INT32_MAX
 
 
 # Without slots, as a class may have several bases like this one.
 @dataclass(frozen=True, kw_only=True)
 class TransactionSettings:
-    """`transaction.*` and `transactional.*` in `[broker]`."""
+    """`transaction.*`, `transactional.*` and `producer.id.*` in `[broker]`."""
 
     transaction_max_timeout_ms: int = setting(
         900_000,
@@ -37,4 +38,17 @@ class TransactionSettings:
         name="transaction.remove.expired.transaction.cleanup.interval.ms",
         minimum=1,
         doc="Time between two searches for expired transactional ids.",
+    )
+    producer_id_expiration_ms: int = setting(
+        86_400_000,
+        name="producer.id.expiration.ms",
+        minimum=1,
+        doc="How long the state of an idempotent producer is kept after its last append.",
+        dynamic=CLUSTER_WIDE,
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        600_000,
+        name="producer.id.expiration.check.interval.ms",
+        minimum=1,
+        doc="Time between two searches for expired producers.",
     )

@@ -189,6 +189,12 @@ def idempotent_cases() -> Iterator[Case]:
     yield Case("a large producer id", produce(("data", 1, of(2**62, 0, 0))), last)
     two = of(1004, 0, 0) + of(1004, 0, 1)
     yield Case("two batches of a producer", produce(("data", 1, two)), last)
+    one, other = (
+        batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+        for producer_id in (1006, 1007)
+    )
+    yield Case("transactional without an id, beside another", produce(("data", 0, batch(b"v")), ("data", 1, one)), last)
+    yield Case("several producers", produce(("data", 0, one), ("data", 1, other), transactional_id="t"), last)
     yield Case(
         "transactional without being asked",
         produce(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from klamm import ErrorCode
 from tests.interop.beside_kafka.random_requests import Made
 from tests.interop.beside_kafka.random_runs import Difference
-from tests.interop.beside_kafka.random_world import CLOSED, PENDING
+from tests.interop.beside_kafka.random_world import PENDING
 
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -107,7 +107,6 @@ KNOWN: Final = (
     Known(("DescribeConfigs",), _has("resource_type", lambda each: each == 32), words="Groups have the configs of"),
     Known(("DescribeTopicPartitions",), _has("topics", lambda each: len(each) != 1), "other runs' topics; names twice"),
     Known(("AddPartitionsToTxn",), _has("transactions", lambda each: len(each) != 1), "no transaction, or one twice"),
-    Known(("CreateAcls", "DeleteAcls", "DescribeAcls"), lambda each: each.theirs == CLOSED, "what cannot be an ACL"),
     Known(
         ("Produce", "TxnOffsetCommit"),
         _has_error(

@@ -86,11 +86,33 @@ def test_each_creation_stands_alone(guarded: BrokerHarness) -> None:
 def test_deleted_by_filter(guarded: BrokerHarness) -> None:
     create(guarded, creation(), creation("other"), creation(principal="User:bob"))
     gone = DeleteAclsFilter(ResourceType.TOPIC, "orders", LITERAL, None, None, ANY, ANY)
-    unknown = DeleteAclsFilter(ResourceType.TOPIC, "orders", LITERAL, None, None, 99, ANY)
-    first, second = guarded.call(DeleteAclsRequest([gone, unknown]), 3).filter_results
+    none = DeleteAclsFilter(ResourceType.TOPIC, "none", LITERAL, None, None, ANY, ANY)
+    first, second = guarded.call(DeleteAclsRequest([gone, none]), 3).filter_results
     assert sorted(acl.principal for acl in first.matching_acls) == ["User:alice", "User:bob"]
-    assert (second.error_code, second.matching_acls) == (ErrorCode.INVALID_REQUEST, [])
+    assert (second.error_code, second.matching_acls) == (0, [])
     assert names(guarded.call(wanted(), 3)) == ["other"]
+
+
+def filter_with(place: int, code: int) -> tuple[int, str, int, None, None, int, int]:
+    codes = [ResourceType.TOPIC, LITERAL, ANY, ANY]
+    codes[place] = code
+    return codes[0], "orders", codes[1], None, None, codes[2], codes[3]
+
+
+@pytest.mark.parametrize("code", [0, 99, -1])
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_unknown_closes_the_connection(guarded: BrokerHarness, place: int, code: int) -> None:
+    create(guarded, creation())
+    known, unknown = (DeleteAclsFilter(*filter_with(place, each)) for each in (ANY, code))
+    new = creation("other")
+    setattr(new, ("resource_type", "resource_pattern_type", "operation", "permission_type")[place], code)
+    for request in (
+        DescribeAclsRequest(*filter_with(place, code)),
+        DeleteAclsRequest([known, unknown]),
+        CreateAclsRequest([creation("third"), new]),
+    ):
+        assert guarded.send(request, 3).closed == "an ACL has an unknown type, operation or permission"
+    assert names(guarded.call(wanted(), 3)) == ["orders"]
 
 
 def test_rules_outlast_the_broker(guarded: BrokerHarness) -> None:

@@ -15,6 +15,7 @@ from klamm.config import DescribedConfig
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
 from klamm_broker.configs import changes as config_changes
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
+from klamm_broker.configs.unused_configs import DYNAMIC_ONLY, UNUSED_CONFIGS
 from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 
@@ -135,9 +136,19 @@ def test_describe_refused(harness: BrokerHarness, kind: int, name: str, error: E
     assert (result.error_code, result.configs) == (error, [])
 
 
+def test_an_unknown_type_refuses_the_whole_request(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    resources = [describe_configs.DescribeConfigsResource(kind, "t") for kind in (TOPIC, 77)]
+    results = harness.call(describe_configs.DescribeConfigsRequest(resources), 4).results
+    assert [(each.resource_type, each.error_code, each.configs) for each in results] == [
+        (TOPIC, ErrorCode.INVALID_REQUEST, []),
+        (77, ErrorCode.INVALID_REQUEST, []),
+    ]
+
+
 def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
     configs = {config.name: config for config in describe(harness, BROKER, "1").configs}
-    assert len(configs) == len(BrokerSettings.__dataclass_fields__) + 6
+    assert len(configs) == len(BrokerSettings.__dataclass_fields__) + len(UNUSED_CONFIGS) - len(DYNAMIC_ONLY) + 6
     described = {
         name: (configs[name].value, configs[name].config_type, configs[name].read_only, configs[name].config_source)
         for name in (

@@ -105,3 +105,21 @@ def test_old_versions_get_a_result_for_each_feature(harness):
     response = update(harness, "transaction.version", 2, version=1)
     assert [(each.feature, each.error_code) for each in response.results] == [("transaction.version", 0)]
     assert update(harness, "transaction.version", 2, version=2).results == []
+
+
+def test_an_upgrade_to_the_release_names_features_without_effect(harness):
+    # What `kafka-features upgrade --release-version 4.3` sends.
+    wanted = {
+        "metadata.version": 30,
+        "kraft.version": 1,
+        "transaction.version": 2,
+        "group.version": 1,
+        "eligible.leader.replicas.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+    }
+    assert "streams.version" not in levels(reported(harness))
+    request = UpdateFeaturesRequest(1000, [FeatureUpdateKey(name, level) for name, level in wanted.items()])
+    assert harness.call(request, 2).error_code == 0
+    assert levels(reported(harness)) == wanted
+    assert update(harness, "kraft.version", 0, UNSAFE_DOWNGRADE).error_code == ErrorCode.INVALID_UPDATE_VERSION

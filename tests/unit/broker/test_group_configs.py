@@ -79,6 +79,8 @@ def test_changes_are_in_force_and_kept(harness: BrokerHarness) -> None:
         ("share.session.timeout.ms", "44999"),
         ("share.auto.offset.reset", "by_duration:tomorrow"),
         ("share.auto.offset.reset", "none"),
+        ("share.auto.offset.reset", "LATEST"),
+        ("share.auto.offset.reset", "BY_DURATION:PT1H"),
         ("share.isolation.level", "serializable"),
         ("share.delivery.count.limit", "11"),
         ("streams.session.timeout.ms", "45000"),
@@ -87,6 +89,18 @@ def test_changes_are_in_force_and_kept(harness: BrokerHarness) -> None:
 def test_bad_values_are_refused(harness: BrokerHarness, name: str, value: str) -> None:
     assert alter(harness, GROUP, "g", (name, SET, value)) == ErrorCode.INVALID_CONFIG
     assert replace(harness, GROUP, "g", (name, value)) == ErrorCode.INVALID_CONFIG
+    harness.broker.close()
+
+
+def test_a_stored_value_that_cannot_be_is_reported_and_left_out(
+    harness: BrokerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert alter(harness, GROUP, "g", ("share.auto.offset.reset", SET, "earliest")) == 0
+    statement = ("UPDATE configs SET value = 'EARLIEST' WHERE name = 'share.auto.offset.reset'", ())
+    harness.broker.store.write_and_wait([statement])
+    harness.reopen()
+    assert harness.broker.group_configs.share_auto_offset_reset("g") == "latest"
+    assert "group g: its config share.auto.offset.reset=EARLIEST is not in force" in caplog.text
     harness.broker.close()
 
 

@@ -208,6 +208,15 @@ def test_transactional_batches_need_a_transactional_id(harness: BrokerHarness) -
     assert result.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
+def test_a_transactional_batch_without_a_transactional_id_refuses_the_whole_request(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    transactional = records(b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+    both = harness.call(request(-1, ("t", 0, records(b"plain")), ("t", 1, transactional)), 9).responses
+    results = [each for topic in both for each in topic.partition_responses]
+    assert [each.error_code for each in results] == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert harness.fetch("t").high_watermark == 0
+
+
 def test_log_append_time(harness: BrokerHarness) -> None:
     harness.create_topic("t", message_timestamp_type="LogAppendTime")
     assert harness.produce("t", b"a").log_append_time_ms == harness.clock.wall_ms()

@@ -64,3 +64,11 @@ def test_a_share_group_takes_no_classic_members(shares: Shares) -> None:
 @pytest.mark.parametrize("request_of", [AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest])
 def test_offsets_are_those_of_a_group_with_an_id(shares: Shares, request_of: Any) -> None:
     assert shares.ask(request_of("", []), 0).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_full_group_takes_no_more(shares: Shares) -> None:
+    shares.harness.reopen(group_share_max_size=1)
+    assert shares.join("a").error_code == 0
+    # Also a heartbeat of a member that the group does not know, as in Kafka.
+    assert [shares.join("b", epoch).error_code for epoch in (0, 5)] == [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+    assert shares.join("b", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID

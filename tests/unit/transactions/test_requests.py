@@ -57,6 +57,23 @@ def test_a_producer_that_a_partition_does_not_know_begins_at_sequence_0(harness,
     assert (answered.error_code, answered.log_start_offset) == (error, 0)
 
 
+@pytest.mark.parametrize("version", [BEFORE_V2, V2])
+def test_batches_of_several_producers_refuse_the_whole_request(harness, producer, version):
+    batches = [
+        records(b"v", producer_id=producer_id, producer_epoch=producer.epoch, base_sequence=0, attributes=TRANSACTIONAL)
+        for producer_id in (producer.id, producer.id + 1)
+    ]
+    topics = ("t", "u")
+    data = [
+        TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+        for topic, batch in zip(topics, batches, strict=True)
+    ]
+    responses = harness.ask(ProduceRequest(ID, -1, 1000, data), version).responses
+    assert [each.partition_responses[0].error_code for each in responses] == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert harness.state() == "Empty"
+    assert [harness.latest(topic, committed=False) for topic in topics] == [0, 0]
+
+
 # InitProducerId
 
 

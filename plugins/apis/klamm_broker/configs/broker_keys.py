@@ -92,7 +92,7 @@ def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKe
     ]
     described = [
         ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
-        ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
+        ("process.roles", "broker,controller", None, ConfigType.LIST, "What this node is: all there is."),
         ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
         (
             "listeners",

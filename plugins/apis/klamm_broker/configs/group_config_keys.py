@@ -148,13 +148,11 @@ def _isolation(text: str) -> str:
 
 
 def _reset(text: str) -> str:
-    lower = text.lower()
-    if lower in (EARLIEST, LATEST):
-        return lower
-    if not lower.startswith(_BY_DURATION):
+    if text.startswith(_BY_DURATION):
+        _duration_ms(text[len(_BY_DURATION) :])
+    elif text not in (EARLIEST, LATEST):
         raise ValueError("Must be earliest, latest, or by_duration:<duration> with an ISO 8601 duration")
-    _duration_ms(text[len(_BY_DURATION) :])
-    return _BY_DURATION + text[len(_BY_DURATION) :]
+    return text
 
 
 def _duration_ms(text: str) -> int:

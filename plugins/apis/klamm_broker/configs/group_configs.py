@@ -5,9 +5,11 @@ A group has configs whether it exists or not. Follows Kafka's `GroupConfig` and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from klamm import clipped
 from klamm_broker.configs.group_config_keys import (
     CONSUMER_HEARTBEAT_INTERVAL,
     CONSUMER_SESSION_TIMEOUT,
@@ -29,6 +31,9 @@ from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceTyp
 if TYPE_CHECKING:
     from klamm_broker.settings import BrokerSettings
     from klamm_broker.storage.store import Store
+
+
+log = logging.getLogger("klamm.broker.configs")
 
 
 class BrokerSynonyms(Protocol):
@@ -54,8 +59,16 @@ class GroupConfigs:
         for group_id, name, value in self._store.read(
             "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (ResourceType.GROUP,)
         ):
-            if name in self._keys:
+            if name in self._keys and self._is_valid(group_id, name, value):
                 self._own.setdefault(group_id, {})[name] = value
+
+    def _is_valid(self, group_id: str, name: str, value: str) -> bool:
+        try:
+            self._keys[name].parse(value.strip())
+        except ValueError as error:
+            log.error("group %s: its config %s=%s is not in force: %s", clipped(group_id), name, value, error)
+            return False
+        return True
 
     def session_timeout_ms(self, group_id: str) -> int:
         """How long a member of a consumer group may be silent."""

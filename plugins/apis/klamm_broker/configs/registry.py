@@ -27,6 +27,7 @@ from klamm_broker.configs.broker_keys import (
     topic_key_of,
 )
 from klamm_broker.configs.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, ConfigType, parse
+from klamm_broker.configs.unused_configs import DYNAMIC_ONLY, UNUSED_CONFIGS, check_unused, unused_keys
 from klamm_broker.live_settings import DYNAMIC, LiveSettings
 from klamm_broker.log import LogConfig
 
@@ -130,8 +131,8 @@ class ConfigRegistry:
     `on_change` is called once changed ones are in force. `topic_overrides` gives the configs of each topic, which
     changed defaults must fit.
 
-    Nodes of one process share all but the settings of their listeners. Where there are several, a node has dynamic
-    configs of these alone.
+    Nodes of one process share all but the settings of their listeners, and what has no effect. Where there are several,
+    a node has dynamic configs of these alone.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class ConfigRegistry:
         self._nodes = range(self._first_node_id, self._first_node_id + live.current.nodes)
         self._dynamic: dict[str, dict[str, str]] = {str(node_id): {} for node_id in self._nodes}
         self._dynamic[DEFAULT_BROKERS] = {}
-        self._keys = {key.name: key for key in broker_keys(live.current)}
+        self._keys = {key.name: key for key in itertools.chain(broker_keys(live.current), unused_keys())}
         self._inherited = self._inherited_with(self._dynamic)
         self._default_log_config = LogConfig(self._inherited)
 
@@ -200,7 +201,10 @@ class ConfigRegistry:
         values = {name: value for name, value in self._merged(dynamic).items() if name not in self._keys}
         of_nodes = {}
         if len(self._nodes) > 1:
-            of_nodes = {node: dynamic[str(node_id)] for node, node_id in enumerate(self._nodes)}
+            of_nodes = {
+                node: {name: value for name, value in dynamic[str(node_id)].items() if name not in self._keys}
+                for node, node_id in enumerate(self._nodes)
+            }
         self._change_server(values, validate_only, of_nodes)
 
     def _check_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
@@ -305,7 +309,7 @@ class ConfigRegistry:
         if resource_name != DEFAULT_BROKERS:
             others = (self._broker_entry(key, resource_name) for key in of_server)
             own = (self._broker_entry(key, resource_name) for key in keys)
-            return [*own, *(each for each in others if not _says_nothing(each))]
+            return [*filter(_is_there, own), *(each for each in others if not _says_nothing(each))]
         keys += of_server
         defaults = self._dynamic[DEFAULT_BROKERS]
         return [_default_entry(key, defaults[key.name]) for key in keys if key.name in defaults]
@@ -373,9 +377,7 @@ class ConfigRegistry:
     def check_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
         """Raise KafkaError if these could not be in force: by themselves, with others, or with a topic's own."""
         self.check_names(resource_name, values)
-        for name, value in values.items():
-            if name in INHERITED_KEYS:
-                check_value(topic_key_of(name), value)
+        _check_values(values)
         dynamic = {**self._dynamic, resource_name: dict(values)}
         inherited = self._inherited_with(dynamic)
         LogConfig(inherited)
@@ -423,6 +425,14 @@ class ConfigRegistry:
         self._on_change()
 
 
+def _check_values(values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        if name in INHERITED_KEYS:
+            check_value(topic_key_of(name), value)
+        elif name in UNUSED_CONFIGS:
+            check_unused(name, value)
+
+
 def _check_key(name: str, key: BrokerKey | None, *, is_of_all: bool, is_alone: bool) -> None:
     if key is None or not key.dynamic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
@@ -439,6 +449,10 @@ def check_broker_name(node_id: int, resource_name: str) -> None:
     """Raise KafkaError(INVALID_REQUEST) unless it is the node's id, or empty for the dynamic defaults."""
     if resource_name not in (str(node_id), DEFAULT_BROKERS):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {resource_name}")
+
+
+def _is_there(entry: ConfigEntry) -> bool:
+    return bool(entry.synonyms) or entry.name not in DYNAMIC_ONLY
 
 
 def _says_nothing(entry: ConfigEntry) -> bool:

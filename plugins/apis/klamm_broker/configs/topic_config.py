@@ -340,11 +340,17 @@ def parse(name: str, text: str) -> Any:
     config = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS.get(name)
     if config is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    return parse_as(config, text)
+
+
+def parse_as(config: TopicConfig, text: str) -> Any:
+    """The value of this config, as `parse`. Raises KafkaError(INVALID_CONFIG)."""
     try:
         value = _PARSERS[config.kind](text.strip())
         _check(config, value)
     except ValueError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {error}") from None
+        message = f"Invalid value {text} for configuration {config.name}: {error}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message) from None
     return value
 
 

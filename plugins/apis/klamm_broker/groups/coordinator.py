@@ -91,7 +91,7 @@ class GroupCoordinator:
         self._clock = clock
         self._registry = GroupRegistry(clock)
         timers = ExpirationScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
-        rebalancer = Rebalancer(clock, timers, store, settings)
+        self._rebalancer = rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
         assignment = TargetAssignment(clock, settings, world.topics)
         migration = Migration(clock, store, settings, world.topics, self._registry, rebalancer)
@@ -111,6 +111,11 @@ class GroupCoordinator:
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
         self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry, world.shares.group_deleted)
+
+    @property
+    def completed_rebalances(self) -> int:
+        """Rebalances of classic groups that have ended with assignments."""
+        return self._rebalancer.completed
 
     def load(self) -> int:
         """Read the groups back, start their members' sessions and the expiry of offsets; how many groups there are.

@@ -54,16 +54,34 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         _COORDINATOR + "group-count", "gauge", "Groups, by the protocol that coordinates them.", by_protocol
     )
     registry.register(_COORDINATOR + "consumer-group-count", "gauge", "Consumer groups, by state.", by_state)
-    registry.register(
-        _COORDINATOR + "consumer-group-rebalance-count",
-        "counter",
-        "Group epochs that consumer groups have started: one for each rebalance.",
-        lambda: [({}, groups.consumers.rebalances)],
-    )
     registry.register(_COORDINATOR + "share-group-count", "gauge", "Share groups, by state.", share_by_state)
-    registry.register(
-        _COORDINATOR + "share-group-rebalance-count",
-        "counter",
-        "Group epochs that share groups have started: one for each rebalance.",
-        lambda: [({}, groups.shares.rebalances)],
+    _register_counts(groups, registry)
+
+
+def _register_counts(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
+    def register_count(name: str, doc: str, count: Callable[[], int]) -> None:
+        registry.register(_COORDINATOR + name, "counter", doc, lambda: [({}, count())])
+
+    offsets = groups.offsets
+    register_count(
+        "consumer-group-rebalance-count",
+        "Group epochs that consumer groups have started: one for each rebalance.",
+        lambda: groups.consumers.rebalances,
     )
+    register_count(
+        "share-group-rebalance-count",
+        "Group epochs that share groups have started: one for each rebalance.",
+        lambda: groups.shares.rebalances,
+    )
+    register_count(
+        "group-completed-rebalance-count",
+        "Rebalances of classic groups that have ended with assignments.",
+        lambda: groups.completed_rebalances,
+    )
+    register_count(
+        "offset-commit-count",
+        "Offsets that were committed, by transactions too.",
+        lambda: offsets.committed + groups.transactional_offsets.committed,
+    )
+    register_count("offset-deletion-count", "Offsets that clients have deleted.", lambda: offsets.deleted)
+    register_count("offset-expiration-count", "Offsets that were deleted for their age.", lambda: offsets.expired)

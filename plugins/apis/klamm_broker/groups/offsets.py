@@ -83,6 +83,9 @@ class OffsetManager:
         self._settings = settings
         self._registry = registry
         self._rebalancer = rebalancer
+        # Changed by the store's thread.
+        self.committed = self.deleted = self.expired = 0
+        """How many offsets were committed outside transactions, deleted by request, and deleted by their age."""
 
     # Commit
 
@@ -144,6 +147,7 @@ class OffsetManager:
             with group:
                 group.book.pending_writes -= 1
                 if error is None:
+                    self.committed += len(accepted)
                     for topic, partition, committed in accepted:
                         group.offsets.setdefault(topic, {})[partition] = committed
                     group.answer(reply, outcomes)
@@ -248,7 +252,9 @@ class OffsetManager:
             ]
 
             def on_durable(error: StoreError | None) -> None:
-                if error is not None:
+                if error is None:
+                    self.deleted += len(partitions_to_delete)
+                else:
                     for topic, code in outcomes.items():
                         outcomes[topic] = ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code
                 reply(outcomes)
@@ -309,7 +315,12 @@ class OffsetManager:
         ]
         if expired:
             log.info("group %s: %d offsets have expired", group.log_name, len(expired))
-            self._delete_held(group, expired)
+
+            def on_durable(error: StoreError | None) -> None:
+                if error is None:
+                    self.expired += len(expired)
+
+            self._delete_held(group, expired, on_durable)
         if group.is_empty and len(expired) == sum(map(len, group.offsets.values())):
             self._delete_group(group)
 

@@ -45,6 +45,8 @@ class Rebalancer:
         self._timers = timers
         self._store = store
         self._settings = settings
+        self.completed = 0
+        """Rebalances that have ended with assignments, over all groups. Changed by the store's thread."""
 
     # Joining
 
@@ -254,6 +256,7 @@ class Rebalancer:
                     member.assignment = assignments.get(member.member_id, b"")
                 self._hand_out_assignments(group)
                 group.transition_to(STABLE)
+                self.completed += 1
 
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 

@@ -30,6 +30,8 @@ class TransactionalOffsets:
         self._registry = registry
         # The groups with pending offsets, by producer; of the store's thread.
         self._group_ids: dict[int, set[str]] = {}
+        self.committed = 0
+        """How many offsets were committed within transactions. Changed by the store's thread."""
 
     def load(self) -> None:
         """Note which groups have pending offsets. Before the first request."""
@@ -81,6 +83,7 @@ class TransactionalOffsets:
             with group:
                 group.book.pending_writes -= 1
                 if error is None:
+                    self.committed += len(accepted)
                     group.book.add_pending(producer_id, accepted)
                     self._group_ids.setdefault(producer_id, set()).add(group.group_id)
                     group.answer(reply, outcomes)

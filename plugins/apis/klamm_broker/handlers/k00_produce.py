@@ -18,7 +18,8 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
   on (KIP-890) by this request itself; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While the
   transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
 - From version 12 on a producer that the partition does not know begins at sequence 0: OUT_OF_ORDER_SEQUENCE_NUMBER.
-- A transactional batch in a request without a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+- For the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch without a transactional id,
+  INVALID_PRODUCER_ID_MAPPING for transactional batches of several producers.
 
 Deviation: `transaction.partition.verification.enable` is not there, partitions are always verified.
 """
@@ -56,7 +57,7 @@ from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreEr
 from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
@@ -91,7 +92,8 @@ def produce_records(
     if request.transactional_id is not None and any(_transactional_batches(request)):
         require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
         transaction = TransactionalAppends(broker.transactions, request.transactional_id, context.api_version)
-        if transaction.adds and -1 <= request.acks <= 1 and _adds_partitions(broker, request, context, transaction):
+        is_looked_at = transaction.adds or _count_partitions(request) > 1
+        if is_looked_at and _adds_partitions(broker, request, context, transaction):
             return context.later()
     return _append_all(broker, request, context, transaction, on_processor=context.on_processor)
 
@@ -105,7 +107,10 @@ def _transactional_batches(request: ProduceRequest) -> Iterator[tuple[TopicProdu
 def _adds_partitions(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext, transaction: TransactionalAppends
 ) -> bool:
-    """Add partitions to the transaction, and go on once that is durable; whether any is missing there."""
+    """Add partitions to the transaction, and go on once that is durable; whether any is missing there.
+
+    Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) for batches of several producers.
+    """
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     producer = None
     partitions = []
@@ -114,8 +119,13 @@ def _adds_partitions(
         if topic is None or topic.partition(data.index) is None:
             continue
         if may_topic(context, AclOperation.WRITE, topic.name):
-            producer = producer or producer_of(data.records)
+            of_batch = producer_of(data.records)
+            if producer is not None and producer != of_batch:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "there are batches of several producers")
+            producer = of_batch
             partitions.append((topic.name, data.index))
+    if producer is None or not transaction.adds or not -1 <= request.acks <= 1:
+        return False
 
     def append() -> None:
         outcome = _append_all(broker, request, context, transaction, on_processor=False)
@@ -126,7 +136,7 @@ def _adds_partitions(
         broker.logs.record_checker.submit(append)
 
     missing = transaction.missing(partitions)
-    if producer is None or not missing:
+    if not missing:
         return False
     for wanted in request.topic_data:
         for data in wanted.partition_data:
@@ -150,7 +160,8 @@ def _append_all(
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
     topics = request.topic_data
-    work = _Work(broker, context, request.acks, _count_partitions(topics), transaction, on_processor=on_processor)
+    partitions = _count_partitions(request)
+    work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
     for wanted in topics:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -198,11 +209,14 @@ def _append_all(
     return context.later()
 
 
-def _count_partitions(topics: Sequence[TopicProduceData]) -> int:
-    if len(topics) == 1:
-        # Of most requests; without a generator.
-        return len(topics[0].partition_data)
-    return sum(len(topic.partition_data) for topic in topics)
+def _count_partitions(request: ProduceRequest) -> int:
+    """Also refuses a request for several of which one needs a transactional id. Raises KafkaError."""
+    topics = request.topic_data
+    # Most requests have one topic: without a generator.
+    count = len(topics[0].partition_data) if len(topics) == 1 else sum(len(topic.partition_data) for topic in topics)
+    if count > 1 and request.transactional_id is None and any(_transactional_batches(request)):
+        raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return count
 
 
 class _Work:

@@ -1,7 +1,8 @@
 """DescribeAcls, versions 1 to 3.
 
 The rules that match, by resource pattern. Follows `AclApis.handleDescribeAcls`. Without an authorizer:
-SECURITY_DISABLED. Authorization: DESCRIBE on the cluster.
+SECURITY_DISABLED. An unknown type, operation or permission closes the connection.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from klamm.wire.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from klamm_broker.security.acl_bindings import authorizer_of, filter_of
+from klamm_broker.security.acl_bindings import authorizer_of, filter_of, is_known, refuse_unknown
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
 
 
 @handles(describe_acls, versions=range(1, 4))
 def matching_acls(
     _broker: BrokerServices, request: DescribeAclsRequest, context: RequestContext
-) -> DescribeAclsResponse:
+) -> DescribeAclsResponse | Pending:
     """Return the ACLs that match. Raises KafkaError."""
+    if not is_known(request):
+        return refuse_unknown(context)
     authorizer = authorizer_of(context, AclOperation.DESCRIBE)
     found = sorted(authorizer.acls(filter_of(request)))
     resources = [

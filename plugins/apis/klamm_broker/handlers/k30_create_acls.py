@@ -2,7 +2,7 @@
 
 Each rule is created or refused on its own; creating one that exists succeeds. Rules are durable before the response,
 and apply from the next request on. Follows `AclApis.handleCreateAcls`. Without an authorizer: SECURITY_DISABLED.
-Authorization: ALTER on the cluster.
+An unknown type, operation or permission closes the connection. Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -13,16 +13,23 @@ from klamm import KafkaError, handles
 from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.wire.messages import create_acls
 from klamm.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from klamm_broker.security.acl_bindings import authorizer_of, known
+from klamm_broker.security.acl_bindings import are_known, authorizer_of, refuse_unknown
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
 
 
 @handles(create_acls, versions=range(1, 4))
-def create_bindings(_broker: BrokerServices, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+def create_bindings(
+    _broker: BrokerServices, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse | Pending:
     """Add rules. Raises KafkaError."""
+    if not all(
+        are_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        for each in request.creations
+    ):
+        return refuse_unknown(context)
     authorizer = authorizer_of(context, AclOperation.ALTER)
     problems = authorizer.create_acls([_binding(creation) for creation in request.creations])
     return CreateAclsResponse(results=[_result(problem) for problem in problems])
@@ -36,11 +43,11 @@ def _result(problem: KafkaError | None) -> AclCreationResult:
 
 def _binding(creation: AclCreation) -> AclBinding:
     return AclBinding(
-        known(ResourceType, creation.resource_type),
+        ResourceType(creation.resource_type),
         creation.resource_name,
-        known(PatternType, creation.resource_pattern_type),
+        PatternType(creation.resource_pattern_type),
         creation.principal,
         creation.host,
-        known(AclOperation, creation.operation),
-        known(AclPermission, creation.permission_type),
+        AclOperation(creation.operation),
+        AclPermission(creation.permission_type),
     )

@@ -1,6 +1,6 @@
 """DeleteAcls, versions 1 to 3.
 
-Returns, per filter, the rules that it deleted; a filter with unknown parts is refused on its own with INVALID_REQUEST.
+Returns, per filter, the rules that it deleted. An unknown type, operation or permission closes the connection.
 Follows `AclApis.handleDeleteAcls`. Without an authorizer: SECURITY_DISABLED. Authorization: ALTER on the cluster.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from klamm import KafkaError, handles
-from klamm.acl import AclBinding, AclBindingFilter, AclOperation
+from klamm.acl import AclBinding, AclOperation
 from klamm.wire.messages import delete_acls
 from klamm.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -18,27 +18,23 @@ from klamm.wire.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from klamm_broker.security.acl_bindings import authorizer_of, filter_of
+from klamm_broker.security.acl_bindings import authorizer_of, filter_of, is_known, refuse_unknown
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
 
 
 @handles(delete_acls, versions=range(1, 4))
-def delete_bindings(_broker: BrokerServices, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+def delete_bindings(
+    _broker: BrokerServices, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse | Pending:
     """Delete rules. Raises KafkaError."""
+    if not all(map(is_known, request.filters)):
+        return refuse_unknown(context)
     authorizer = authorizer_of(context, AclOperation.ALTER)
-    filters: list[AclBindingFilter | KafkaError] = []
-    for wanted in request.filters:
-        try:
-            filters.append(filter_of(wanted))
-        except KafkaError as error:
-            filters.append(error)
-    outcomes = iter(authorizer.delete_acls([each for each in filters if not isinstance(each, KafkaError)]))
-    return DeleteAclsResponse(
-        filter_results=[_result(each if isinstance(each, KafkaError) else next(outcomes)) for each in filters]
-    )
+    outcomes = authorizer.delete_acls([filter_of(wanted) for wanted in request.filters])
+    return DeleteAclsResponse(filter_results=[_result(each) for each in outcomes])
 
 
 def _result(outcome: Collection[AclBinding] | KafkaError) -> DeleteAclsFilterResult:

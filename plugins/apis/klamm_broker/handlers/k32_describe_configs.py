@@ -5,7 +5,8 @@ their sources, synonyms, types and documentation; the loggers of this broker and
 of them, means all. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
-- Another broker, an empty name of a group or of a client metrics subscription, another resource type: INVALID_REQUEST.
+- Another broker, an empty name of a group or of a client metrics subscription: INVALID_REQUEST.
+- Another resource type: INVALID_REQUEST for all resources.
 - An answer above `response_max_bytes`: INVALID_REQUEST.
 
 Deviation: a broker and a group have the configs that klamm has, a part of Kafka's.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError, clipped, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import describe_configs
 from klamm.wire.messages.describe_configs import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
+_TYPES: Final = frozenset(ResourceType)
 _LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
 _ELEMENTS_PER_CONFIG: Final = 3
 """A config, with its synonyms and documentation, takes as long as so many elements of other answers."""
@@ -49,7 +51,13 @@ _ELEMENTS_PER_CONFIG: Final = 3
 def configs_of_resources(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Describe configs, per resource."""
+    """Describe configs, per resource. Raises KafkaError for a resource type that does not exist."""
+    for resource in request.resources:
+        if resource.resource_type not in _TYPES:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected resource type {resource.resource_type} for resource {clipped(resource.resource_name)}",
+            )
     results = []
     # Topics with equal overrides, and resources that are named twice, have equal configs.
     known: dict[Hashable, tuple[list[DescribeConfigsResourceResult], int]] = {}
@@ -97,7 +105,7 @@ def _require(context: RequestContext, resource: DescribeConfigsResource) -> None
         require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     elif resource.resource_type == ResourceType.GROUP:
         require_group(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
-    elif resource.resource_type == ResourceType.TOPIC:
+    else:
         require_topic(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
 
 
@@ -121,11 +129,7 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
         if resource.resource_type == ResourceType.CLIENT_METRICS:
             return broker.telemetry.configs.describe(resource.resource_name, names)
-        if resource.resource_type == ResourceType.GROUP:
-            return broker.group_configs.describe(resource.resource_name, names, broker.configs.synonyms)
-        return []
-    if resource.resource_type != ResourceType.TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs here")
+        return broker.group_configs.describe(resource.resource_name, names, broker.configs.synonyms)
     check_topic_name(resource.resource_name)
     topic = broker.topics.get(resource.resource_name)
     if topic is None:

@@ -6,7 +6,7 @@ Follows `ControllerApis.handleUpdateFeatures` and `FeatureControlManager.updateF
   one, an unknown kind of upgrade: INVALID_UPDATE_VERSION for the whole request. `allow_downgrade` of version 0 is not
   looked at, as in Kafka.
 - Versions 0 and 1 get a result for each feature of an update that was made.
-- `metadata.version` is never lowered; Kafka 4.3 refuses that too.
+- `metadata.version` and `kraft.version` are never lowered; Kafka 4.3 refuses that too.
 
 Asked of the authorizer: ALTER on the cluster.
 """

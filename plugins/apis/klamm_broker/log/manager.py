@@ -63,10 +63,8 @@ class LogManager:
         random_below: Callable[[int], int] = random_below,
         validates_records: bool = True,
         batch_limits: BatchLimits = DEFAULT_LIMITS,
-        closing_threads: int = 1,
     ) -> None:
         self.data_dir = data_dir
-        self._closing_threads = closing_threads
         self._clock = clock
         self.flusher = LogFlusher()
         self.record_checker = SerialWorker("klamm-record-checker")
@@ -313,8 +311,11 @@ class LogManager:
 
     # End
 
-    def close(self) -> None:
-        """Close all logs, and write the marker of a clean shutdown if all were closed. Never raises KafkaError."""
+    def close(self, threads: int = 1) -> None:
+        """Close all logs, so many at once, and write the marker of a clean shutdown if all were closed.
+
+        Never raises KafkaError.
+        """
         from concurrent.futures import ThreadPoolExecutor
 
         self.record_checker.close()
@@ -323,8 +324,8 @@ class LogManager:
         # A directory that was not opened is still as the last process left it.
         is_clean = self.is_clean or not self._unopened
         # Each log waits for the disk several times, and a disk syncs several files at once faster than one by one.
-        with ThreadPoolExecutor(self._closing_threads, "klamm-log-closing") as threads:
-            is_clean &= all(list(threads.map(partial(_close, now_ms=now_ms), self.logs())))
+        with ThreadPoolExecutor(threads, "klamm-log-closing") as pool:
+            is_clean &= all(list(pool.map(partial(_close, now_ms=now_ms), self.logs())))
         with contextlib.suppress(OSError):
             self._write_checkpoint(RECOVERY_POINTS)
             self._write_checkpoint(LOG_START_OFFSETS)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclBindingFilter, AclOperation, AclPermission, Authorizer, PatternType, ResourceType
 from klamm_broker.security.authorization import require_cluster
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import Pending, RequestContext
 
-E = TypeVar("E", bound=IntEnum)
+_RESOURCE_TYPES, _PATTERN_TYPES, _OPERATIONS, _PERMISSIONS = (
+    frozenset(kind) - {0} for kind in (ResourceType, PatternType, AclOperation, AclPermission)
+)
+"""Without UNKNOWN, whose code is 0 in all of these."""
 
 
 class WireFilter(Protocol):
@@ -42,28 +44,35 @@ def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorize
     return authorizer
 
 
-def known(kind: type[E], code: int) -> E:
-    """The member with that code, or UNKNOWN, whose code is 0 in all of these."""
-    try:
-        return kind(code)
-    except ValueError:
-        return kind(0)
+def are_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> bool:
+    """Whether all of these are there. Kafka cannot parse a request that has another, and closes the connection."""
+    return (
+        resource_type in _RESOURCE_TYPES
+        and pattern_type in _PATTERN_TYPES
+        and operation in _OPERATIONS
+        and permission in _PERMISSIONS
+    )
+
+
+def is_known(wire: WireFilter) -> bool:
+    """Whether `filter_of` can be called."""
+    return are_known(wire.resource_type_filter, wire.pattern_type_filter, wire.operation, wire.permission_type)
+
+
+def refuse_unknown(context: RequestContext) -> Pending:
+    """End the connection of a client that has sent an unknown type, operation or permission, as Kafka does."""
+    context.close_connection("an ACL has an unknown type, operation or permission")
+    return context.later()
 
 
 def filter_of(wire: WireFilter) -> AclBindingFilter:
-    """Raises KafkaError INVALID_REQUEST for a filter with unknown parts."""
-    resource_type = known(ResourceType, wire.resource_type_filter)
-    pattern_type = known(PatternType, wire.pattern_type_filter)
-    operation = known(AclOperation, wire.operation)
-    permission = known(AclPermission, wire.permission_type)
-    if 0 in (resource_type, pattern_type, operation, permission):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Filter contain UNKNOWN elements")
+    """The filter, of one that `is_known`."""
     return AclBindingFilter(
-        resource_type,
+        ResourceType(wire.resource_type_filter),
         wire.resource_name_filter,
-        pattern_type,
+        PatternType(wire.pattern_type_filter),
         wire.principal_filter,
         wire.host_filter,
-        operation,
-        permission,
+        AclOperation(wire.operation),
+        AclPermission(wire.permission_type),
     )

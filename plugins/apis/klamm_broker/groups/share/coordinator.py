@@ -148,18 +148,18 @@ class ShareCoordinator:
     def _member(self, group: ShareGroup, request: ShareHeartbeat) -> ShareMember:
         """The member that sends the heartbeat, new if it joins. Raises KafkaError."""
         known = group.members.get(request.member_id)
+        limit = self._settings.group_share_max_size
+        if known is None and len(group.members) >= limit:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {limit} members.",
+            )
         if request.epoch != JOIN_EPOCH:
             member = group.member(request.member_id)
             _check_epoch(member, request.epoch)
             return member
         if known is not None:
             return known
-        limit = self._settings.group_share_max_size
-        if len(group.members) >= limit:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The share group has reached its maximum capacity of {limit} members.",
-            )
         log.info("group %s: member %s joins the share group", group.log_name, clipped(request.member_id))
         return ShareMember(member_id=request.member_id)
 

@@ -1,0 +1,59 @@
+"""What is counted of all groups: Kafka's `group-coordinator-metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from groups_playbook import GROUP, Call, Playbook
+
+from klamm import ErrorCode
+from klamm.metrics import HistogramValue, MetricsRegistry
+from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.groups import metrics as group_metrics
+
+PREFIX = "kafka.server:type=group-coordinator-metrics,name="
+
+
+@pytest.fixture
+def registry(play: Playbook) -> MetricsRegistry:
+    registry = MetricsRegistry()
+    group_metrics.register(play.coordinator, registry)
+    return registry
+
+
+def count(registry: MetricsRegistry, name: str) -> float:
+    (family,) = registry.collect(lambda each: each == PREFIX + name)
+    (sample,) = family.samples
+    assert not isinstance(sample.value, HistogramValue)
+    return sample.value
+
+
+def at(offset: int, partition: int = 0, metadata: str | None = None) -> PartitionCommit:
+    return PartitionCommit("t", partition, offset, metadata=metadata)
+
+
+def test_offsets_are_counted_that_are_committed(play: Playbook, registry: MetricsRegistry) -> None:
+    assert play.commit(at(1), at(2, 1), at(3, 2, "x" * 5000))[2] == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert count(registry, "offset-commit-count") == 2
+    call: Call[object] = Call()
+    play.coordinator.transactional_offsets.commit(7, CommitRequest(GROUP, [at(4, 3)]), call)
+    play.settle()
+    assert count(registry, "offset-commit-count") == 3
+
+
+def test_offsets_are_counted_that_are_deleted_and_expire(play: Playbook, registry: MetricsRegistry) -> None:
+    play.commit(at(1), at(2, 1), at(3, 2))
+    call: Call[Mapping[str, ErrorCode]] = Call()
+    play.coordinator.offsets.delete(GROUP, {"t": [0]}, call)
+    play.settle()
+    assert (count(registry, "offset-deletion-count"), count(registry, "offset-expiration-count")) == (1, 0)
+    play.clock.advance_ms(8 * 86_400_000)
+    play.settle()
+    assert (count(registry, "offset-deletion-count"), count(registry, "offset-expiration-count")) == (1, 2)
+
+
+def test_rebalances_are_counted_that_end_with_assignments(play: Playbook, registry: MetricsRegistry) -> None:
+    assert count(registry, "group-completed-rebalance-count") == 0
+    play.stable_group(2)
+    assert count(registry, "group-completed-rebalance-count") == 1
