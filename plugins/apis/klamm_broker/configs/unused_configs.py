@@ -12,7 +12,8 @@ from typing import Final
 
 from klamm.config import CLUSTER_WIDE
 from klamm_broker.configs.broker_keys import BrokerKey, text_of
-from klamm_broker.configs.topic_config import INT64_MAX, ConfigType, TopicConfig, parse_as
+from klamm_broker.configs.topic_config import ConfigType, TopicConfig, parse_as
+from klamm_broker.numbers import INT64_MAX
 
 _MIB: Final = 1_048_576
 _HALF_MIB: Final = 524_288
