@@ -18,7 +18,9 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
     )
     said = []
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0
-    checked = [line for line in said if line.endswith("signatures of seals were checked")]
+    checked = [
+        line for line in said if "signatures of seals were checked: " in line and line.endswith(f" by {key.stem}")
+    ]
     assert len(checked) == 2, "one for each stream that has events"
     rows = Lake(tmp_path / "lake", "parquet").read_events(spark)
     assert rows.where("kept_line is null").count() > rows.where("kept_line is not null").count()
