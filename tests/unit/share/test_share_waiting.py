@@ -1,0 +1,92 @@
+"""ShareFetch that waits: what an append, the scheduler and a full disk make it do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+
+from klamm.wire.messages.share_fetch import FetchPartition, FetchTopic
+from klamm_broker.share.live_partition import LiveSharePartition
+from klamm_broker.storage.store import StoreError
+from tests.unit.share.test_share_fetch import Shares, acquired
+from tests.waiting import wait_until
+
+
+def wants(shares: Shares, count: int) -> list[FetchTopic]:
+    """All of the topic's partitions."""
+    return [FetchTopic(shares.topic_id, [FetchPartition(index) for index in range(count)])]
+
+
+def test_an_append_looks_at_the_partition_that_it_has_changed(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=500, topics=wants(shares, 2))
+    shares.settle()
+    looked_at: list[int] = []
+    has_records = LiveSharePartition.has_records
+
+    def noted(live: LiveSharePartition) -> bool:
+        looked_at.append(live.key.partition)
+        return has_records(live)
+
+    monkeypatch.setattr(LiveSharePartition, "has_records", noted)
+    shares.harness.produce("t", b"x", partition=1)
+    assert looked_at == [1]
+    shares.settle()
+    assert len(waiting.response.responses[0].partitions) == 2
+
+
+def test_the_scheduler_reads_no_session_of_many_partitions(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm_broker.share.fetching.READ_AT_ONCE", 1)
+    readers: list[threading.Thread] = []
+    fetch = LiveSharePartition.fetch
+
+    def noted(live: LiveSharePartition, *arguments: Any, **options: Any) -> Any:
+        readers.append(threading.current_thread())
+        return fetch(live, *arguments, **options)
+
+    waiting = shares.send_fetch("a", 0, wait_ms=500, topics=wants(shares, 2))
+    assert waiting.pending
+    monkeypatch.setattr(LiveSharePartition, "fetch", noted)
+    shares.harness.advance_ms(500)
+    wait_until(lambda: not waiting.pending)
+    assert len(readers) == 2
+    assert threading.current_thread() not in readers
+
+
+def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member waits for records whose lock ends, while the disk is full."""
+    shares.produce(b"0", b"1")
+    assert shares.acquired("a", 0) == [(0, 1, 1)]
+    assert shares.acquired("b", 0) == []
+    store, tries = shares.harness.broker.store, list[Any]()
+
+    def fail(statements: Any, *, sync: bool) -> None:
+        tries.extend(sql for sql, _ in statements if "share_partitions" in sql)
+        raise StoreError("disk full")
+
+    def rounds() -> int:
+        """What comes back to the scheduler or the store at once is tried in each round.
+
+        A write is tried once with others, and once alone.
+        """
+        for _ in range(20):
+            shares.harness.scheduler.run_due()
+            with pytest.raises(StoreError) if store._transact is fail else contextlib.nullcontext():
+                store.write_and_wait([])
+        count = len(tries)
+        tries.clear()
+        return count
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_transact", fail)
+        waiting = shares.send_fetch("b", 1, wait_ms=10_000_000)
+        shares.harness.clock.advance_ms(30_000)
+        assert 1 <= rounds() <= 2
+        shares.harness.clock.advance_ms(1000)
+        assert 1 <= rounds() <= 2
+        assert waiting.pending
+    shares.harness.clock.advance_ms(1000)
+    rounds()
+    assert acquired(waiting.response) == [(0, 1, 2)]
