@@ -92,7 +92,7 @@ def produce_records(
     if request.transactional_id is not None and any(_transactional_batches(request)):
         require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
         transaction = TransactionalAppends(broker.transactions, request.transactional_id, context.api_version)
-        is_looked_at = transaction.adds or _count_partitions(request) > 1
+        is_looked_at = transaction.adds or _checked_partition_count(request) > 1
         if is_looked_at and _adds_partitions(broker, request, context, transaction):
             return context.later()
     return _append_all(broker, request, context, transaction, on_processor=context.on_processor)
@@ -160,7 +160,7 @@ def _append_all(
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
     topics = request.topic_data
-    partitions = _count_partitions(request)
+    partitions = _checked_partition_count(request)
     work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
     for wanted in topics:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
@@ -209,8 +209,8 @@ def _append_all(
     return context.later()
 
 
-def _count_partitions(request: ProduceRequest) -> int:
-    """Also refuses a request for several of which one needs a transactional id. Raises KafkaError."""
+def _checked_partition_count(request: ProduceRequest) -> int:
+    """The number of partitions. Raises KafkaError where there are several and one needs a transactional id."""
     topics = request.topic_data
     # Most requests have one topic: without a generator.
     count = len(topics[0].partition_data) if len(topics) == 1 else sum(len(topic.partition_data) for topic in topics)
