@@ -6,7 +6,7 @@ The names listed here are public: what a plugin needs to describe, check or read
 from klamm.api.api_set import Finding
 from klamm.api.described_config import DescribedConfig
 from klamm.config.arguments import CommandParser
-from klamm.config.checks import check_networks, check_private, parse_host_port
+from klamm.config.checks import check_networks, check_private, format_host_port, parse_host_port
 from klamm.config.listener_security import ListenerSecurity
 from klamm.config.problems import did_you_mean
 from klamm.config.setting import CLUSTER_WIDE, PER_BROKER, SettingSpec, check_value, specs_of
@@ -26,6 +26,7 @@ __all__ = [
     "check_table",
     "check_value",
     "did_you_mean",
+    "format_host_port",
     "load_settings",
     "parse_host_port",
     "read_tables",

@@ -40,6 +40,11 @@ def parse_host_port(text: str, *, to_connect: bool = False) -> tuple[str, int]:
     return host if inside is None else inside, int(port)
 
 
+def format_host_port(host: str, port: int) -> str:
+    """`HOST:PORT`, with an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def check_private(path: Path) -> str | None:
     """The problem with the mode of a file or directory that only the server's user may have access to, or None."""
     try:

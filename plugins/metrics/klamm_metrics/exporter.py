@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from klamm import ServerExtension, ServerServices
-from klamm.config import parse_host_port
+from klamm.config import format_host_port, parse_host_port
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.http import HttpServer, Page, render
 from klamm_metrics.settings import PrometheusSettings
@@ -66,8 +66,7 @@ class PrometheusExporter(ServerExtension):
         self._state = ServerState.READY
 
     def describe(self) -> str:
-        host, port = self.address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return format_host_port(*self.address)
 
     def stopping(self) -> None:
         self._state = ServerState.STOPPING

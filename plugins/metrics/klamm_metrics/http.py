@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from klamm.config import format_host_port
 from klamm.runtime import Clock
 
 log = logging.getLogger("klamm.prometheus")
@@ -81,8 +82,7 @@ class HttpServer(ThreadingHTTPServer):
             super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
         except OSError as error:
             # The system does not say which address it refuses.
-            host = f"[{address[0]}]" if ":" in address[0] else address[0]
-            raise OSError(error.errno, error.strerror, f"{host}:{address[1]}") from error
+            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
 
     @property
     def address(self) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from klamm import ServerExtension, ServerServices, setting
-from klamm.config import parse_host_port
+from klamm.config import format_host_port, parse_host_port
 from klamm_control.actions import Actions
 from klamm_control.http import ControlServer
 from klamm_control.node_actions import NodeActions
@@ -70,7 +70,7 @@ class Control(ServerExtension):
     def url(self) -> str:
         """The base URL."""
         host, port = self._http.server_address[:2]
-        return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
+        return f"http://{format_host_port(str(host), port)}"
 
     def describe(self) -> str:
         return self.url

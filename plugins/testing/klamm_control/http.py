@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm import KafkaError
-from klamm.config import did_you_mean
+from klamm.config import did_you_mean, format_host_port
 from klamm_control.actions import Actions
 from klamm_control.node_actions import NodeActions
 
@@ -61,8 +61,7 @@ class ControlServer(ThreadingHTTPServer):
             super().__init__(address, _Handler)
         except OSError as error:
             # The system does not say which address it refuses.
-            host = f"[{address[0]}]" if ":" in address[0] else address[0]
-            raise OSError(error.errno, error.strerror, f"{host}:{address[1]}") from error
+            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
 
 
 class _Handler(BaseHTTPRequestHandler):

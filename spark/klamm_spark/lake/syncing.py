@@ -19,7 +19,7 @@ from klamm_spark.storage.files import SpoolFiles
 from klamm_spark.storage.filesystems import path_from_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from klamm_spark.lake.layout import Lake
 
@@ -30,7 +30,8 @@ _RECENT_MS: Final = 3_600_000
 class _Log:
     """The files of a log in a folder, by their numbers; a number's file has one of the `forms`."""
 
-    def __init__(self, folder: Path, *forms: str) -> None:
+    def __init__(self, is_recent: Callable[[float], bool], folder: Path, *forms: str) -> None:
+        self._is_recent = is_recent
         self._folder = folder
         self._forms = forms
         self._next: int | None = None
@@ -43,7 +44,7 @@ class _Log:
             self._next = 0 if last is None else last + 1
             for number in range(self._next - 1, -1, -1):
                 path = self._file(number)
-                if path is None or not _is_recent(path.stat().st_mtime * 1000):
+                if path is None or not self._is_recent(path.stat().st_mtime * 1000):
                     break
                 found.insert(0, path)
         for number in count(self._next):
@@ -63,7 +64,8 @@ class LakeSync:
     """Syncs what was committed to `events` since the last call of `run`, with the checkpoint; at first, what was
     committed within the last hour. For one thread."""
 
-    def __init__(self, lake: Lake, files: SpoolFiles | None = None) -> None:
+    def __init__(self, lake: Lake, files: SpoolFiles | None = None, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
         self._lake = lake
         self._files = files or SpoolFiles()
         self._waiting: list[Path] = []
@@ -73,10 +75,12 @@ class LakeSync:
             events, checkpoint = lake.root / "events", lake.root / "checkpoints" / "ship"
             numbered = "{}", "{}.compact"
             if lake.sink == "delta":
-                self._commits = _Log(events / "_delta_log", "{:020d}.json")
+                self._commits = _Log(self._is_recent, events / "_delta_log", "{:020d}.json")
             else:
-                self._commits = _Log(events / COMMIT_LOG, *numbered)
-            self._checkpoint = [_Log(checkpoint / name, *numbered) for name in ("offsets", "commits", "sources/0")]
+                self._commits = _Log(self._is_recent, events / COMMIT_LOG, *numbered)
+            self._checkpoint = [
+                _Log(self._is_recent, checkpoint / name, *numbered) for name in ("offsets", "commits", "sources/0")
+            ]
 
     def run(self) -> None:
         """Wait for the disk. Raises LakeError."""
@@ -103,7 +107,7 @@ class LakeSync:
         else:
             added = read_log(commit)
         for entry in added:
-            if _is_recent(entry["modificationTime"]):
+            if self._is_recent(entry["modificationTime"]):
                 yield path_from_uri(entry["path"], events)
 
     def _sync(self, paths: list[Path]) -> None:
@@ -128,6 +132,5 @@ class LakeSync:
         finally:
             self._files.close(descriptor)
 
-
-def _is_recent(time_ms: float) -> bool:
-    return time_ms > time.time() * 1000 - _RECENT_MS
+    def _is_recent(self, time_ms: float) -> bool:
+        return time_ms > self._now_s() * 1000 - _RECENT_MS

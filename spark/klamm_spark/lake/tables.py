@@ -127,7 +127,7 @@ def success_after_failures(events: DataFrame, settings: SparkSettings) -> DataFr
         .select(
             READ_TIME,
             F.unix_millis(READ_TIME).alias("read_time_ms"),
-            *("time_us", "client_address", "listener", "principal", "event_id"),
+            *_OF_SUCCESS,
             _failed().alias("failed"),
         )
         .groupBy("client_address")
@@ -139,6 +139,10 @@ def success_after_failures(events: DataFrame, settings: SparkSettings) -> DataFr
         )
         .withColumn("time", F.timestamp_micros("time_us"))
     )
+
+
+_OF_SUCCESS: Final = ("time_us", "client_address", "listener", "principal", "event_id")
+"""What a row of `success_after_failures` has of the login."""
 
 
 class LoginsOfAddress(StatefulProcessor):
@@ -169,8 +173,7 @@ class LoginsOfAddress(StatefulProcessor):
             recent = sum(since_us <= failed_us <= login.time_us for failed_us in failures)
             if recent >= self._threshold:
                 failures.clear()
-                columns = ("time_us", "client_address", "listener", "principal", "event_id")
-                found.append(Row(**{name: login[name] for name in columns}, failures=recent))
+                found.append(Row(**{name: login[name] for name in _OF_SUCCESS}, failures=recent))
         for timer_ms in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer_ms)
         if failures:

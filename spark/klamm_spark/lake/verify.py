@@ -350,20 +350,26 @@ def _beginnings(
     folders: Iterable[NodeFolder], shipped: DataFrame, reported: ReportedGaps, proof: LakeProof
 ) -> list[str]:
     """A break for each stream whose first segments are missing, each once."""
-    lines = (line for folder in folders for line in _beginning(folder, shipped, reported, proof))
+    sealed: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for seal in proof.seals.values():
+        sealed[seal.node, stream_mark(seal.boot)].append(seal.index)
+    lines = (
+        line
+        for folder in folders
+        for line in _beginning(folder, shipped, reported, sealed.get((folder.node, folder.mark), ()))
+    )
     return list(dict.fromkeys(lines))
 
 
-def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps, proof: LakeProof) -> Iterator[str]:
-    """A break if segments before the first one were deleted, but neither shipped nor reported by retention."""
+def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps, sealed: Sequence[int]) -> Iterator[str]:
+    """A break if segments before the first one were deleted, but neither shipped nor reported by retention.
+
+    `sealed` are the indexes of the stream's seals in the lake.
+    """
     first = folder.first
     if first is None or not first.index or (folder.node, folder.mark) in reported.deleting:
         return
-    sealed = sum(
-        seal.node == folder.node and stream_mark(seal.boot) == folder.mark and seal.index < first.index
-        for seal in proof.seals.values()
-    )
-    if sealed >= first.index:
+    if sum(index < first.index for index in sealed) >= first.index:
         return
     of_stream = F.regexp_extract("boot", BOOT_PATTERN, 1) == folder.mark
     earlier = shipped.where((F.col("node") == folder.node) & of_stream).select(

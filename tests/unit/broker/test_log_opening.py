@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +117,9 @@ def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: Broke
     assert harness.produce("t", b"a").base_offset == 0
 
 
-def test_a_large_log_that_cannot_be_opened_after_a_crash_does_not_stop_the_start(
-    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.create_topic("t", 2)
-    for index in range(2):
-        for _ in range(70):
-            harness.produce("t", os.urandom(1000), partition=index)
+@contextlib.contextmanager
+def first_log_unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The disk cannot read the log of each topic's first partition."""
     opened = LogManager.get_or_create
 
     def fails(manager: LogManager, topic: str, index: int, *given: Any, **options: Any) -> PartitionLog:
@@ -131,6 +129,17 @@ def test_a_large_log_that_cannot_be_opened_after_a_crash_does_not_stop_the_start
 
     with monkeypatch.context() as patch:
         patch.setattr(LogManager, "get_or_create", fails)
+        yield
+
+
+def test_a_large_log_that_cannot_be_opened_after_a_crash_does_not_stop_the_start(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t", 2)
+    for index in range(2):
+        for _ in range(70):
+            harness.produce("t", os.urandom(1000), partition=index)
+    with first_log_unreadable(monkeypatch):
         crash(harness)
         assert harness.fetch("t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert harness.fetch("t", partition=1).high_watermark == 70
@@ -159,15 +168,7 @@ def test_an_adopted_log_that_cannot_be_opened_does_not_stop_the_start(
     harness.broker.close()
     for path in tmp_path.glob("klamm.db*"):
         path.unlink()
-    opened = LogManager.get_or_create
-
-    def fails(manager: LogManager, topic: str, index: int, *given: Any, **options: Any) -> PartitionLog:
-        if index == 0:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return opened(manager, topic, index, *given, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LogManager, "get_or_create", fails)
+    with first_log_unreadable(monkeypatch):
         harness.open()
         assert "t-0 cannot be opened: [Errno 5]" in caplog.text
         assert harness.fetch("t").error_code == ErrorCode.KAFKA_STORAGE_ERROR

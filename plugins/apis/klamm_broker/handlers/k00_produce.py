@@ -57,11 +57,12 @@ from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreEr
 from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition, Topic
+    from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
 
 _log = logging.getLogger("klamm.broker.produce")
 
@@ -89,13 +90,23 @@ def produce_records(
 ) -> ProduceResponse | Pending:
     """Append each partition's batch. Raises KafkaError for an error of the whole request."""
     transaction = None
-    if request.transactional_id is not None and any(_transactional_batches(request)):
+    count = _count_partitions(request.topic_data)
+    if request.transactional_id is None:
+        # A single batch is looked at where it is appended.
+        if count > 1 and any(_transactional_batches(request)):
+            raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif any(_transactional_batches(request)):
         require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
         transaction = TransactionalAppends(broker.transactions, request.transactional_id, context.api_version)
-        is_looked_at = transaction.adds or _checked_partition_count(request) > 1
-        if is_looked_at and _adds_partitions(broker, request, context, transaction):
-            return context.later()
-    return _append_all(broker, request, context, transaction, on_processor=context.on_processor)
+        producer, partitions = (
+            _producer_and_partitions(broker, request, context) if transaction.adds or count > 1 else (None, ())
+        )
+        if producer is not None and transaction.adds and -1 <= request.acks <= 1:
+            missing = transaction.missing(partitions)
+            if missing:
+                _append_once_added(broker, request, context, transaction, producer, missing)
+                return context.later()
+    return _append_all(broker, request, context, transaction, count, on_processor=context.on_processor)
 
 
 def _transactional_batches(request: ProduceRequest) -> Iterator[tuple[TopicProduceData, PartitionProduceData]]:
@@ -104,10 +115,10 @@ def _transactional_batches(request: ProduceRequest) -> Iterator[tuple[TopicProdu
     )
 
 
-def _adds_partitions(
-    broker: BrokerServices, request: ProduceRequest, context: RequestContext, transaction: TransactionalAppends
-) -> bool:
-    """Add partitions to the transaction, and go on once that is durable; whether any is missing there.
+def _producer_and_partitions(
+    broker: BrokerServices, request: ProduceRequest, context: RequestContext
+) -> tuple[ProducerIdAndEpoch | None, Sequence[TopicPartition]]:
+    """The producer of the transactional batches that may be appended, and their partitions.
 
     Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) for batches of several producers.
     """
@@ -124,27 +135,34 @@ def _adds_partitions(
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "there are batches of several producers")
             producer = of_batch
             partitions.append((topic.name, data.index))
-    if producer is None or not transaction.adds or not -1 <= request.acks <= 1:
-        return False
+    return producer, partitions
+
+
+def _append_once_added(
+    broker: BrokerServices,
+    request: ProduceRequest,
+    context: RequestContext,
+    transaction: TransactionalAppends,
+    producer: ProducerIdAndEpoch,
+    missing: Collection[TopicPartition],
+) -> None:
+    """Add partitions to the transaction, and append and answer once that is durable."""
 
     def append() -> None:
-        outcome = _append_all(broker, request, context, transaction, on_processor=False)
+        count = _count_partitions(request.topic_data)
+        outcome = _append_all(broker, request, context, transaction, count, on_processor=False)
         if outcome is not context.later():
             context.respond(outcome)
 
     def added() -> None:
         broker.logs.record_checker.submit(append)
 
-    missing = transaction.missing(partitions)
-    if not missing:
-        return False
     for wanted in request.topic_data:
         for data in wanted.partition_data:
             if data.records is not None:
                 # Copied: the bytes of the request are not kept until the response is sent.
                 data.records = bytearray(data.records)
     transaction.add(producer, missing, added)
-    return True
 
 
 def _append_all(
@@ -152,6 +170,7 @@ def _append_all(
     request: ProduceRequest,
     context: RequestContext,
     transaction: TransactionalAppends | None,
+    count: int,
     *,
     on_processor: bool,
 ) -> ProduceResponse | Pending:
@@ -160,8 +179,7 @@ def _append_all(
     node_id = broker.cluster.node_id
     has_valid_acks = -1 <= request.acks <= 1
     topics = request.topic_data
-    partitions = _checked_partition_count(request)
-    work = _Work(broker, context, request.acks, partitions, transaction, on_processor=on_processor)
+    work = _Work(broker, context, request.acks, count, transaction, on_processor=on_processor)
     for wanted in topics:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -209,14 +227,11 @@ def _append_all(
     return context.later()
 
 
-def _checked_partition_count(request: ProduceRequest) -> int:
-    """The number of partitions. Raises KafkaError where there are several and one needs a transactional id."""
-    topics = request.topic_data
-    # Most requests have one topic: without a generator.
-    count = len(topics[0].partition_data) if len(topics) == 1 else sum(len(topic.partition_data) for topic in topics)
-    if count > 1 and request.transactional_id is None and any(_transactional_batches(request)):
-        raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return count
+def _count_partitions(topics: Sequence[TopicProduceData]) -> int:
+    if len(topics) == 1:
+        # Of most requests; without a generator.
+        return len(topics[0].partition_data)
+    return sum(len(topic.partition_data) for topic in topics)
 
 
 class _Work:

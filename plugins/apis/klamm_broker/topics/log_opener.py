@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm import ErrorCode, KafkaError
@@ -64,19 +64,15 @@ class LogOpener:
     def open_if_slow(self, topic: Topic) -> None:
         """Open those logs of a topic whose recovery would delay a request. One that fails costs its requests alone."""
         for partition in topic.partitions:
-            self._try(partition, lambda partition: self._logs.opens_slowly(topic.name, partition.index, topic.id))
+            with _reported(partition):
+                if self._logs.opens_slowly(topic.name, partition.index, topic.id):
+                    self.open_now(partition)
 
     def open_all(self, topic: Topic) -> None:
         """Open the logs of a topic, as ids of new producers start above those in logs. One that fails is reported."""
         for partition in topic.partitions:
-            self._try(partition, lambda _partition: True)
-
-    def _try(self, partition: Partition, wanted: Callable[[Partition], bool]) -> None:
-        try:
-            if wanted(partition):
+            with _reported(partition):
                 self.open_now(partition)
-        except OSError as error:
-            log.error("%s cannot be opened: %s", partition, error)
 
     def update_configs(self, topic: Topic, config: LogConfig) -> None:
         """Apply changed configs to the open logs of a topic; others get them when they are opened."""
@@ -85,6 +81,14 @@ class LogOpener:
                 opened = partition.opened_log
                 if opened is not None:
                     opened.update_config(config)
+
+
+@contextlib.contextmanager
+def _reported(partition: Partition) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.error("%s cannot be opened: %s", partition, error)
 
 
 class OpeningInBackground:
