@@ -162,9 +162,16 @@ def test_a_request_that_wants_no_answer_holds_back_no_answer_before_it():
             sock.sendall(response(correlation_id, key, version, HEARTBEAT))
 
     with FakeNode(serve) as node, gateway(node.bootstrap) as front, RawClient(front.address(), timeout_s=5) as client:
-        asked = client.send(HeartbeatRequest("g"), 4)
         data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, b"")])]
-        client.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=data), 9)
+        unanswered = ProduceRequest(acks=0, timeout_ms=1000, topic_data=data)
+        # At once: where the node's connection is there, the second is done as it is taken up.
+        client.socket.sendall(
+            b"".join(
+                len(frame).to_bytes(4, "big") + frame
+                for number, (request, version) in enumerate([(HeartbeatRequest("g"), 4), (unanswered, 9)])
+                for frame in [encode_request_header(request.API_KEY, version, number, "c") + request.encode(version)]
+            )
+        )
         wait_until(lambda: any(one.answers and one.answers.delivered for one in clients(front)))
         go_on.set()
-        assert client.receive(heartbeat.API_KEY, 4, asked).error_code == 0
+        assert client.receive(heartbeat.API_KEY, 4, 0).error_code == 0
