@@ -13,7 +13,9 @@ Queries keep to the SQL that both know: no arrays, no timestamps, times as micro
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -80,21 +82,41 @@ class EventViews(Protocol):
 
 
 class DuckDbViews:
-    """The views over a spool on this machine, in DuckDB, which spills what does not fit in memory."""
+    """The views over a spool on this machine, in DuckDB.
+
+    The events go to a temporary file in `TMPDIR`, where DuckDB compresses them to about what they take in the spool: in
+    memory it would have to write them out as they are.
+    """
 
     def __init__(self, spool: Path | None, period: Period) -> None:
-        """Read the spool; without one there are no events yet. Raises LakeError if it does not exist, or if DuckDB is
-        not installed."""
+        """Read the spool; without one there are no events yet. Raises LakeError if it does not exist, if DuckDB is not
+        installed, or if a file cannot be read or written."""
         if importlib.util.find_spec("duckdb") is None:
             raise LakeError("a report on a spool needs DuckDB: pip install 'klamm[report]'")
         if spool is not None and not spool.is_dir():
             raise LakeError(f"there is no spool at {spool}")
         import duckdb
 
-        self._database = duckdb.connect(config={"memory_limit": _MEMORY_LIMIT, "threads": 2})
+        self._faults = duckdb.OperationalError, duckdb.FatalException
+        self._folder = tempfile.TemporaryDirectory(prefix="klamm-audit-")
+        # What comes and goes while a spool is followed would leave holes in a file.
+        file = ":memory:" if spool is None else f"{self._folder.name}/events.duckdb"
+        options = {"memory_limit": _MEMORY_LIMIT, "threads": 2, "temp_directory": self._folder.name}
+        self._database = duckdb.connect(file, config=options)
+        self._before_us = period.before_us
+        self.bad_lines = 0
+        try:
+            with self._reporting_faults():
+                self._create_views(period)
+            if spool is not None:
+                self.add(_files(spool, period.before_us))
+        except BaseException:
+            self.close()
+            raise
+
+    def _create_views(self, period: Period) -> None:
         fields = ", ".join(f"{field.name} {_duckdb_type(field)}" for field in FIELDS)
         self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT)")
-        self._before_us = period.before_us
         for name, (since_us, until_us) in _periods(period).items():
             condition = f"time_us >= {since_us} AND time_us < {until_us}"
             self._database.execute(f"CREATE VIEW {name} AS SELECT * FROM kept WHERE {condition}")
@@ -108,37 +130,42 @@ class DuckDbViews:
             "event_id, position, unnest(one.attributes) AS two FROM (SELECT event_id, unnest(resources) AS one, "
             "generate_subscripts(resources, 1) - 1 AS position FROM events))"
         )
-        self.bad_lines = 0
-        if spool is not None:
-            self.add(_files(spool, period.before_us))
 
     def forget(self, before_us: int) -> None:
         """Remove the events before a time."""
         self._database.execute("DELETE FROM kept WHERE time_us < ?", [before_us])
 
     def add(self, files: Sequence[str]) -> None:
-        """Add the events of these segments. A torn line at the end is left out."""
+        """Add the events of these segments. A torn line at the end is left out. Raises LakeError if a file cannot be read or written."""
         if not files:
             return
         columns = ", ".join(f"{field.name}: '{_duckdb_type(field)}'" for field in FIELDS)
         options = f"format = 'newline_delimited', maximum_object_size = {_MAX_LINE_BYTES}, ignore_errors = true"
         source = f"read_json(?, columns = {{{columns}}}, {options})"
         names = ", ".join(field.name for field in FIELDS)
-        self._database.execute(
-            f"INSERT INTO kept SELECT {names}, coalesce(repeat_count, 1) FROM {source} "
-            f"WHERE time_us >= {self._before_us}",
-            [files],
-        )
+        insert = f"INSERT INTO kept SELECT {names}, coalesce(repeat_count, 1) FROM {source} "
+        with self._reporting_faults():
+            self._database.execute(f"{insert} WHERE time_us >= {self._before_us}", [files])
 
     def query(self, sql: str) -> Result:
-        """Run one query; names may stand in Spark's quotes."""
-        cursor = self._database.execute(sql.replace("`", '"'))
-        names = tuple(column[0] for column in cursor.description or ())
-        return Result(names, cursor.fetchall())
+        """Run one query; names may stand in Spark's quotes. Raises LakeError if a file cannot be read or written."""
+        with self._reporting_faults():
+            cursor = self._database.execute(sql.replace("`", '"'))
+            names = tuple(column[0] for column in cursor.description or ())
+            return Result(names, cursor.fetchall())
+
+    @contextmanager
+    def _reporting_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except self._faults as error:
+            advice = "--since reads fewer events, and TMPDIR names another place for them"
+            raise LakeError(f"{error} (DuckDB, with its files in {self._folder.name}: {advice})") from error
 
     def close(self) -> None:
         """Remove everything."""
         self._database.close()
+        self._folder.cleanup()
 
 
 class SparkViews:

@@ -115,6 +115,25 @@ def test_the_command_needs_no_java(spool, tmp_path):
     assert html is None or html.stat().st_size > 50_000
 
 
+def test_a_report_leaves_no_files_and_says_what_it_has_no_room_for(spool, tmp_path):
+    (tmp_path / "t").mkdir()
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
+    run = f"from klamm_spark.__main__ import main; sys.exit(main(['report', {str(spool)!r}]))"
+    environment = {"PYTHONPATH": ":".join(sys.path), "TMPDIR": str(tmp_path / "t")}
+    results = []
+    for start in ("", limit.format(100_000)):
+        command = [sys.executable, "-c", f"import sys; {start}{run}"]
+        results.append(
+            subprocess.run(
+                command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60, check=False
+            )
+        )
+        assert list(tmp_path.rglob("*")) == [tmp_path / "t"]
+    assert [done.returncode for done in results] == [0, 2], results
+    assert "TMPDIR names another place" in results[1].stderr
+    assert "Traceback" not in results[1].stderr
+
+
 def test_an_empty_spool_has_no_report(tmp_path, capsys):
     (tmp_path / "spool").mkdir()
     assert main(["report", "--spool", str(tmp_path / "spool")]) == 2
