@@ -136,7 +136,10 @@ class DuckDbViews:
         self._database.execute("DELETE FROM kept WHERE time_us < ?", [before_us])
 
     def add(self, files: Sequence[str]) -> None:
-        """Add the events of these segments. A torn line at the end is left out. Raises LakeError if a file cannot be read or written."""
+        """Add the events of these segments. A torn line at the end is left out.
+
+        Raises LakeError if a file cannot be read or written.
+        """
         if not files:
             return
         columns = ", ".join(f"{field.name}: '{_duckdb_type(field)}'" for field in FIELDS)
