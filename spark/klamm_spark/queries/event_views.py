@@ -101,7 +101,7 @@ class DuckDbViews:
         self._folder = tempfile.TemporaryDirectory(prefix="klamm-audit-")
         # What comes and goes while a spool is followed would leave holes in a file.
         file = ":memory:" if spool is None else f"{self._folder.name}/events.duckdb"
-        options = {"memory_limit": _MEMORY_LIMIT, "threads": 2, "temp_directory": self._folder.name}
+        options: dict[str, Any] = {"memory_limit": _MEMORY_LIMIT, "threads": 2, "temp_directory": self._folder.name}
         self._database = duckdb.connect(file, config=options)
         self._before_us = period.before_us
         self.bad_lines = 0
