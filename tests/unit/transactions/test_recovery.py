@@ -3,6 +3,7 @@
 A copy of the data directory is what `kill -9` leaves: writes to the page cache and committed rows survive it.
 """
 
+import errno
 import shutil
 
 import pytest
@@ -332,6 +333,60 @@ def test_a_completion_that_cannot_be_written_is_tried_again(failing):
 
     wait_until(completed)
     assert failing.values("t") == [b"a"]
+
+
+def test_what_is_done_of_an_end_is_not_done_again(failing):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    failing.broker.store.refuses = "'CompleteCommit'"
+    assert producer.end(committed=True) == 0
+    end_offset = failing.latest("t", committed=False)
+    for _ in range(3):
+        failing.advance_ms(60_000)
+        failing.broker.transaction_markers.close()
+        failing.settle()
+    assert failing.state() == "PrepareCommit"
+    assert failing.latest("t", committed=False) == end_offset
+
+
+def test_a_marker_that_could_not_be_synced_is_synced_later(failing):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    log = failing.broker.topics.get("t").partition(0).log
+    tried = []
+
+    def fails(_log, segment):
+        tried.append(segment)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(log), "_sync_segment", fails)
+        assert producer.end(committed=False) == 0
+        assert (len(tried), failing.state()) == (1, "PrepareAbort")
+        end_offset = failing.latest("t", committed=False)
+
+    def completed():
+        failing.advance_ms(1000)
+        return failing.state() == "CompleteAbort"
+
+    wait_until(completed)
+    assert failing.latest("t", committed=False) == end_offset
+
+
+def test_an_end_that_fails_is_tried_again_ever_more_rarely(failing, caplog):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    failing.broker.store.refuses = "'CompleteCommit'"
+    assert producer.end(committed=True) == 0
+    caplog.clear()
+    for _ in range(120):
+        failing.advance_ms(1000)
+        failing.settle()
+    # After 1, 3, 7, 15, 31, 61, 91 seconds.
+    assert sum("cannot be written" in message for message in caplog.messages) == 7
 
 
 # A power cut
