@@ -163,6 +163,12 @@ class BrokerSettings(
         minimum=1,
         doc="Time between two searches for expired delegation tokens.",
     )
+    delegation_token_max_per_owner: int = setting(
+        1000,
+        name="delegation.token.max.per.owner",
+        minimum=1,
+        doc="Most delegation tokens of one owner. klamm's own key.",
+    )
 
     # Logs: what topics inherit
 
