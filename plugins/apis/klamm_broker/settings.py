@@ -109,6 +109,12 @@ class BrokerSettings(
         1_800_000, name="group.max.session.timeout.ms", minimum=1, doc="Longest session timeout a member may ask for."
     )
     group_max_size: int = setting(INT32_MAX, name="group.max.size", minimum=1, doc="Most members of a group.")
+    group_max_bytes: int = setting(
+        16 * 1_048_576,
+        name="group.max.bytes",
+        minimum=1,
+        doc="Most bytes of protocols and names of all members of a classic group. klamm's own key.",
+    )
     offset_metadata_max_bytes: int = setting(
         4096, name="offset.metadata.max.bytes", minimum=0, doc="Longest metadata of a committed offset."
     )
