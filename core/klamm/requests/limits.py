@@ -49,6 +49,8 @@ _MAX_BYTES: Final = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _MIB,
     # Kafka's telemetry.max.bytes is 1 MiB.
     ApiKey.PUSH_TELEMETRY: _MIB + 64 * _KIB,
+    # Renewers are kept as long as their token.
+    ApiKey.CREATE_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.RENEW_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.EXPIRE_DELEGATION_TOKEN: 64 * _KIB,
 }

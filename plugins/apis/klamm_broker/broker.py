@@ -194,7 +194,8 @@ class Broker(ApiSet):
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
         shared = server.services.shared
-        self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes)
+        metrics = server.services.metrics
+        self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes, metrics)
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)

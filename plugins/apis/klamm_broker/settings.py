@@ -109,6 +109,12 @@ class BrokerSettings(
         1_800_000, name="group.max.session.timeout.ms", minimum=1, doc="Longest session timeout a member may ask for."
     )
     group_max_size: int = setting(INT32_MAX, name="group.max.size", minimum=1, doc="Most members of a group.")
+    group_max_bytes: int = setting(
+        16 * 1_048_576,
+        name="group.max.bytes",
+        minimum=1,
+        doc="Most bytes of protocols and names of all members of a classic group. klamm's own key.",
+    )
     offset_metadata_max_bytes: int = setting(
         4096, name="offset.metadata.max.bytes", minimum=0, doc="Longest metadata of a committed offset."
     )
@@ -162,6 +168,12 @@ class BrokerSettings(
         name="delegation.token.expiry.check.interval.ms",
         minimum=1,
         doc="Time between two searches for expired delegation tokens.",
+    )
+    delegation_token_max_per_owner: int = setting(
+        1000,
+        name="delegation.token.max.per.owner",
+        minimum=1,
+        doc="Most delegation tokens of one owner. klamm's own key.",
     )
 
     # Logs: what topics inherit

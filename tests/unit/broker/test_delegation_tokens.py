@@ -87,6 +87,15 @@ def cached(harness: BrokerHarness):
     return harness.listener.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens
 
 
+def measured(harness: BrokerHarness) -> dict[str, float]:
+    prefix = "klamm:type=DelegationTokens,name="
+    return {
+        metric.name.removeprefix(prefix): metric.samples[0].value
+        for metric in harness.listener.services.metrics.collect()
+        if metric.name.startswith(prefix)
+    }
+
+
 def test_a_token_has_kafkas_hmac_times_and_credentials(tokens: BrokerHarness) -> None:
     now_ms = tokens.clock.wall_ms()
     token = create(tokens, "bob")
@@ -142,6 +151,28 @@ def test_describing_many_tokens_waits_for_a_turn(tokens: BrokerHarness, monkeypa
     create(tokens)
     with pytest.raises(NotInlineError):
         run()
+
+
+def test_an_owner_has_no_more_tokens_than_allowed(tokens: BrokerHarness, key_file: Path) -> None:
+    tokens.reopen(delegation_token_secret_key_file=key_file, delegation_token_max_per_owner=2)
+    first = create(tokens)
+    assert create(tokens, max_lifetime_ms=HOUR_MS).error_code == 0
+    refused = create(tokens)
+    assert (refused.error_code, refused.token_id, refused.hmac) == (ErrorCode.POLICY_VIOLATION, "", b"")
+    assert measured(tokens) == {"Count": 2, "MostOfOneOwner": 2}
+    # Others have their own, and those that were loaded count.
+    tokens.principal = BOB
+    assert create(tokens).error_code == 0
+    tokens.reopen(delegation_token_secret_key_file=key_file, delegation_token_max_per_owner=2)
+    tokens.principal = ALICE
+    assert create(tokens).error_code == ErrorCode.POLICY_VIOLATION
+    assert measured(tokens) == {"Count": 3, "MostOfOneOwner": 2}
+    # One that has ended makes room, before the next search for expired ones.
+    assert expire(tokens, first.hmac).error_code == 0
+    assert create(tokens).error_code == 0
+    tokens.clock.advance_ms(HOUR_MS + 1)
+    assert create(tokens).error_code == 0
+    assert create(tokens).error_code == ErrorCode.POLICY_VIOLATION
 
 
 def test_tokens_survive_without_their_secret_being_kept(tokens: BrokerHarness, key_file: Path) -> None:

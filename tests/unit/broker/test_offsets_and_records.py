@@ -225,3 +225,15 @@ def test_describe_log_dirs(harness: BrokerHarness, version: int) -> None:
     assert sizes([describe_log_dirs.DescribableLogDirTopic("nope", [0])]) == {}
     again = [describe_log_dirs.DescribableLogDirTopic("t", indexes) for indexes in ([1, 1], [0, 1])]
     assert sizes(again) == {"t": [(1, False), (0, True)]}
+
+
+def test_a_directory_that_cannot_be_read_has_the_error_of_a_disk(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    aside = harness.data_dir.with_name("aside")
+    described = str(harness.data_dir.resolve())
+    harness.data_dir.rename(aside)
+    response = harness.call(describe_log_dirs.DescribeLogDirsRequest(None), 4)
+    aside.rename(harness.data_dir)
+    (result,) = response.results
+    assert (response.error_code, result.error_code) == (0, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (result.log_dir, result.topics, result.total_bytes, result.usable_bytes) == (described, [], -1, -1)

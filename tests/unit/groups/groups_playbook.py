@@ -46,6 +46,7 @@ class Settings:
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
+    group_max_bytes: int = 16 * 1_048_576
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"

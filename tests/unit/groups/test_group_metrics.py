@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from groups_playbook import GROUP, Call, Playbook
+from groups_playbook import GROUP, Call, Playbook, subscription
 
 from klamm import ErrorCode
 from klamm.metrics import HistogramValue, MetricsRegistry
@@ -31,6 +31,22 @@ def count(registry: MetricsRegistry, name: str) -> float:
 
 def at(offset: int, partition: int = 0, metadata: str | None = None) -> PartitionCommit:
     return PartitionCommit("t", partition, offset, metadata=metadata)
+
+
+def test_bytes_of_members_are_counted(play: Playbook, registry: MetricsRegistry) -> None:
+    def measured() -> list[object]:
+        families = registry.collect(lambda each: each.startswith("klamm:type=ClassicGroups,"))
+        return [sample.value for family in families for sample in family.samples]
+
+    assert measured() == [0, 0]
+    (member_id,) = play.stable_group(1)
+    sizes = [len("client") * 2 + len("range") + len(subscription("t"))]
+    assert measured() == sizes * 2
+    play.ask_join(play.promised_id(group_id="other"), group_id="other", protocols=(("a", b"b"),))
+    sizes.append(len("client") * 2 + len("ab"))
+    assert measured() == [max(sizes), sum(sizes)]
+    play.leave(member_id)
+    assert measured() == [sizes[1]] * 2
 
 
 def test_offsets_are_counted_that_are_committed(play: Playbook, registry: MetricsRegistry) -> None:

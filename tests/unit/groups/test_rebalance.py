@@ -434,6 +434,50 @@ def test_session_timeouts_have_bounds(play: Playbook, session_timeout_ms: int, f
     assert result.error_code is (ErrorCode.MEMBER_ID_REQUIRED if fits else ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
+def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(group_max_bytes=2_200)
+    small, large, larger = ((("range", bytes(count)),) for count in (500, 1_500, 1_700))
+    first, second, third = (play.promised_id(protocols=small) for _ in range(3))
+    joins = [play.ask_join(first, protocols=small), play.ask_join(second, protocols=large)]
+    assert play.ask_join(third, protocols=small).result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert play.ask_join(protocols=small).result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    play.await_joins(joins)
+    assert [join.result.error_code for join in joins] == [ErrorCode.NONE] * 2
+    # A member that is refused more stays as it was.
+    assert play.ask_join(second, protocols=larger).result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert play.heartbeat(second, 1) is ErrorCode.NONE
+    # What a member gives back others may take, and one that leaves gives back all.
+    joins = [play.ask_join(second, protocols=small), play.ask_join(first, protocols=large)]
+    play.await_joins(joins)
+    assert [join.result.error_code for join in joins] == [ErrorCode.NONE] * 2
+    play.leave(first)
+    assert play.ask_join(protocols=large).result.error_code is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_no_member_waits_for_one_that_was_refused_for_its_bytes(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(group_max_bytes=1_000)
+    (member_id,) = play.stable_group(1)
+    promised = play.promised_id()
+    rejoin = play.ask_join(member_id)
+    assert rejoin.waits
+    refused = play.ask_join(promised, protocols=(("range", bytes(1_000)),))
+    assert refused.result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert rejoin.result.error_code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("protocols", [(("range", bytes(500)),), (("range", bytes(700)),)])
+def test_a_static_member_that_starts_again_takes_the_place_of_its_bytes(
+    make_playbook: Callable[..., Playbook], protocols: tuple[tuple[str, bytes], ...]
+) -> None:
+    play = make_playbook(group_max_bytes=700)
+    join = play.ask_join(group_instance_id="one", protocols=(("range", bytes(500)),))
+    play.await_joins([join])
+    again = play.ask_join(group_instance_id="one", protocols=protocols)
+    fits = len(protocols[0][1]) == 500
+    play.advance(REBALANCE_MS)
+    assert again.result.error_code is (ErrorCode.NONE if fits else ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
 def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_size=2)
     ids = [play.promised_id() for _ in range(3)]

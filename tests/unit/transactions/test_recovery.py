@@ -3,12 +3,14 @@
 A copy of the data directory is what `kill -9` leaves: writes to the page cache and committed rows survive it.
 """
 
+import errno
 import shutil
 
 import pytest
 
 from klamm import ErrorCode
 from klamm_broker.storage.store import Store, StoreError
+from klamm_broker.transactions import ProducerIdAndEpoch
 from tests.unit.transactions.transactions_harness import ID, Producer, TransactionsHarness
 from tests.waiting import wait_until
 
@@ -68,6 +70,22 @@ def test_ongoing(harness, producer, killed):
     assert take_over(producer, after).produce("t", b"c").error_code == 0
     assert producer.end(committed=True) == 0
     assert (after.values("t"), after.values("u"), after.committed_offset("u")) == ([b"a", b"c"], [b"b"], (0, 5))
+
+
+def test_partitions_that_were_added_one_by_one(harness, producer, killed):
+    for topic, index in (("t", 0), ("t", 1), ("u", 0)):
+        assert producer.add((topic, index)) == [0]
+    after = killed()
+    take_over(producer, after)
+    assert [producer.produce(topic, b"a", version=11).error_code for topic in ("t", "u")] == [0, 0]
+    assert producer.end(committed=True) == 0
+    # The next transaction has none of them.
+    assert producer.add(("t", 1)) == [0]
+    again = TransactionsHarness(after.data_dir)
+    after.broker.close()
+    again.open()
+    assert take_over(producer, again).produce("u", b"b", version=11).error_code == ErrorCode.TRANSACTION_ABORTABLE
+    again.broker.close()
 
 
 def test_ongoing_and_its_producer_is_gone(harness, producer, killed):
@@ -210,6 +228,47 @@ def _init_request():
     return InitProducerIdRequest(ID, 60_000)
 
 
+# What the disk gets
+
+
+class CountingStore(Store):
+    """Counts the characters that are written."""
+
+    written = 0
+
+    def _transact(self, statements, *, sync):
+        self.written += sum(len(repr(parameters)) for _sql, parameters in statements)
+        super()._transact(statements, sync=sync)
+
+
+class CountingHarness(TransactionsHarness):
+    def make_broker(self, settings):
+        broker = super().make_broker(settings)
+        broker._make_store = lambda path, sync: CountingStore(path, sync_submitted=sync)
+        return broker
+
+
+def test_a_partition_costs_the_same_however_many_there_are(tmp_path):
+    harness = CountingHarness(tmp_path / "data")
+    harness.data_dir.mkdir()
+    harness.open()
+    producer = Producer(harness)
+    producer.init()
+
+    def add(indexes):
+        before = harness.broker.store.written
+        for index in indexes:
+            answers = []
+            identity = ProducerIdAndEpoch(producer.id, producer.epoch)
+            harness.broker.transactions.add_partitions(ID, identity, [("t", index)], 0, answers.append)
+            wait_until(lambda answers=answers: answers == [ErrorCode.NONE])
+        return harness.broker.store.written - before
+
+    first = add(range(1000, 1100))
+    assert add(range(1100, 1200)) < 1.5 * first
+    harness.broker.close()
+
+
 # What the disk refuses
 
 
@@ -274,6 +333,60 @@ def test_a_completion_that_cannot_be_written_is_tried_again(failing):
 
     wait_until(completed)
     assert failing.values("t") == [b"a"]
+
+
+def test_what_is_done_of_an_end_is_not_done_again(failing):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    failing.broker.store.refuses = "'CompleteCommit'"
+    assert producer.end(committed=True) == 0
+    end_offset = failing.latest("t", committed=False)
+    for _ in range(3):
+        failing.advance_ms(60_000)
+        failing.broker.transaction_markers.close()
+        failing.settle()
+    assert failing.state() == "PrepareCommit"
+    assert failing.latest("t", committed=False) == end_offset
+
+
+def test_a_marker_that_could_not_be_synced_is_synced_later(failing):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    log = failing.broker.topics.get("t").partition(0).log
+    tried = []
+
+    def fails(_log, segment):
+        tried.append(segment)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(log), "_sync_segment", fails)
+        assert producer.end(committed=False) == 0
+        assert (len(tried), failing.state()) == (1, "PrepareAbort")
+        end_offset = failing.latest("t", committed=False)
+
+    def completed():
+        failing.advance_ms(1000)
+        return failing.state() == "CompleteAbort"
+
+    wait_until(completed)
+    assert failing.latest("t", committed=False) == end_offset
+
+
+def test_an_end_that_fails_is_tried_again_ever_more_rarely(failing, caplog):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    failing.broker.store.refuses = "'CompleteCommit'"
+    assert producer.end(committed=True) == 0
+    caplog.clear()
+    for _ in range(120):
+        failing.advance_ms(1000)
+        failing.settle()
+    # After 1, 3, 7, 15, 31, 61, 91 seconds.
+    assert sum("cannot be written" in message for message in caplog.messages) == 7
 
 
 # A power cut

@@ -54,6 +54,10 @@ class GroupAdministration:
         """How many groups there are, by type and state."""
         return Counter((group.group_type, group.state_name) for group in self._registry.all())
 
+    def members_bytes(self) -> list[int]:
+        """About how many bytes the members of each classic group take, but their assignments."""
+        return [group.members_bytes for group in self._registry.all() if isinstance(group, ClassicGroup)]
+
     def offset_count(self) -> int:
         """How many offsets are committed, in all groups."""
         return sum(len(by_partition) for group in self._registry.all() for by_partition in list(group.offsets.values()))

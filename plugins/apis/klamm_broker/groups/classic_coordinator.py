@@ -13,7 +13,7 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
-from klamm_broker.groups.member import Member
+from klamm_broker.groups.member import Member, size_bytes
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
@@ -120,6 +120,12 @@ class ClassicCoordinator:
             group.answer(reply, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
         elif not group.supports_protocols(request.protocol_type, request.protocols):
             group.answer(reply, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif self._takes_too_many_bytes(group, request):
+            # A member stays as it was. Others do not wait for one that was given its id.
+            group.forget_pending_join(member_id)
+            group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            if group.state is PREPARING_REBALANCE:
+                self._rebalancer.maybe_complete_join(group)
         elif not member_id:
             self._join_new(group, request, reply)
         elif member_id in group.pending_joins:
@@ -141,6 +147,16 @@ class ClassicCoordinator:
             waits = member is not None and member.awaits_join
             return waits or group.awaiting_join_count < self._settings.group_max_size
         return member is not None or len(group.members) < self._settings.group_max_size
+
+    def _takes_too_many_bytes(self, group: ClassicGroup, request: JoinRequest) -> bool:
+        """Whether `group.max.bytes` keeps a member from joining, or from joining again with more than it has."""
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if not member_id and instance_id is not None:
+            member_id = group.static_members.get(instance_id, "")
+        member = group.members.get(member_id)
+        had_bytes = 0 if member is None else member.size_bytes
+        more_bytes = size_bytes(request.client_id, instance_id, request.protocols) - had_bytes
+        return more_bytes > 0 and group.members_bytes + more_bytes > self._settings.group_max_bytes
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id

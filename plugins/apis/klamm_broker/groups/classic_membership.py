@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ class ClassicMembership(Group):
 
     `pending_joins`  member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
     `pending_syncs`  members of this generation that have not requested their assignment yet.
+    `members_bytes`  about what the members take, but their assignments.
     """
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
@@ -34,6 +34,7 @@ class ClassicMembership(Group):
         self.pending_joins: dict[str, ExpirationTimer] = {}
         self.pending_syncs: set[str] = set()
         self.awaiting_join_count = 0
+        self.members_bytes = 0
         self._protocol_type: str | None = None
         self._supported_protocols: Counter[str] = Counter()
 
@@ -72,7 +73,7 @@ class ClassicMembership(Group):
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._count_protocols(member.protocols, 1)
+        self._count(member, 1)
         self.forget_pending_join(member.member_id)
         self.park_join(member, reply)
 
@@ -80,7 +81,7 @@ class ClassicMembership(Group):
         """Remove a member or a pending one. Its pending requests are answered with UNKNOWN_MEMBER_ID."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count_protocols(member.protocols, -1)
+            self._count(member, -1)
             self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
             self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             if member.group_instance_id is not None:
@@ -98,9 +99,9 @@ class ClassicMembership(Group):
 
     def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_ms: int, session_ms: int) -> None:
         """Update a member that rejoins: its protocols, rebalance timeout and session timeout."""
-        self._count_protocols(member.protocols, -1)
+        self._count(member, -1)
         member.protocols = protocols
-        self._count_protocols(protocols, 1)
+        self._count(member, 1)
         member.rebalance_timeout_ms = rebalance_ms
         member.session_timeout_ms = session_ms
 
@@ -161,9 +162,10 @@ class ClassicMembership(Group):
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
-    def _count_protocols(self, protocols: Sequence[Protocol], step: int) -> None:
+    def _count(self, member: Member, step: int) -> None:
+        self.members_bytes += step * member.size_bytes
         counts = self._supported_protocols
-        for name in {name for name, _ in protocols}:
+        for name in {name for name, _ in member.protocols}:
             counts[name] += step
             if not counts[name]:
                 del counts[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,13 @@ from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
+
+
+def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[Protocol]) -> int:
+    """About what a member takes that joins with these."""
+    # A member id is as long as one of the names.
+    names = 2 * (len(client_id) + len(group_instance_id or ""))
+    return names + sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +43,11 @@ class Member:
     sync_reply: SyncReply | None = None
     deadline_ns: int = 0
     timer: ExpirationTimer | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes, but its assignment."""
+        return size_bytes(self.client_id, self.group_instance_id, self.protocols)
 
     @property
     def is_static(self) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.coordinator import GroupCoordinator
 
 _MANAGER: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
+_CLASSIC: Final = "klamm:type=ClassicGroups,name="
 _COORDINATOR: Final = "kafka.server:type=group-coordinator-metrics,name="
 
 
@@ -47,6 +48,17 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
 
     registry.gauge(_MANAGER + "NumGroups", "Classic groups.", lambda: of_type("classic"))
     registry.gauge(_MANAGER + "NumOffsets", "Committed offsets.", groups.administration.offset_count)
+    members_bytes = groups.administration.members_bytes
+    registry.gauge(
+        _CLASSIC + "MembersBytes",
+        "About what the members of all classic groups take, but their assignments.",
+        lambda: sum(members_bytes()),
+    )
+    registry.gauge(
+        _CLASSIC + "LargestMembersBytes",
+        "About what the members take of the classic group for which this is most.",
+        lambda: max(members_bytes(), default=0),
+    )
     for state in GroupState:
         name = f"{_MANAGER}NumGroups{state.value}"
         registry.gauge(name, f"Classic groups in the state {state.value}.", in_state(state))

@@ -2,7 +2,7 @@
 
 One directory, with the size of each partition in it, and of the file system. Follows
 `ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out,
-and one that is named twice is described once.
+and one that is named twice is described once. A directory that cannot be read gets KAFKA_STORAGE_ERROR.
 
 Authorization: DESCRIBE on the cluster.
 """
@@ -10,10 +10,11 @@ Authorization: DESCRIBE on the cluster.
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
+from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import describe_log_dirs
 from klamm.wire.messages.describe_log_dirs import (
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition
 
+log = logging.getLogger("klamm.broker.log")
+
 
 @handles(describe_log_dirs, versions=range(1, 6))
 def log_directories(
@@ -39,7 +42,13 @@ def log_directories(
 ) -> DescribeLogDirsResponse:
     """Describe the data directory. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
-    usage = shutil.disk_usage(broker.data_dir)
+    log_dir = str(broker.log_dir)
+    try:
+        usage = shutil.disk_usage(broker.data_dir)
+    except OSError as error:
+        log.warning("%s cannot be described: %s", log_dir, error)
+        failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)
+        return DescribeLogDirsResponse(results=[failed])
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     node_id = broker.cluster.node_id
     for partition in _wanted(broker, request):
@@ -52,7 +61,7 @@ def log_directories(
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
-                log_dir=str(broker.log_dir),
+                log_dir=log_dir,
                 topics=[DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()],
                 total_bytes=usage.total,
                 usable_bytes=usage.free,

@@ -5,6 +5,7 @@ Follows `KafkaApis.handleCreateTokenRequest` and `DelegationTokenControlManager.
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 - A token for another user needs CREATE_TOKENS on that user: DELEGATION_TOKEN_AUTHORIZATION_FAILED.
 - A renewer of another type than User: INVALID_PRINCIPAL_TYPE.
+- More tokens of one owner than `delegation.token.max.per.owner`: POLICY_VIOLATION.
 - No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 

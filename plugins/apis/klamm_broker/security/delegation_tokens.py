@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +22,11 @@ from klamm_broker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm.metrics import MetricsRegistry
 
 USER_TYPE: Final = "User"
 _SALT_BYTES: Final = 24
+_METRICS: Final = "klamm:type=DelegationTokens,name="
 _HMAC: Final = ScramMechanism.SCRAM_SHA_512.hmac
 
 
@@ -37,11 +40,13 @@ class DelegationTokens:
         shared: SharedState,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
+        metrics: MetricsRegistry,
     ) -> None:
         self._key = key
         self._fingerprint = "" if key is None else _HMAC(key, b"fingerprint").hex()[:16]
         self._max_lifetime_ms = settings.delegation_token_max_lifetime_ms
         self._expiry_time_ms = settings.delegation_token_expiry_time_ms
+        self._max_per_owner = settings.delegation_token_max_per_owner
         self._clock = clock
         self._random_bytes = random_bytes
         self._table = shared.table(DELEGATION_TOKENS)
@@ -49,6 +54,13 @@ class DelegationTokens:
         # Protects the tokens: check and change are one step.
         self._lock = threading.Lock()
         self._ids: dict[bytes, str] = {}
+        self._counts: Counter[KafkaPrincipal] = Counter()
+        metrics.gauge(_METRICS + "Count", "Delegation tokens.", lambda: len(self._ids))
+        metrics.gauge(
+            _METRICS + "MostOfOneOwner",
+            "Delegation tokens of the owner that has most of them.",
+            lambda: max(list(self._counts.values()), default=0),
+        )
 
     def load(self) -> None:
         """Load the tokens that were created with the current key."""
@@ -61,6 +73,7 @@ class DelegationTokens:
         }
         self._ids = {self.hmac_of(token_id): token_id for token_id in tokens}
         self._cache.tokens = tokens
+        self._counts = _by_owner(tokens)
 
     def hmac_of(self, token_id: str) -> bytes:
         """The secret of a token; in base64 it is the password of the client that logs in with it."""
@@ -74,8 +87,14 @@ class DelegationTokens:
         renewers: Iterable[KafkaPrincipal],
         max_lifetime_ms: int,
     ) -> DelegationToken:
-        """A new token, durable. Takes some milliseconds. Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
+        """A new token, durable. Takes some milliseconds.
+
+        Raises KafkaError: DELEGATION_TOKEN_AUTH_DISABLED; POLICY_VIOLATION for more than
+        `delegation.token.max.per.owner`.
+        """
         self.require_enabled()
+        with self._lock:
+            self._require_room(owner)
         now_ms = self._clock.wall_ms()
         lifetime_ms = min(self._max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else self._max_lifetime_ms
         # The first bit is zero so that no id begins with a dash, which command lines take for an option.
@@ -97,9 +116,20 @@ class DelegationTokens:
             },
         )
         with self._lock:
+            # Others may have been made meanwhile.
+            self._require_room(owner)
             self._ids[secret] = token_id
             self._put(token)
+            self._counts[owner] += 1
         return token
+
+    def _require_room(self, owner: KafkaPrincipal) -> None:
+        if self._counts[owner] >= self._max_per_owner:
+            self._remove_expired(self._clock.wall_ms())
+        if self._counts[owner] >= self._max_per_owner:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{owner} has {self._max_per_owner} delegation tokens, the most allowed"
+            )
 
     def renew(self, secret: bytes, principal: KafkaPrincipal, renew_period_ms: int) -> int:
         """Extend a token; returns its new expiry. Raises KafkaError."""
@@ -129,9 +159,12 @@ class DelegationTokens:
     def remove_expired(self, now_ms: int) -> None:
         """Remove expired tokens."""
         with self._lock:
-            expired = {one.token_id for one in self._cache.tokens.values() if one.expiry_timestamp_ms < now_ms}
-            if expired:
-                self._remove(expired)
+            self._remove_expired(now_ms)
+
+    def _remove_expired(self, now_ms: int) -> None:
+        expired = {one.token_id for one in self._cache.tokens.values() if one.expiry_timestamp_ms < now_ms}
+        if expired:
+            self._remove(expired)
 
     def require_enabled(self) -> None:
         """Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
@@ -158,6 +191,7 @@ class DelegationTokens:
         self._table.update(dict.fromkeys(token_ids))
         self._cache.tokens = {key: token for key, token in self._cache.tokens.items() if key not in token_ids}
         self._ids = {secret: token_id for secret, token_id in self._ids.items() if token_id not in token_ids}
+        self._counts = _by_owner(self._cache.tokens)
 
 
 def require_token_requests(context: RequestContext) -> None:
@@ -178,6 +212,10 @@ def new_expiry(context: RequestContext, change: Callable[[], int]) -> tuple[Erro
         return ErrorCode.NONE, change()
     except KafkaError as error:
         return error.error_code, -1
+
+
+def _by_owner(tokens: Mapping[str, DelegationToken]) -> Counter[KafkaPrincipal]:
+    return Counter(token.owner for token in tokens.values())
 
 
 def _to_row(token: DelegationToken) -> dict[str, Any]:

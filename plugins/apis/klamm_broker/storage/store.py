@@ -177,6 +177,14 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (group_id, topic_id, partition)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE added_partitions (
+        transactional_id TEXT NOT NULL,
+        position INTEGER NOT NULL,
+        partitions TEXT NOT NULL,
+        PRIMARY KEY (transactional_id, position)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
@@ -184,7 +192,8 @@ A member and a target of a group are JSON objects; partitions are lists of index
 `share_partitions.batches` is a JSON list of first offset, last offset, state and delivery count.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
-state, `partitions` a JSON object of partition indexes by topic.
+state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are those that open transactions
+have besides, a row for each request.
 `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16 bytes.
 """
 

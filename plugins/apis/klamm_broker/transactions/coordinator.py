@@ -180,10 +180,14 @@ class TransactionCoordinator:
                 transaction.check_producer(*producer)
                 if transaction.pending is not None or transaction.state in PREPARED:
                     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-                wanted = frozenset(partitions)
-                if transaction.state is not ONGOING or not wanted <= transaction.record.partitions:
-                    record = transaction.add(wanted, client_version, self._clock.wall_ms())
-                    self.registry.write(transaction, record, reply)
+                is_open = transaction.state is ONGOING
+                new = frozenset(each for each in partitions if each not in transaction.record.partitions)
+                if new or not is_open:
+                    record = transaction.add(new, client_version, self._clock.wall_ms())
+                    if is_open:
+                        self.registry.write_added(transaction, record, new, reply)
+                    else:
+                        self.registry.write(transaction, record, reply)
                     return
         except KafkaError as error:
             reply(error.error_code)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.transactions.markers import Marker
+from klamm_broker.transactions.markers import Marker, MissingMarkers
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
 from klamm_broker.transactions.registry import TransactionRegistry
 from klamm_broker.transactions.state import PREPARE_ABORT, PREPARE_COMMIT, PREPARE_EPOCH_FENCE, PREPARED
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.broker.transactions")
 
-_RETRY_MS: Final = 1000
+_FIRST_RETRY_MS: Final = 1000
+_LAST_RETRY_MS: Final = 30_000
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -122,13 +123,17 @@ class TransactionEnds:
             decide(None)
 
     def _write_markers(self, transaction: Transaction, then: Callable[[], None]) -> None:
-        """Write the markers of a decided transaction and complete it. `then` is called once, soon or when it is."""
+        """Write the markers of a decided transaction and complete it. `then` is called once, soon or when it is.
+
+        What fails is tried again, after a second, two, four, at last each 30 seconds; what is durable is not.
+        """
         if self._closing:
             then()
             return
         record = transaction.record
         marker = Marker(record.producer_id, record.producer_epoch, record.state is PREPARE_COMMIT)
-        partitions = _data_partitions(record)
+        missing: MissingMarkers = dict.fromkeys(_data_partitions(record))
+        retry_ms = _FIRST_RETRY_MS
         called = False
 
         def then_once() -> None:
@@ -144,17 +149,19 @@ class TransactionEnds:
                 retry()
 
         def retry() -> None:
+            nonlocal retry_ms
             then_once()
             if not self._closing:
-                self._scheduler.schedule(_RETRY_MS, write)
+                self._scheduler.schedule(retry_ms, write)
+                retry_ms = min(2 * retry_ms, _LAST_RETRY_MS)
 
         def write() -> None:
-            self._markers.submit(marker, partitions, written)
+            if missing:
+                self._markers.submit(marker, missing, written)
+            else:
+                written(None)
 
-        if partitions:
-            write()
-        else:
-            written(None)
+        write()
 
     def _complete(self, transaction: Transaction, then: Callable[[], None], retry: Callable[[], None]) -> None:
         """All markers are durable: write the completion, together with the offsets that it commits or drops."""

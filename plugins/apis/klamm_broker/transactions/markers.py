@@ -16,7 +16,7 @@ from klamm_broker.log import SerialWorker
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
-    from klamm_broker.log import LogFlusher
+    from klamm_broker.log import LogFlusher, PartitionLog
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.transactions.transaction import TopicPartition
 
@@ -24,6 +24,9 @@ log = logging.getLogger("klamm.broker.transactions")
 
 Written: TypeAlias = "Callable[[KafkaError | None], None]"
 """Called once, when all markers are durable, or with the error of one that is not."""
+
+MissingMarkers: TypeAlias = "dict[TopicPartition, tuple[PartitionLog, int] | None]"
+"""Partitions whose marker is not durable, each with the log that has it and the offset to sync, once it is appended."""
 
 _NOTHING_TO_END: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH))
 
@@ -50,24 +53,41 @@ class TransactionMarkers:
         """Write the queued markers and end the thread."""
         self._worker.close()
 
-    def submit(self, marker: Marker, partitions: Iterable[TopicPartition], on_written: Written) -> None:
-        """Write a marker to all partitions but those that are deleted or whose producer has a newer epoch."""
-        self._worker.submit(lambda: self._write(marker, partitions, on_written))
+    def submit(self, marker: Marker, missing: MissingMarkers, on_written: Written) -> None:
+        """Write a marker to all partitions but those that are deleted or whose producer has a newer epoch.
 
-    def _write(self, marker: Marker, partitions: Iterable[TopicPartition], on_written: Written) -> None:
+        After an error `missing` has what is still to be done, for another `submit`.
+        """
+        self._worker.submit(lambda: self._write(marker, missing, on_written))
+
+    def _write(self, marker: Marker, missing: MissingMarkers, on_written: Written) -> None:
         pending = _Pending(on_written)
-        for topic_partition in partitions:
-            try:
-                pending.add()
-                self.append(marker, topic_partition, pending.done)
-            except KafkaError as error:
-                if error.error_code not in _NOTHING_TO_END:
-                    log.warning("no marker for producer %d in %s-%d: %s", marker.producer_id, *topic_partition, error)
-                    pending.done(error)
-                else:
-                    log.info("producer %d needs no marker in %s-%d: %s", marker.producer_id, *topic_partition, error)
-                    pending.done(None)
+        for topic_partition in list(missing):
+            pending.add()
+            self._write_one(marker, topic_partition, missing, pending)
         pending.done(None)
+
+    def _write_one(
+        self, marker: Marker, topic_partition: TopicPartition, missing: MissingMarkers, pending: _Pending
+    ) -> None:
+        def flushed(error: KafkaError | None) -> None:
+            if error is not None and error.error_code in _NOTHING_TO_END:
+                log.info("producer %d needs no marker in %s-%d: %s", marker.producer_id, *topic_partition, error)
+                error = None
+            if error is None:
+                del missing[topic_partition]
+            else:
+                log.warning("no marker for producer %d in %s-%d: %s", marker.producer_id, *topic_partition, error)
+            pending.done(error)
+
+        try:
+            appended = missing[topic_partition]
+            if appended is None:
+                appended = missing[topic_partition] = self._append(marker, topic_partition)
+        except KafkaError as error:
+            flushed(error)
+        else:
+            self._flusher.request(*appended, flushed)
 
     def flush(self, partitions: Iterable[TopicPartition], on_flushed: Written) -> None:
         """Sync what partitions have by now, but those that are deleted."""
@@ -90,6 +110,9 @@ class TransactionMarkers:
 
         UNKNOWN_TOPIC_OR_PARTITION: there is no such partition.
         """
+        self._flusher.request(*self._append(marker, topic_partition), on_flushed)
+
+    def _append(self, marker: Marker, topic_partition: TopicPartition) -> tuple[PartitionLog, int]:
         name, index = topic_partition
         topic = self._topics.get(name)
         partition = topic.partition(index) if topic is not None else None
@@ -102,7 +125,7 @@ class TransactionMarkers:
             coordinator_epoch=marker.coordinator_epoch,
             now_ms=self._clock.wall_ms(),
         )
-        self._flusher.request(partition.log, result.last_offset + 1, on_flushed)
+        return partition.log, result.last_offset + 1
 
 
 class _Pending:

@@ -19,6 +19,9 @@ _COLUMNS: Final = (
 _PUT: Final = f"INSERT OR REPLACE INTO transactions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE: Final = "DELETE FROM transactions WHERE transactional_id = ?"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM transactions"  # noqa: S608
+_ADD: Final = "INSERT OR REPLACE INTO added_partitions (transactional_id, position, partitions) VALUES (?, ?, ?)"
+_DELETE_ADDED: Final = "DELETE FROM added_partitions WHERE transactional_id = ?"
+_SELECT_ADDED: Final = "SELECT transactional_id, partitions FROM added_partitions"
 
 
 def put(transactional_id: str, record: TransactionRecord) -> Statement:
@@ -42,6 +45,16 @@ def put(transactional_id: str, record: TransactionRecord) -> Statement:
     )
 
 
+def add(transactional_id: str, position: int, partitions: frozenset[TopicPartition]) -> Statement:
+    """Add partitions to an open transaction that has `position` of them, without writing those again."""
+    return (_ADD, (transactional_id, position, _text_of(partitions)))
+
+
+def delete_added(transactional_id: str) -> Statement:
+    """Delete what `add` wrote: the record has it, or the transaction is over."""
+    return (_DELETE_ADDED, (transactional_id,))
+
+
 def delete(transactional_id: str) -> Statement:
     """Delete a transactional id."""
     return (_DELETE, (transactional_id,))
@@ -49,6 +62,9 @@ def delete(transactional_id: str) -> Statement:
 
 def load(store: Store) -> Iterator[tuple[str, TransactionRecord]]:
     """All transactional ids with their records. Raises StoreError."""
+    added: dict[str, list[str]] = {}
+    for transactional_id, partitions in store.read(_SELECT_ADDED):
+        added.setdefault(transactional_id, []).append(partitions)
     for (
         transactional_id,
         producer_id,
@@ -74,7 +90,7 @@ def load(store: Store) -> Iterator[tuple[str, TransactionRecord]]:
                 previous_producer_id=previous_producer_id,
                 next_producer_id=next_producer_id,
                 state=TransactionState(state),
-                partitions=frozenset(_partitions_of(partitions)),
+                partitions=frozenset(_partitions_of(partitions, *added.get(transactional_id, ()))),
                 start_ms=start_ms,
                 client_version=client_version,
             ),
@@ -88,7 +104,8 @@ def _text_of(partitions: frozenset[TopicPartition]) -> str:
     return json.dumps(by_topic, separators=(",", ":"))
 
 
-def _partitions_of(text: str) -> Iterator[TopicPartition]:
-    for topic, indexes in json.loads(text).items():
-        for index in indexes:
-            yield topic, index
+def _partitions_of(*texts: str) -> Iterator[TopicPartition]:
+    for text in texts:
+        for topic, indexes in json.loads(text).items():
+            for index in indexes:
+                yield topic, index

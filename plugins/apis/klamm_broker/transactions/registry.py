@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.wire.records import NO_PRODUCER_ID
 from klamm_broker.transactions import persistence
 from klamm_broker.transactions.state import ONGOING, PREPARE_ABORT
-from klamm_broker.transactions.transaction import Transaction, TransactionRecord
+from klamm_broker.transactions.transaction import TopicPartition, Transaction, TransactionRecord
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Statement, Store, StoreError
@@ -44,7 +44,10 @@ class TransactionRegistry:
                 transaction.fence(client_version)
                 decided.append((transaction, transaction.end(PREPARE_ABORT, client_version, NO_PRODUCER_ID, now_ms)))
         if decided:
-            self._store.write_and_wait([persistence.put(each.transactional_id, record) for each, record in decided])
+            self._store.write_and_wait(
+                [persistence.put(each.transactional_id, record) for each, record in decided]
+                + [persistence.delete_added(each.transactional_id) for each, _record in decided]
+            )
         for transaction, record in decided:
             transaction.complete(record)
 
@@ -85,7 +88,28 @@ class TransactionRegistry:
         Further `statements` are committed together with it. Without `sync` a power cut may take it, as long as no
         other write has followed.
         """
+        all_statements = [persistence.put(transaction.transactional_id, record), *statements]
+        if transaction.state is ONGOING:
+            all_statements.append(persistence.delete_added(transaction.transactional_id))
+        self._submit(transaction, record, then, all_statements, sync=sync)
 
+    def write_added(
+        self, transaction: Transaction, record: TransactionRecord, new: frozenset[TopicPartition], then: Written
+    ) -> None:
+        """As `write`, where `new` partitions come to an open transaction. Those that it has are not written again."""
+        position = len(transaction.record.partitions)
+        added = persistence.add(transaction.transactional_id, position, new)
+        self._submit(transaction, record, then, [added], sync=True)
+
+    def _submit(
+        self,
+        transaction: Transaction,
+        record: TransactionRecord,
+        then: Written,
+        statements: Sequence[Statement],
+        *,
+        sync: bool,
+    ) -> None:
         def on_durable(error: StoreError | None) -> None:
             with transaction.lock:
                 if error is None:
@@ -95,8 +119,7 @@ class TransactionRegistry:
                     transaction.give_up()
             then(ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
 
-        put = persistence.put(transaction.transactional_id, record)
-        self._store.submit([put, *statements], on_durable, sync=sync or None)
+        self._store.submit(statements, on_durable, sync=sync or None)
 
     def remove(self, transaction: Transaction) -> None:
         """Remove a transactional id whose transition to DEAD is pending. The caller holds its lock."""
