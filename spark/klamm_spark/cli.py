@@ -44,6 +44,7 @@ _SETTINGS: Final = (
     "max_files_per_trigger",
     "aggregates",
     "key_ids",
+    "lake_id",
 )
 
 
@@ -121,6 +122,9 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
         dest="key_ids",
         action="append",
         help="trust only keys with these ids; may be repeated",
+    )
+    verify.add_argument(
+        "--lake-id", metavar="ID", help="take no record of what was forgotten of another lake than this"
     )
     forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
     forget.add_argument(

@@ -142,6 +142,12 @@ class Lake:
     def _has_log(self, table: AnyPath) -> bool:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
 
+    def table_id(self, spark: SparkSession) -> str:
+        """The id that Delta has given to the table of events at random, when it was made; empty for Parquet."""
+        if self.sink != "delta":
+            return ""
+        return str(spark.sql(f"DESCRIBE DETAIL delta.`{self.events}`").select("id").collect()[0]["id"])
+
     def read(self, spark: SparkSession, table: AnyPath | None = None) -> DataFrame:
         """The committed rows of a table, by default `events` with its quarantine."""
         reader = spark.read.format(self.sink)
