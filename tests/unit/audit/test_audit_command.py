@@ -15,7 +15,14 @@ from klamm_spark.settings.audit import check_spool
 from klamm_spark.settings.spark import SparkSettings, read_pipeline
 from klamm_spark.spark import session
 from klamm_spark.spark.session import SparkUnavailableError
-from klamm_spark.storage.filesystems import HadoopPath, check_location, is_uri, parse_location, path_from_uri
+from klamm_spark.storage.filesystems import (
+    SPOOL_IS_A_FILE,
+    HadoopPath,
+    check_location,
+    is_uri,
+    parse_location,
+    path_from_uri,
+)
 from klamm_spark.storage.hadoop_errors import FileSystemError, translate
 
 FILE = """\
@@ -99,8 +106,9 @@ def test_a_spool_that_is_a_file_is_named_as_such(file, capsys):
     (file.parent / "spool").write_text("")
     with pytest.raises(ConfigError, match=r"klamm\.toml:2:1 .*spool: is a file; a spool is a folder"):
         read_pipeline(file, {})
-    assert main(["tail", "--spool", str(file)]) == 2
-    assert capsys.readouterr().err == f"klamm audit tail: {file} is a file, and a spool is a folder\n"
+    for command in ("tail", "report", "detect"):
+        assert main([command, "--spool", str(file)]) == 2
+        assert capsys.readouterr().err == f"klamm audit {command}: {file} {SPOOL_IS_A_FILE}\n"
 
 
 @pytest.mark.parametrize("location", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
