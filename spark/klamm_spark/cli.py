@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import signal
 import sys
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,6 +47,7 @@ _SETTINGS: Final = (
     "max_files_per_trigger",
     "aggregates",
     "key_ids",
+    "lake_id",
 )
 
 
@@ -122,6 +126,9 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
         action="append",
         help="trust only keys with these ids; may be repeated",
     )
+    verify.add_argument(
+        "--lake-id", metavar="ID", help="take no record of what was forgotten of another lake than this"
+    )
     forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
     forget.add_argument(
         "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
@@ -164,7 +171,10 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError."""
+    """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError.
+
+    A signal ends it by SystemExit, with 130 or 143, or as the command itself says.
+    """
     options = parser().parse_args(arguments)
     if options.command == "key":
         return _make_key(options.path)
@@ -174,10 +184,39 @@ def main(arguments: list[str]) -> int:
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)
     try:
-        return _run(options, pipeline)
+        with _ended_by_signals():
+            return _run(options, pipeline)
     except (KeyFileError, LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Within it, SIGTERM and SIGINT raise, so that temporary files are removed; the second one ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        received.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        if received:
+            # DuckDB raises an error of its own from a query that a signal has ended.
+            sys.exit(128 + received[0])
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _make_key(path: Path) -> int:

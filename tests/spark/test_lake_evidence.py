@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -218,12 +219,53 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
     assert code == 0, report
     assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in report)
     # Who has no key cannot drop a row and say that it was forgotten.
-    known = read_forgotten(lake)
+    lake_id = lake.table_id(spark)
+    known = read_forgotten(lake, lake_id)
     assert (known.breaks, sum(known.signed_by.values())) == ([], known.records)
     spark.sql(f"DELETE FROM delta.`{lake.events}` WHERE seq = {max(left)}")
     code, report = verified(spark, pipeline)
     assert code == 1
     assert any(f"node-1/{FIRST}/{max(left)} is missing" in line for line in report), report
+
+
+def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spark, ship, tmp_path):
+    from klamm_spark.lake import forget
+    from klamm_spark.lake.forgotten import Record, digests_sha256, write_records
+
+    write_key(tmp_path / "key")
+    paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
+    old, own = (settings_of(tmp_path / name, sink="delta", aggregates=False) for name in ("old", "own"))
+    for settings in (old, own):
+        ship(tmp_path / "spool", settings)
+    said = []
+    until_us = START_US + HOUR_US
+    assert (
+        forget.run(spark, Pipeline(None, old), before_us=until_us, key=tmp_path / "key", alone=True, say=said.append)
+        == 0
+    )
+    old_id, own_id = (Lake(settings.lake, "delta").table_id(spark) for settings in (old, own))
+    assert said[-1] == f"the records are of the lake {old_id}: klamm audit verify --lake-id {old_id} takes no others"
+    for given, code in (("", 0), (old_id, 0), (own_id, 1)):
+        found, report = verified(spark, Pipeline(None, replace(old, lake_id=given)))
+        assert found == code, report
+        assert f"forgotten: the lake of the records must be {given or old_id}" in report
+    assert any(f"is not the lake {own_id}: its id is {old_id}" in line for line in report)
+
+    shutil.copytree(old.lake / "keys", own.lake / "keys", dirs_exist_ok=True)
+    shutil.copytree(old.lake / "forgotten", own.lake / "forgotten")
+    assert verified(spark, Pipeline(None, own))[0] == 1
+    spark.sql(f"DELETE FROM delta.`{own.lake}/events` WHERE kind <> 'audit_gap'")
+    found, report = verified(spark, Pipeline(None, own))
+    assert found == 1
+    assert len([line for line in report if f"forgotten is of another lake: {old_id}" in line]) == 2
+    assert any("lost, and no audit_gap reports it" in line for line in report), report
+
+    # Of its own lake, a record can only say what the segment had.
+    record = Record(paths[1].stem, 1, 1, "all", 10, "10-99", whole=True, digests_sha256=digests_sha256(""), lake=old_id)
+    write_records(Lake(old.lake, "delta"), [(record.signed(SealSigner(tmp_path / "key")), "")])
+    found, report = verified(spark, Pipeline(None, old))
+    assert found == 1
+    assert any(f"{paths[1].stem}: numbers are said to be forgotten that it does not have" in line for line in report)
 
 
 def test_parquet_forgets_nothing(spark, sealed):

@@ -7,7 +7,7 @@ ends it. Events that report gaps stay: they have no client in them, and say why 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -62,15 +62,17 @@ def run(
         require_one_writer(spark, lake)
     signer = None if key is None else SealSigner(key)
     old = _condition(before_us, kinds)
+    rule = _Rule(lake.table_id(spark), before_us, ", ".join(kinds) or "all", time.time_ns() // 1000)
     by_segment = _old_rows(row_digests(lake, spark).withColumn("old", F.expr(old)))
     if by_segment.where("changed > 0").limit(1).count():
         raise LakeError("rows that would be forgotten were changed since they were shipped: see klamm audit verify")
     count = 0
     with reading_with_little_memory(spark):
-        count = _record(lake, by_segment, signer, before_us, ", ".join(kinds) or "all")
+        count = _record(lake, by_segment, signer, rule)
     if count:
         spark.sql(f"DELETE FROM delta.`{lake.events}` WHERE {old}")
     say(f"{lake.events}: {count:,} events were forgotten; klamm audit compact deletes their files when it is due")
+    say(f"the records are of the lake {rule.lake}: klamm audit verify --lake-id {rule.lake} takes no others")
     return 0
 
 
@@ -94,12 +96,21 @@ def _old_rows(rows: DataFrame) -> DataFrame:
     return grouped.where("lines > 0")
 
 
-def _record(lake: Lake, by_segment: DataFrame, signer: SealSigner | None, before_us: int, kinds: str) -> int:
+class _Rule(NamedTuple):
+    """What all records of one run say."""
+
+    lake: str
+    before_us: int
+    kinds: str
+    now_us: int
+
+
+def _record(lake: Lake, by_segment: DataFrame, signer: SealSigner | None, rule: _Rule) -> int:
     """Write the records; how many lines they are of."""
     if signer is not None:
         keep_key(lake, signer)
-    seals, known = read_seals(lake).seals, read_forgotten(lake).segments
-    count, now_us = 0, time.time_ns() // 1000
+    seals, known = read_seals(lake).seals, read_forgotten(lake, rule.lake, lake_is_optional=True).segments
+    count = 0
     records: list[tuple[Record, str]] = []
     for row in by_segment.toLocalIterator():
         count += row["lines"]
@@ -107,7 +118,7 @@ def _record(lake: Lake, by_segment: DataFrame, signer: SealSigner | None, before
         if seal is None:
             # Nothing proved them, and nothing is missed.
             continue
-        record, digests = _record_of(row, seal, known.get(row["segment"], Forgotten()), now_us, before_us, kinds)
+        record, digests = _record_of(row, seal, known.get(row["segment"], Forgotten()), rule)
         records.append((record if signer is None else record.signed(signer), digests))
         if len(records) == _RECORDS_PER_FILE:
             write_records(lake, records)
@@ -117,19 +128,20 @@ def _record(lake: Lake, by_segment: DataFrame, signer: SealSigner | None, before
     return count
 
 
-def _record_of(row: Any, seal: Seal, earlier: Forgotten, now_us: int, before_us: int, kinds: str) -> tuple[Record, str]:
+def _record_of(row: Any, seal: Seal, earlier: Forgotten, rule: _Rule) -> tuple[Record, str]:
     gone = set(row["digests"]) | (earlier.digests or set())
     whole = len(gone) == seal.events
     digests = "" if whole else "".join(sorted(row["digests"]))
     seqs = Ranges((seq, seq) for seq in row["seqs"])
     record = Record(
         segment=seal.segment,
-        forgotten_time_us=now_us,
-        before_us=before_us,
-        kinds=kinds,
+        forgotten_time_us=rule.now_us,
+        before_us=rule.before_us,
+        kinds=rule.kinds,
         lines=row["lines"],
         seqs=str(Ranges([(seal.first_seq, seal.last_seq)]) if whole else seqs),
         whole=whole,
         digests_sha256=digests_sha256(digests),
+        lake=rule.lake,
     )
     return record, digests

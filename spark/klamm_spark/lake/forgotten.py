@@ -3,13 +3,14 @@
 A row says of one segment which numbers were forgotten, when and by what rule, and has the digests of the lines that are
 gone. With the digests of the rows that are left they still give what the segment's seal says: so what was forgotten
 cannot be known from the table, and nothing else can be passed off as forgotten without changing a record. Records are
-signed, if `forget` has a key.
+signed, if `forget` has a key, and name their lake: two lakes may be of one spool, and forget with one key.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,7 +38,8 @@ class Record:
     """What was forgotten of a segment at one time: the events before `before_us` of these `kinds`.
 
     `seqs` are their numbers, as `Ranges` writes them. `whole` says that no line is left; there are no digests then.
-    `digests_sha256` is that of `digests`, which stand in a column of their own.
+    `digests_sha256` is that of `digests`, which stand in a column of their own. `lake` is the `Lake.table_id`; it is
+    empty in records of earlier builds.
     """
 
     segment: str
@@ -48,12 +50,16 @@ class Record:
     seqs: str
     whole: bool
     digests_sha256: str
+    lake: str = ""
     key_id: str = ""
     signature: str = ""
 
     def to_json(self) -> bytes:
         """What is signed, if `signature` is empty."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        values = asdict(self)
+        if not self.lake:
+            del values["lake"]
+        return json.dumps(values, separators=(",", ":")).encode()
 
     def signed(self, signer: SealSigner) -> Record:
         """The record with a signature."""
@@ -75,12 +81,36 @@ class Forgotten:
 
 
 class KnownForgotten(NamedTuple):
-    """What was forgotten by segments, what is wrong with the table, and how many records each key has signed."""
+    """What was forgotten by segments, what is wrong with the table, and how many records there are; of those that
+    count, how many each key has signed, and how many name no lake."""
 
     segments: dict[str, Forgotten]
     breaks: list[str]
     records: int
-    signed_by: dict[str, int]
+    signed_by: Counter[str]
+    of_no_lake: int
+
+
+class _Expected(NamedTuple):
+    """What a record must have to count: one of the `keys`, if there are any, and the lake, or no lake if that is
+    `optional`."""
+
+    keys: PublicKeys
+    lake: str
+    optional: bool
+
+    def problem(self, record: Record) -> str | None:
+        """What is wrong with the lake or the signature of a record."""
+        if record.lake != self.lake and record.lake:
+            return f"is of another lake: {record.lake}"
+        if not (record.lake or self.optional):
+            return "names no lake"
+        if self.keys and not record.signature:
+            return "is not signed"
+        signed = replace(record, signature="").to_json()
+        if self.keys and not self.keys.has_signed(record.key_id, record.signature, signed):
+            return f"has a wrong signature, or one of the key {record.key_id}, which is not in the lake or not trusted"
+        return None
 
 
 def digests_sha256(digests: str) -> str:
@@ -102,42 +132,53 @@ def keep_key(lake: Lake, signer: SealSigner) -> None:
         replace_durably(path, signer.public_pem.decode("ascii"))
 
 
-def read_forgotten(lake: Lake, trusted: Collection[str] = ()) -> KnownForgotten:
-    """All records. Those that are not in order count as if they were not there: with `trusted` ids of keys, also those
-    that none of these has signed. Raises KeyFileError."""
-    keys = keys_of(lake, _KEYS, trusted)
-    known = KnownForgotten({}, [], 0, {})
-    count = 0
+def read_forgotten(
+    lake: Lake, lake_id: str, trusted: Collection[str] = (), *, lake_is_optional: bool = False
+) -> KnownForgotten:
+    """All records. Those that are not in order count as if they were not there: those of another lake than `lake_id`;
+    those that name none, unless `lake_is_optional`; with `trusted` ids of keys, those that none of these has signed.
+
+    Raises KeyFileError.
+    """
+    expected = _Expected(keys_of(lake, _KEYS, trusted), lake_id, lake_is_optional)
+    known = KnownForgotten({}, [], 0, Counter(), 0)
+    count = of_no_lake = 0
     for file in read_text_files(lake.forgotten, _COLUMNS):
         if file.problem:
             known.breaks.append(f"{file.path} {file.problem}")
         for segment, text, digests in file.rows:
             count += 1
-            problem = _add(known, keys, segment, text, digests)
-            if problem is not None:
-                known.breaks.append(f"{file.path}: {segment}: the record of what was forgotten {problem}")
-    return known._replace(records=count)
+            try:
+                record = _parse(segment, text, digests, expected)
+            except ValueError as error:
+                known.breaks.append(f"{file.path}: {segment}: the record of what was forgotten {error}")
+                continue
+            _add(known, record, digests)
+            of_no_lake += not record.lake
+            if expected.keys:
+                known.signed_by[record.key_id] += 1
+    return known._replace(records=count, of_no_lake=of_no_lake)
 
 
-def _add(known: KnownForgotten, keys: PublicKeys, segment: str, text: str, digests: str) -> str | None:
-    """Add one record; what is wrong with it, if it was not added."""
+def _parse(segment: str, text: str, digests: str, expected: _Expected) -> Record:
+    """Raises ValueError if the record must not count."""
     try:
         record = parse_object(Record, text)
-        seqs = Ranges.parse(record.seqs)
+        Ranges.parse(record.seqs)
     except ValueError as error:
-        return f"cannot be read: {error}"
+        raise ValueError(f"cannot be read: {error}") from error
     if record.segment != segment or record.digests_sha256 != digests_sha256(digests):
-        return "was changed: it is that of another segment, or of other lines"
-    if keys and not record.signature:
-        return "is not signed"
-    if keys and not keys.has_signed(record.key_id, record.signature, replace(record, signature="").to_json()):
-        return f"has a wrong signature, or one of the key {record.key_id}, which is not in the lake or not trusted"
-    if keys:
-        known.signed_by[record.key_id] = known.signed_by.get(record.key_id, 0) + 1
-    forgotten = known.segments.setdefault(segment, Forgotten())
-    forgotten.seqs |= seqs
+        raise ValueError("was changed: it is that of another segment, or of other lines")
+    problem = expected.problem(record)
+    if problem is not None:
+        raise ValueError(problem)
+    return record
+
+
+def _add(known: KnownForgotten, record: Record, digests: str) -> None:
+    forgotten = known.segments.setdefault(record.segment, Forgotten())
+    forgotten.seqs |= Ranges.parse(record.seqs)
     if record.whole or forgotten.digests is None:
         forgotten.digests = ALL_LINES
     else:
         forgotten.digests.update(digests[at : at + DIGEST_DIGITS] for at in range(0, len(digests), DIGEST_DIGITS))
-    return None

@@ -20,11 +20,12 @@ LAKE/
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.torn import is_torn, torn_in_delta_log, torn_in_log
 from klamm_spark.storage.filesystems import (
     AnyPath,
     HadoopPath,
@@ -36,6 +37,8 @@ from klamm_spark.storage.filesystems import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from klamm_spark.settings.spark import SparkSettings
@@ -103,12 +106,23 @@ class Lake:
         )
         if (path / _OLD_LOG).is_dir():
             return f"{path} has no commit log: klamm audit recover was interrupted"
+        torn = [*self._torn_in_log(path), *_torn_in_checkpoint(checkpoint)]
+        if torn:
+            return f"{torn[0]} is torn, as a power cut leaves a file"
         if not self._has_log(path):
             return None
         started = last_batch(checkpoint / "offsets")
         if started is not None and (self.sink == "delta" or started >= (last_batch(path / COMMIT_LOG) or 0)):
             return None
         return f"{checkpoint} was lost or is an old copy: it does not know all batches of {path}"
+
+    def torn_commits(self) -> list[Path]:
+        """The files of the commit log of `events` that a power cut has torn: what they have committed is unknown."""
+        return list(self._torn_in_log(self.events))
+
+    def _torn_in_log(self, table: AnyPath) -> Iterator[Path]:
+        log = table / _LOGS[self.sink]
+        return torn_in_delta_log(log) if self.sink == "delta" else torn_in_log(log)
 
     def require_checkpoint(self, table: str | None = None) -> None:
         """Raises LakeError if there is a `checkpoint_problem`."""
@@ -125,8 +139,10 @@ class Lake:
                 raise LakeError(f"{self.events} was written by the sink {sink}, not {self.sink}")
 
     def require_events(self) -> None:
-        """Raises LakeError if nothing was shipped here, or only with another sink."""
+        """Raises LakeError if nothing was shipped here, or only with another sink, or if the commit log is torn."""
         if self.has_events():
+            for path in self.torn_commits():
+                raise LakeError(f"{path} is torn, as a power cut leaves a file: run klamm audit recover")
             return
         self.require_sink()
         raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
@@ -141,6 +157,12 @@ class Lake:
 
     def _has_log(self, table: AnyPath) -> bool:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
+
+    def table_id(self, spark: SparkSession) -> str:
+        """The id that Delta has given to the table of events at random, when it was made; empty for Parquet."""
+        if self.sink != "delta":
+            return ""
+        return str(spark.sql(f"DESCRIBE DETAIL delta.`{self.events}`").select("id").collect()[0]["id"])
 
     def read(self, spark: SparkSession, table: AnyPath | None = None) -> DataFrame:
         """The committed rows of a table, by default `events` with its quarantine."""
@@ -175,10 +197,22 @@ class Lake:
         return self.read(spark).where("date is null").select("bad_line", "source_file", "shipped_time")
 
 
-def committed_files(table: AnyPath) -> dict[AnyPath, dict[str, Any]]:
-    """The files that a Parquet table's commit log names, with their entries. Raises LakeError, OSError."""
+def _torn_in_checkpoint(checkpoint: AnyPath) -> Iterator[Path]:
+    yield from torn_in_log(checkpoint / "offsets", least_lines=3)
+    yield from torn_in_log(checkpoint / "commits", least_lines=2)
+    yield from torn_in_log(checkpoint / "sources" / "0")
+    metadata: AnyPath = checkpoint / "metadata"
+    if not isinstance(metadata, HadoopPath) and is_torn(metadata):
+        yield metadata
+
+
+def committed_files(table: AnyPath, without: Collection[AnyPath] = ()) -> dict[AnyPath, dict[str, Any]]:
+    """The files that a Parquet table's commit log names, with their entries. Raises LakeError, OSError.
+
+    Files of the log that are left out, `without`, must be torn: LakeError, if such a one sums up files that are gone.
+    """
     files: dict[AnyPath, dict[str, Any]] = {}
-    for log in _valid_logs(table / COMMIT_LOG):
+    for log in _valid_logs(table / COMMIT_LOG, without):
         for entry in read_log(log):
             files[path_from_uri(entry["path"], table)] = entry
     return files
@@ -227,14 +261,20 @@ def last_batch(log: AnyPath) -> int | None:
     return max((int(path.stem) for path in log.glob("[0-9]*") if path.stem.isdigit()), default=None)
 
 
-def _valid_logs(folder: AnyPath) -> Iterator[AnyPath]:
+def _valid_logs(folder: AnyPath, without: Collection[AnyPath] = ()) -> Iterator[AnyPath]:
     batches: dict[int, AnyPath] = {}
     for path in folder.iterdir():
         number, _, suffix = path.name.partition(".")
         if number.isdigit() and suffix in ("", "compact"):
             batches[int(number)] = path
-    start = max((number for number, path in batches.items() if path.suffix), default=0)
-    yield from (batches[number] for number in sorted(batches) if number >= start)
+    whole = {number: path for number, path in batches.items() if path not in without}
+    start = max((number for number, path in whole.items() if path.suffix), default=0)
+    for path in without:
+        if path.suffix and not batches.keys() >= set(range(start, int(path.stem))):
+            raise LakeError(
+                f"{path} is torn, and files of the log before it are gone: only a copy of it can replace it"
+            )
+    yield from (whole[number] for number in sorted(whole) if number >= start)
 
 
 def read_log(path: AnyPath) -> list[dict[str, Any]]:
@@ -255,13 +295,16 @@ def write_log(path: AnyPath, entries: Iterable[dict[str, Any]]) -> None:
     replace_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
 
 
-def renumber_log(table: AnyPath, last: int) -> None:
-    """Replace a Parquet table's commit log: all its entries become batch 0, and the log ends with the batch `last`."""
+def renumber_log(table: AnyPath, last: int, without: Collection[AnyPath] = ()) -> None:
+    """Replace a Parquet table's commit log: all its entries become batch 0, and the log ends with the batch `last`.
+
+    For `without` see `committed_files`, also for what is raised.
+    """
     log, new, old = (table / name for name in (COMMIT_LOG, _NEW_LOG, _OLD_LOG))
     if new.is_dir():
         remove_tree(new)
     new.mkdir(parents=True, exist_ok=True)
-    write_log(new / "0", committed_files(table).values())
+    write_log(new / "0", committed_files(table, without).values())
     for batch in range(1, last + 1):
         write_log(new / str(batch), ())
     move_file(log, table, old.name)

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LakeProof:
-    """The streams that the lake has seals of, what was forgotten, and a sentence for each break."""
+    """The streams that the lake has seals of, what was forgotten, and a sentence for each break. `lake_id` is what
+    records of what was forgotten must name."""
 
     folders: list[NodeFolder]
     seals: Mapping[str, Seal]
     forgotten: KnownForgotten
     breaks: list[str]
+    lake_id: str
 
     def notes(self) -> Iterator[str]:
         """What is in order, and worth to know."""
@@ -54,12 +56,31 @@ class LakeProof:
             lines = sum(rest.seqs.count() for rest in self.forgotten.segments.values())
             signers = ", ".join(f"{count:,} by {key}" for key, count in sorted(self.forgotten.signed_by.items()))
             yield f"forgotten: {lines:,} events by {self.forgotten.records:,} records, signed: {signers or 'none'}"
+            if self.lake_id:
+                yield f"forgotten: the lake of the records must be {self.lake_id}"
+        if self.forgotten.of_no_lake:
+            yield (
+                f"forgotten: {self.forgotten.of_no_lake:,} records are of an earlier klamm and name no lake: who can "
+                "write to the lake can have copied them from another one of the same key"
+            )
 
 
-def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None = None, trusted: Collection[str] = ()) -> LakeProof:
-    """Check the whole lake; for `trusted` see `PublicKeys`. Raises LakeError, KeyFileError."""
+def prove(
+    spark: SparkSession,
+    lake: Lake,
+    anchors: AnyPath | None = None,
+    trusted: Collection[str] = (),
+    lake_id: str = "",
+) -> LakeProof:
+    """Check the whole lake; for `trusted` see `PublicKeys`. With a `lake_id`, the lake must have it, and what was
+    forgotten must name it. Raises LakeError, KeyFileError."""
     seals, breaks = read_seals(lake)
-    forgotten = read_forgotten(lake, trusted)
+    table_id = lake.table_id(spark)
+    if lake_id not in ("", table_id):
+        found = f"its id is {table_id}" if table_id else "it is Parquet, and has no id"
+        breaks.append(f"{lake.events} is not the lake {lake_id}: {found}")
+    # In Parquet nothing is forgotten: no record counts there.
+    forgotten = read_forgotten(lake, lake_id or table_id, trusted, lake_is_optional=not lake_id and table_id != "")
     folders = _streams(lake, seals, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
     for segment, rest in sorted(forgotten.segments.items()):
@@ -69,7 +90,7 @@ def prove(spark: SparkSession, lake: Lake, anchors: AnyPath | None = None, trust
     breaks += check_rows(spark, lake, seals, forgotten.segments)
     if anchors is not None:
         breaks += compare_anchors(anchors, seals)
-    return LakeProof(folders, seals, forgotten, breaks)
+    return LakeProof(folders, seals, forgotten, breaks, lake_id or table_id)
 
 
 def stream_name(folder: NodeFolder) -> str:

@@ -1,17 +1,22 @@
-"""`klamm audit recover`: gives a lake a new checkpoint for `ship` after the old one was lost.
+"""`klamm audit recover`: gives a lake a new checkpoint for `ship` after the old one was lost or torn.
 
 Without its checkpoint, `ship` would lose or repeat events: a Parquet table ignores every batch whose number is in its
 commit log, and a Delta table accepts all events again. The rows of the lake name the segments they come from. So a new
 checkpoint is built that names those segments as shipped, and the commit log of a Parquet table gets new batch numbers.
 Tables of aggregates without a checkpoint are deleted; `ship` computes them again.
 
+What a torn file of the commit log has committed leaves the table, and `ship` ships it again: none of it is marked as
+shipped before the disk has that file, so the spool still has it.
+
 A recovery that is killed can be started again.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -23,9 +28,11 @@ from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.lake.tables import TABLES
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
-from klamm_spark.storage.filesystems import AnyPath, move_file, path_of, remove_tree
+from klamm_spark.storage.filesystems import AnyPath, move_file, path_of, remove_tree, replace_durably
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 
@@ -42,6 +49,7 @@ def _run(
     spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, say: Callable[[str], None]
 ) -> int:
     restore_log(lake.events)
+    _mend(lake, say)
     lake.require_events()
     if lake.checkpoint_problem() is None:
         say(f"{lake.ship_checkpoint} is in order")
@@ -50,11 +58,54 @@ def _run(
         say(f"{lake.ship_checkpoint} was built again: {count:,} segments of the spool are shipped already")
     for spec in TABLES:
         if lake.checkpoint_problem(spec.name) is not None:
-            remove_tree(lake.table(spec.name))
-            if lake.table_checkpoint(spec.name).is_dir():
-                remove_tree(lake.table_checkpoint(spec.name))
-            say(f"table {spec.name} was deleted: klamm audit ship computes it again")
+            _delete_table(lake, spec.name, say)
     return 0
+
+
+def _mend(lake: Lake, say: Callable[[str], None]) -> None:
+    """Take torn files out of the commit log. Raises LakeError."""
+    lake.require_sink()
+    torn = lake.torn_commits()
+    first = lake.events / "_delta_log" / f"{0:020d}.json"
+    if first in torn:
+        raise LakeError(
+            f"{first} is torn, and nothing of the table can be read: move {lake.events} and {lake.ship_checkpoint} "
+            "away, and klamm audit ship ships what the spool has"
+        )
+    # As long as it is there, Spark takes the batches for shipped.
+    is_wrong = bool(torn) or (not lake.has_events() and lake.checkpoint_problem() is not None)
+    if is_wrong and lake.ship_checkpoint.is_dir():
+        remove_tree(lake.ship_checkpoint)
+    for path in torn:
+        say(f"{path} is torn, as a power cut leaves a file: what it has committed is shipped again")
+    if torn:
+        for spec in TABLES:
+            # It may have read that.
+            _delete_table(lake, spec.name, say)
+        if lake.sink == "delta":
+            _mend_delta_log(torn)
+        else:
+            renumber_log(lake.events, 0, torn)
+
+
+def _mend_delta_log(torn: Sequence[Path]) -> None:
+    for path in torn:
+        # A commit of nothing: Delta reads no log with a gap.
+        nothing = {"timestamp": time.time_ns() // 1_000_000, "operation": "klamm audit recover"}
+        replace_durably(path, json.dumps({"commitInfo": nothing | {"operationParameters": {}}}) + "\n")
+    for sums in torn[0].parent.glob("[0-9]*.crc"):
+        # What Delta has counted with these commits.
+        if sums.stem >= torn[0].stem:
+            for file in (sums, sums.with_name(f".{sums.name}.crc")):
+                file.unlink(missing_ok=True)
+
+
+def _delete_table(lake: Lake, name: str, say: Callable[[str], None]) -> None:
+    folders = [folder for folder in (lake.table(name), lake.table_checkpoint(name)) if folder.is_dir()]
+    for folder in folders:
+        remove_tree(folder)
+    if folders:
+        say(f"table {name} was deleted: klamm audit ship computes it again")
 
 
 def recover_events(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings) -> int:

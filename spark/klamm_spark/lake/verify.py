@@ -27,7 +27,7 @@ from klamm_spark.lake.layout import Lake, delta_commits, delta_orphan_files, orp
 from klamm_spark.lake.proof import LakeProof, prove, stream_name
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import reading_what_is_there
-from klamm_spark.settings.spark import Pipeline
+from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spark.content import SparkContent
 from klamm_spark.spool.chain import FileContent, NodeFolder, read_folder
 from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, sealed_segments, stream_mark
@@ -112,14 +112,14 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], 
     lake.require_events()
     with reading_what_is_there(spark):
         if pipeline.spool is None:
-            return _verify_lake(spark, lake, pipeline.settings.key_ids, say, anchors)
+            return _verify_lake(spark, lake, pipeline.settings, say, anchors)
         return _verify_both(spark, pipeline, lake, say, anchors)
 
 
 def _verify_lake(
-    spark: SparkSession, lake: Lake, trusted: Collection[str], say: Callable[[str], None], anchors: AnyPath | None
+    spark: SparkSession, lake: Lake, settings: SparkSettings, say: Callable[[str], None], anchors: AnyPath | None
 ) -> int:
-    proof = prove(spark, lake, anchors, trusted)
+    proof = prove(spark, lake, anchors, settings.key_ids, settings.lake_id)
     shipped = lake.read_events(spark)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
@@ -183,7 +183,7 @@ def _verify_both(
     folders = _read_folders(spark, lake, place, trusted)
     in_spool, reported = _numbers_in(spark, place, folders)
     shipped = lake.read_events(spark)
-    proof = prove(spark, lake, anchors, trusted)
+    proof = prove(spark, lake, anchors, trusted, pipeline.settings.lake_id)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
     add_gaps(reported, (row.asDict() for row in _gaps_of(shipped).distinct().collect()))

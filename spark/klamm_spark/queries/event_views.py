@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FIELDS, LISTS, RESOURCE_FIELDS, Field
 from klamm_spark.spool.layout import node_folders, open_segments, sealed_segments
-from klamm_spark.spool.reader import read_seal
+from klamm_spark.spool.reader import read_seal, require_spool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,8 +93,8 @@ class DuckDbViews:
         installed, or if a file cannot be read or written."""
         if importlib.util.find_spec("duckdb") is None:
             raise LakeError("a report on a spool needs DuckDB: pip install 'klamm[report]'")
-        if spool is not None and not spool.is_dir():
-            raise LakeError(f"there is no spool at {spool}")
+        if spool is not None:
+            require_spool(spool)
         import duckdb
 
         self._faults = duckdb.OperationalError, duckdb.FatalException

@@ -64,6 +64,11 @@ class SparkSettings:
         (),
         doc="Ids of keys that `verify` trusts, as `klamm audit key` has printed them. Empty trusts those of the lake.",
     )
+    lake_id: str = setting(
+        "",
+        doc="Id of the lake, as `klamm audit forget` has printed it: `verify` then takes no records of what was "
+        "forgotten but those that name it. Empty is that of the Delta table.",
+    )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from klamm_spark.errors import LakeError
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, beside, parse_name
-from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE, AnyPath
 
 SEGMENT_GLOB: Final = "*.{jsonl,jsonl.zst,jsonl.gz}"
 """Matches the sealed segments of a spool, for Spark's option `pathGlobFilter`."""
@@ -34,9 +34,7 @@ def read_seal(segment: AnyPath) -> Seal | None:
 def require_spool(spool: AnyPath) -> None:
     """Raises LakeError if there is no spool."""
     if not spool.is_dir():
-        raise LakeError(
-            f"{spool} is a file, and a spool is a folder" if spool.exists() else f"there is no spool at {spool}"
-        )
+        raise LakeError(f"{spool} {SPOOL_IS_A_FILE}" if spool.exists() else f"there is no spool at {spool}")
 
 
 def local_spool(pipeline: Pipeline, command: str) -> Path:

@@ -17,6 +17,7 @@ from klamm_spark.spool.retention import delete_old
 from klamm_spark.spool.segment import OpenSegment
 from klamm_spark.spool.signatures import SealSigner
 from klamm_spark.storage.files import SpoolFiles
+from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +81,7 @@ class Spool:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             except FileExistsError as error:
-                raise SpoolError(f"{folder} is no directory") from error
+                raise SpoolError(f"{folder} {SPOOL_IS_A_FILE}") from error
         for folder in missing:
             self._files.sync_directory(folder.parent)
         try:

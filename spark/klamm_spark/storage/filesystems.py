@@ -307,6 +307,7 @@ class _FileSystem:
 
 AnyPath = Path | HadoopPath
 """A path in the spool or the lake."""
+SPOOL_IS_A_FILE: Final = "is a file; a spool is a folder, with a folder of each node"
 
 
 def check_spool(spool: Path | None) -> str | None:
@@ -314,8 +315,7 @@ def check_spool(spool: Path | None) -> str | None:
     # A URI has become a path by now, with one slash.
     scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
     if not scheme:
-        is_file = spool is not None and os.path.isfile(spool)
-        return "is a file; a spool is a folder, with a folder of each node" if is_file else None
+        return SPOOL_IS_A_FILE if spool is not None and os.path.isfile(spool) else None
     return (
         f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
         "a copy of it is [audit.spark] spool"

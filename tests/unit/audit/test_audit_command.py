@@ -1,6 +1,8 @@
 """`klamm audit` as far as it goes without Spark."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -15,7 +17,14 @@ from klamm_spark.settings.audit import check_spool
 from klamm_spark.settings.spark import SparkSettings, read_pipeline
 from klamm_spark.spark import session
 from klamm_spark.spark.session import SparkUnavailableError
-from klamm_spark.storage.filesystems import HadoopPath, check_location, is_uri, parse_location, path_from_uri
+from klamm_spark.storage.filesystems import (
+    SPOOL_IS_A_FILE,
+    HadoopPath,
+    check_location,
+    is_uri,
+    parse_location,
+    path_from_uri,
+)
 from klamm_spark.storage.hadoop_errors import FileSystemError, translate
 
 FILE = """\
@@ -99,8 +108,9 @@ def test_a_spool_that_is_a_file_is_named_as_such(file, capsys):
     (file.parent / "spool").write_text("")
     with pytest.raises(ConfigError, match=r"klamm\.toml:2:1 .*spool: is a file; a spool is a folder"):
         read_pipeline(file, {})
-    assert main(["tail", "--spool", str(file)]) == 2
-    assert capsys.readouterr().err == f"klamm audit tail: {file} is a file, and a spool is a folder\n"
+    for command in ("tail", "report", "detect"):
+        assert main([command, "--spool", str(file)]) == 2
+        assert capsys.readouterr().err == f"klamm audit {command}: {file} {SPOOL_IS_A_FILE}\n"
 
 
 @pytest.mark.parametrize("location", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
@@ -355,3 +365,41 @@ def test_a_query_behind_the_file_is_an_error_that_shows_the_order(file, capsys):
     with pytest.raises(SystemExit):
         main(["sql", str(file), "SELECT 1"])
     assert f"the QUERY comes before the FILE: klamm audit sql QUERY {file}" in capsys.readouterr().err
+
+
+_WAITS = """
+import sys, tempfile, threading
+from klamm_spark import cli
+from klamm_spark.queries.event_views import DuckDbViews, Period
+
+def run(options, pipeline):
+    views = DuckDbViews(None, Period())
+    try:
+        with tempfile.NamedTemporaryFile():
+            print("ready", flush=True)
+            {wait}
+    finally:
+        views.close()
+
+cli._run = run
+sys.exit(cli.main(["report", "--spool", "spool"]))
+"""
+
+
+@pytest.mark.parametrize("wait", ["threading.Event().wait(60)", 'views.query("SELECT sum(range) FROM range(1 << 50)")'])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_command_without_its_temporary_files(tmp_path, number, wait):
+    pytest.importorskip("duckdb")
+    environment = {"PYTHONPATH": ":".join(sys.path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", _WAITS.format(wait=wait)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=tmp_path, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            assert list(tmp_path.iterdir()) != []
+            os.kill(process.pid, number)
+            assert (process.communicate(timeout=60)[1], process.returncode) == ("", 128 + number)
+        finally:
+            process.kill()
+    assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,7 @@ def _begin(lake_, offsets):
     folder = lake_.ship_checkpoint / "offsets"
     folder.mkdir(parents=True, exist_ok=True)
     for number in offsets:
-        (folder / str(number)).touch()
+        (folder / str(number)).write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
 
 
 @pytest.mark.parametrize(("offsets", "sound"), [((), False), ((3, 4), False), ((4, 5), True), ((5, 6), True)])

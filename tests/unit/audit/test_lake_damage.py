@@ -29,7 +29,7 @@ def seal(tmp_path):
 
 def record_of(seal):
     values = {"segment": seal.segment, "forgotten_time_us": 1, "before_us": 1, "kinds": "all", "lines": 1, "seqs": "0"}
-    return Record(**values, whole=False, digests_sha256=digests_sha256(""))
+    return Record(**values, whole=False, digests_sha256=digests_sha256(""), lake="one")
 
 
 def write(folder, **columns):
@@ -69,14 +69,14 @@ def test_a_seal_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column
 def test_a_record_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column, value):
     texts = {"segment": seal.segment, "record": record_of(seal).to_json().decode(), "digests": ""}
     write(lake.forgotten, **texts)
-    assert list(read_forgotten(lake).segments) == [seal.segment]
+    assert list(read_forgotten(lake, "one").segments) == [seal.segment]
     path = write(lake.forgotten, **(texts | {column: value}))
-    known = read_forgotten(lake)
+    known = read_forgotten(lake, "one")
     assert (known.segments, known.breaks) == ({}, [f"{path} cannot be read: a value is no text"])
 
 
 def test_a_table_without_its_columns_is_damage(lake):
-    for folder, read in ((lake.seals, read_seals), (lake.forgotten, read_forgotten)):
+    for folder, read in ((lake.seals, read_seals), (lake.forgotten, lambda lake: read_forgotten(lake, "one"))):
         path = write(folder, other="x")
         (line,) = read(lake).breaks
         assert line.startswith(f"{path} cannot be read: ")
@@ -93,7 +93,7 @@ def test_a_seal_that_is_none_is_named_with_its_file(lake, seal):
 def test_a_record_that_is_none_is_named_with_its_file(lake, seal):
     for text in damaged(json.loads(record_of(seal).to_json())):
         path = write(lake.forgotten, segment=seal.segment, record=text, digests="")
-        known = read_forgotten(lake)
+        known = read_forgotten(lake, "one")
         assert known.segments == {}, text
         assert any(line.startswith(f"{path}: ") for line in known.breaks), text
 
@@ -103,4 +103,4 @@ def test_a_key_that_is_none_is_named(lake):
     path.parent.mkdir(parents=True)
     path.write_text("no key")
     with pytest.raises(KeyFileError, match=f"^{path}: no public key in PEM"):
-        read_forgotten(lake)
+        read_forgotten(lake, "one")

@@ -16,6 +16,7 @@ from klamm_spark.spool.layout import NO_CHAIN, Seal, chain_of, open_segments, pa
 from klamm_spark.spool.losses import Recovered, Unsynced
 from klamm_spark.spool.writer import Spool
 from klamm_spark.storage.files import SpoolFiles
+from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE
 
 
 class BadDisk(SpoolFiles):
@@ -583,3 +584,11 @@ def test_two_servers_cannot_write_in_one_folder(writer):
     writer.spool.close()
     assert other.open("11111111") == []
     other.close()
+
+
+@pytest.mark.parametrize("name", ["spool", "spool/node"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(SpoolError, match=f"^{tmp_path / name} {SPOOL_IS_A_FILE}$"):
+        Writer(tmp_path / "spool" / "node").start()
