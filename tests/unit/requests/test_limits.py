@@ -204,6 +204,7 @@ def test_limits_by_api_over_those_of_klamm():
     assert own.bytes_of(ApiKey.SASL_AUTHENTICATE) == 300_000
     assert own.bytes_of(ApiKey.HEARTBEAT) == 4 << 20
     assert own.bytes_of(ApiKey.FETCH) == 16 << 20
+    assert own.bytes_of(ApiKey.CREATE_DELEGATION_TOKEN) == 64 << 10
     assert own.bytes_of(ApiKey.METADATA) == own.bytes_of(-5) == own.bytes_of(999) == DEFAULT_MAX_BYTES
     set_to = request_limits(max_bytes={"default": 1 << 20, "Metadata": 5, "Produce": 200_000})
     assert set_to.bytes_of(ApiKey.PRODUCE) == 200_000
