@@ -269,10 +269,10 @@ class LiveSharePartition:
         released = [Acknowledgement(each.first, each.last, (AcknowledgeType.RELEASE,)) for each in acquired]
         self.acknowledge(member_id, released, lambda _outcome: None)
 
-    def release(self, member_id: str) -> None:
-        """Release all that a member holds."""
+    def release(self, member_id: str, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Release all that a member holds, if that is due: what it acquires later, it may keep."""
         with self._lock:
-            if self._state is not None and self._state.release(member_id, self._limits()):
+            if self._state is not None and is_due() and self._state.release(member_id, self._limits()):
                 self._write_if_dirty()
 
     def set_start(self, start_offset: int) -> None:
