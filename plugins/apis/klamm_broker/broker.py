@@ -290,10 +290,8 @@ class Broker(ApiSet):
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """End the share sessions of the connection, and the fetch that waits. What the sessions hold is released later:
-        a network thread waits neither for logs that are read nor for many records."""
-        ended = self.shares.sessions.connection_closed(connection.connection_id)
-        if ended:
+        """End the share sessions of the connection, which another thread releases, and the fetch that waits."""
+        if ended := self.shares.sessions.connection_closed(connection.connection_id):
             self.long_work.submit(partial(self.shares.release, ended), connection.client_address.host)
         self.fetch_purgatory.expire_soon(connection.connection_id)
 

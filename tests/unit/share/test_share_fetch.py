@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -228,65 +227,6 @@ def test_what_a_member_holds_is_released_when_it_goes(shares: Shares, way: str) 
     waiting = shares.send_fetch("b", 0, wait_ms=10_000)
     wait_until(lambda: not waiting.pending)
     assert acquired(waiting.response) == [(0, 0, 2)]
-
-
-class HeldWork:
-    """Work for later, until it is run."""
-
-    def __init__(self) -> None:
-        self.held: list[Callable[[], object]] = []
-
-    def submit(self, work: Callable[[], object], source: str = "") -> None:
-        self.held.append(work)
-
-    def run(self) -> None:
-        while self.held:
-            self.held.pop(0)()
-
-    def close(self) -> None:
-        """There is no thread."""
-
-
-def test_a_network_thread_does_not_wait_for_what_a_closed_connection_holds(shares: Shares) -> None:
-    """The lock of a partition is held while its log is read."""
-    shares.produce(b"0")
-    shares.harness.broker.long_work = work = HeldWork()  # type: ignore[assignment]
-    reply = shares.send_fetch("a", 0)
-    assert acquired(reply.response) == [(0, 0, 1)]
-    (live,) = shares.harness.broker.shares.of_group("g")
-    connection = shares.harness.context(reply, 78, 2).connection
-    closing = threading.Thread(target=shares.harness.broker.connection_closed, args=(connection,))
-    with live._lock:
-        closing.start()
-        closing.join(10)
-        assert not closing.is_alive()
-    assert shares.acquired("b", 0) == []
-    work.run()
-    shares.settle()
-    assert shares.acquired("b", 1) == [(0, 0, 2)]
-
-
-@pytest.mark.parametrize("closes_twice", [False, True])
-def test_a_release_that_comes_late_takes_nothing_of_the_member_s_next_session(
-    shares: Shares, closes_twice: bool
-) -> None:
-    shares.produce(b"0")
-    broker = shares.harness.broker
-    broker.long_work = work = HeldWork()  # type: ignore[assignment]
-    reply = shares.send_fetch("a", 0)
-    broker.connection_closed(shares.harness.context(reply, 78, 2).connection)
-    waiting = shares.send_fetch("a", 0, wait_ms=10_000)
-    shares.settle()
-    assert acquired(waiting.response) == [(0, 0, 2)], "the next session's first request releases it"
-    first_release = work.held.pop()
-    if closes_twice:
-        broker.connection_closed(shares.harness.context(reply, 78, 2).connection)
-    first_release()
-    shares.settle()
-    assert shares.acquired("b", 0) == []
-    work.run()
-    shares.settle()
-    assert shares.acquired("b", 1) == ([(0, 0, 3)] if closes_twice else [])
 
 
 def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:

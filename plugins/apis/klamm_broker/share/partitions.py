@@ -138,7 +138,7 @@ class SharePartitions:
             live.release(key.member_id)
 
     def release(self, ended: Iterable[ShareSession]) -> None:
-        """Release what sessions held that ended with their connection, unless another of the member has begun."""
+        """Release what sessions held that ended with their connection, unless the member has started another."""
         for session in ended:
             is_due = partial(self.sessions.is_unreleased, session)
             for live in self._of_session(session.key):
