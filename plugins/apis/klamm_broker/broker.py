@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -290,8 +291,9 @@ class Broker(ApiSet):
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """End the share sessions of the connection, which release what they hold, and the fetch that waits."""
-        self.shares.sessions.connection_closed(connection.connection_id)
+        """End the share sessions of the connection, which another thread releases, and the fetch that waits."""
+        if ended := self.shares.sessions.connection_closed(connection.connection_id):
+            self.long_work.submit(partial(self.shares.release, ended), connection.client_address.host)
         self.fetch_purgatory.expire_soon(connection.connection_id)
 
     def describe(self) -> str:

@@ -35,6 +35,7 @@ from klamm.wire.records import decode_records
 from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 from tests.unit.broker.test_configs import GROUP, alter
+from tests.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
@@ -223,8 +224,9 @@ def test_what_a_member_holds_is_released_when_it_goes(shares: Shares, way: str) 
     else:
         assert alter(shares.harness, GROUP, "g", ("share.record.lock.duration.ms", 0, "60000")) == 0
         shares.harness.advance_ms(45_000)
-    shares.settle()
-    assert shares.acquired("b", 0) == [(0, 0, 2)]
+    waiting = shares.send_fetch("b", 0, wait_ms=10_000)
+    wait_until(lambda: not waiting.pending)
+    assert acquired(waiting.response) == [(0, 0, 2)]
 
 
 def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:

@@ -9,15 +9,29 @@ from typing import Any
 import pytest
 
 from klamm.wire.messages.share_fetch import FetchPartition, FetchTopic
+from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
 from klamm_broker.share.live_partition import LiveSharePartition
 from klamm_broker.storage.store import StoreError
-from tests.unit.share.test_share_fetch import Shares, acquired
+from tests.unit.share.test_share_fetch import ACCEPT, Shares, acquired
 from tests.waiting import wait_until
 
 
 def wants(shares: Shares, count: int) -> list[FetchTopic]:
     """All of the topic's partitions."""
     return [FetchTopic(shares.topic_id, [FetchPartition(index) for index in range(count)])]
+
+
+def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, threading.Thread]]:
+    """The partitions that are read from now on, each with the thread that does it."""
+    reads: list[tuple[int, threading.Thread]] = []
+    fetch = LiveSharePartition.fetch
+
+    def noted(live: LiveSharePartition, *arguments: Any, **options: Any) -> Any:
+        reads.append((live.key.partition, threading.current_thread()))
+        return fetch(live, *arguments, **options)
+
+    monkeypatch.setattr(LiveSharePartition, "fetch", noted)
+    return reads
 
 
 def test_an_append_looks_at_the_partition_that_it_has_changed(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,28 +45,75 @@ def test_an_append_looks_at_the_partition_that_it_has_changed(shares: Shares, mo
         return has_records(live)
 
     monkeypatch.setattr(LiveSharePartition, "has_records", noted)
+    reads = reads_of_each(monkeypatch)
     shares.harness.produce("t", b"x", partition=1)
     assert looked_at == [1]
+    assert [index for index, _ in reads] == [1]
     shares.settle()
     assert len(waiting.response.responses[0].partitions) == 2
+    assert acquired(waiting.response) == [(0, 0, 1)]
 
 
 def test_the_scheduler_reads_no_session_of_many_partitions(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm_broker.share.fetching.READ_AT_ONCE", 1)
-    readers: list[threading.Thread] = []
-    fetch = LiveSharePartition.fetch
-
-    def noted(live: LiveSharePartition, *arguments: Any, **options: Any) -> Any:
-        readers.append(threading.current_thread())
-        return fetch(live, *arguments, **options)
-
+    monkeypatch.setattr("klamm_broker.fetch.reading.READ_AT_ONCE", 1)
     waiting = shares.send_fetch("a", 0, wait_ms=500, topics=wants(shares, 2))
     assert waiting.pending
-    monkeypatch.setattr(LiveSharePartition, "fetch", noted)
+    reads = reads_of_each(monkeypatch)
     shares.harness.advance_ms(500)
     wait_until(lambda: not waiting.pending)
-    assert len(readers) == 2
-    assert threading.current_thread() not in readers
+    assert len(reads) == 2
+    assert threading.current_thread() not in dict(reads).values()
+
+
+def test_an_append_reads_no_session_of_many_partitions(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another member's fetch, which gets nothing of it, goes on waiting."""
+    monkeypatch.setattr("klamm_broker.fetch.reading.READ_AT_ONCE", 1)
+    waiting = [shares.send_fetch(member, 0, wait_ms=500, topics=wants(shares, 2)) for member in "ab"]
+    shares.settle()
+    reads = reads_of_each(monkeypatch)
+    for partition in (1, 0):
+        assert shares.harness.produce("t", b"x", partition=partition).error_code == 0
+        wait_until(lambda: any(not each.pending for each in waiting))
+        shares.settle()
+        (answered,) = (each for each in waiting if not each.pending)
+        assert acquired(answered.response) == [(0, 0, 1)]
+        waiting.remove(answered)
+        if partition:
+            assert waiting[0].pending
+    assert threading.current_thread() not in {thread for _, thread in reads}
+    assert shares.harness.broker.fetch_purgatory.watched() == 0
+
+
+def test_a_fetch_that_expires_while_an_append_reads_for_it_answers_with_a_reading_of_its_own(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = shares.send_fetch("a", 0, wait_ms=500)
+    shares.settle()
+    read, on_expiration = PendingShareFetch.read, DelayedShareFetch.on_expiration
+    has_read, is_claimed = threading.Event(), threading.Event()
+    producer = threading.Thread(target=shares.produce, args=(b"0",))
+
+    def slow_read(fetch: PendingShareFetch, *arguments: Any) -> Any:
+        reading = read(fetch, *arguments)
+        if threading.current_thread() is producer:
+            has_read.set()
+            assert is_claimed.wait(30)
+        return reading
+
+    def slow_expiration(delayed: DelayedShareFetch) -> None:
+        on_expiration(delayed)
+        is_claimed.set()
+        producer.join(30)
+        shares.settle()
+
+    monkeypatch.setattr(PendingShareFetch, "read", slow_read)
+    monkeypatch.setattr(DelayedShareFetch, "on_expiration", slow_expiration)
+    producer.start()
+    assert has_read.wait(30)
+    shares.harness.advance_ms(500)
+    assert not producer.is_alive()
+    assert acquired(waiting.response) == [(0, 0, 2)], "the first one was given back"
+    assert shares.acknowledge("a", 1, (0, 0, [ACCEPT])).responses[0].partitions[0].error_code == 0
 
 
 def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,7 +268,36 @@ class PendingFetch:
         response.node_endpoints = [NodeEndpoint(*node) for node in nodes]
 
 
-class DelayedFetch(DelayedOperation):
+class WaitingFetch(DelayedOperation):
+    """A fetch that waits. Work on many partitions is left to `run_later(work, client)`: neither a producer's
+    thread nor the scheduler waits for that."""
+
+    __slots__ = ("_context", "_run_later", "is_large")
+
+    def __init__(
+        self,
+        max_wait_ms: int,
+        context: RequestContext,
+        partitions: int,
+        run_later: Callable[[Callable[[], object], str], None],
+    ) -> None:
+        super().__init__(max_wait_ms, context)
+        self._context = context
+        self._run_later = run_later
+        self.is_large = partitions > READ_AT_ONCE
+
+    def leave_thread(self, work: Callable[[], object]) -> None:
+        """Have it done by a thread for long work, where clients take turns."""
+        self._run_later(work, self._context.client_address.host)
+
+    def expire(self) -> None:
+        if self.is_large:
+            self.leave_thread(super().expire)
+        else:
+            super().expire()
+
+
+class DelayedFetch(WaitingFetch):
     """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
     What a change costs its thread does not depend on the number of partitions: the changed one alone is read, and the
@@ -276,7 +305,7 @@ class DelayedFetch(DelayedOperation):
     Kafka the response may have less by then: batches that do not fit what is left of `max_bytes`.
     """
 
-    __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_run_later", "_size_bytes")
+    __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_size_bytes")
 
     def __init__(
         self,
@@ -286,14 +315,13 @@ class DelayedFetch(DelayedOperation):
         min_bytes: int,
         run_later: Callable[[Callable[[], object], str], None],
     ) -> None:
-        super().__init__(max_wait_ms, fetch.context)
+        super().__init__(max_wait_ms, fetch.context, len(first.ends), run_later)
         self._fetch = fetch
         self._min_bytes = min_bytes
         self._ends = {end[0]: end for end in first.ends}
         self._size_bytes = first.size_bytes
         self._reading = first
         self._reads_at_end = False
-        self._run_later = run_later
         first.close()
 
     @property
@@ -317,9 +345,9 @@ class DelayedFetch(DelayedOperation):
                 return False
         if not self._fetch.is_of_one:
             reading.close()
-            if len(self._ends) > READ_AT_ONCE:
+            if self.is_large:
                 self._reads_at_end = True
-                self._leave_thread(self.force_complete)
+                self.leave_thread(self.force_complete)
                 return False
             reading = self._fetch.read(again=True)
         self._reading = reading
@@ -327,15 +355,6 @@ class DelayedFetch(DelayedOperation):
             return True
         reading.close()
         return False
-
-    def _leave_thread(self, work: Callable[[], object]) -> None:
-        self._run_later(work, self._fetch.context.client_address.host)
-
-    def expire(self) -> None:
-        if len(self._ends) > READ_AT_ONCE:
-            self._leave_thread(super().expire)
-        else:
-            super().expire()
 
     def on_expiration(self) -> None:
         self._reads_at_end = True

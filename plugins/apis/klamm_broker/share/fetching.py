@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from klamm import ErrorCode, KafkaError
-from klamm.runtime import DelayedOperation
 from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData
-from klamm_broker.fetch.reading import READ_AT_ONCE
+from klamm_broker.fetch.reading import WaitingFetch
 from klamm_broker.share.acknowledging import find_partition
 
 if TYPE_CHECKING:
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from klamm_broker.share.live_partition import Delivery, LiveSharePartition
     from klamm_broker.share.partition import Acquired
     from klamm_broker.share.sessions import ShareSession, TopicPartition
+    from klamm_broker.topics.topic import TopicTraffic
+
+WantedPartition: TypeAlias = "tuple[TopicPartition, LiveSharePartition]"
 
 _STRICT_MODE = 1
 """`share_acquire_mode` of a client that never wants more than `max_records` (KIP-1206)."""
@@ -30,11 +32,18 @@ _STRICT_MODE = 1
 class ShareReading:
     """What one pass over the partitions of a session gave."""
 
-    __slots__ = ("data", "deliveries")
+    __slots__ = ("data", "deliveries", "failed")
 
     def __init__(self) -> None:
         self.data: dict[TopicPartition, PartitionData] = {}
         self.deliveries: list[tuple[LiveSharePartition, Delivery]] = []
+        self.failed: set[TopicTraffic] = set()
+
+    def fail(self, place: TopicPartition, live: LiveSharePartition, error_code: int) -> None:
+        """A partition from which nothing can be read."""
+        self.data[place] = PartitionData(place[1], error_code)
+        if error_code:
+            self.failed.add(live.partition.topic.traffic)
 
     @property
     def size_bytes(self) -> int:
@@ -65,7 +74,7 @@ class PendingShareFetch:
             if limit is not None:
                 self._max_bytes = min(self._max_bytes, limit)
         self.refused: dict[TopicPartition, PartitionData] = {}
-        self.partitions: list[tuple[TopicPartition, LiveSharePartition]] = []
+        self.partitions: list[WantedPartition] = []
         self._node_id = broker.cluster.node_id
         self._meters, self._clock = broker.shares.meters, broker.clock
         self._began_ns = broker.clock.monotonic_ns()
@@ -105,20 +114,20 @@ class PendingShareFetch:
     def _has_moved(self, live: LiveSharePartition) -> bool:
         return live.partition.leadership.leader_id != self._node_id
 
-    def read(self) -> ShareReading:
-        """Acquire records, partition by partition, as far as the limits allow."""
+    def read(self, wanted: Sequence[WantedPartition] | None = None) -> ShareReading:
+        """Acquire records of every partition, or of these, one by one, as far as the limits allow."""
         reading = ShareReading()
         remaining_bytes, remaining_records = self._max_bytes, self._max_records
-        for place, live in self.partitions:
+        for place, live in self.partitions if wanted is None else wanted:
             if remaining_records <= 0:
                 break
             if self._has_moved(live):
-                reading.data[place] = PartitionData(place[1], ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                reading.fail(place, live, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             if live.is_closed and not live.partition.topic.deleted:
                 # Of a group that is still there the next request finds what it begins with.
                 code = ErrorCode.NONE if self._is_group() else ErrorCode.GROUP_ID_NOT_FOUND
-                reading.data[place] = PartitionData(place[1], code)
+                reading.fail(place, live, code)
                 continue
             try:
                 delivery = live.fetch(
@@ -130,7 +139,7 @@ class PendingShareFetch:
                     is_alive=lambda: self._is_alive,
                 )
             except KafkaError as error:
-                reading.data[place] = PartitionData(place[1], error.error_code)
+                reading.fail(place, live, error.error_code)
                 continue
             if not delivery.acquired:
                 continue
@@ -176,11 +185,7 @@ class PendingShareFetch:
         found = {place: PartitionData(place[1]) for place in self._session.new if place in self._session.partitions}
         for live, delivery in reading.deliveries:
             live.partition.topic.traffic.bytes_out += delivery.read.size_bytes
-        for traffic in {
-            live.partition.topic.traffic
-            for place, live in self.partitions
-            if place in reading.data and reading.data[place].error_code
-        }:
+        for traffic in reading.failed:
             traffic.failed_share_fetch_requests += 1
         return {**found, **self.refused, **reading.data}
 
@@ -189,10 +194,14 @@ class PendingShareFetch:
         reading.give_back(self._session.key.member_id)
 
 
-class DelayedShareFetch(DelayedOperation):
-    """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed."""
+class DelayedShareFetch(WaitingFetch):
+    """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed.
 
-    __slots__ = ("_fetch", "_lives", "_reading", "_run_later", "_then")
+    What has changed is read alone: there was nothing in the other partitions when it began to wait, and what comes to
+    two at once is left to the next fetch.
+    """
+
+    __slots__ = ("_fetch", "_has_expired", "_is_leaving", "_reading", "_then", "_wanted")
 
     def __init__(
         self,
@@ -201,28 +210,41 @@ class DelayedShareFetch(DelayedOperation):
         then: Callable[[dict[TopicPartition, PartitionData]], None],
         run_later: Callable[[Callable[[], object], str], None],
     ) -> None:
-        super().__init__(max_wait_ms, fetch.context)
-        self._run_later = run_later
+        super().__init__(max_wait_ms, fetch.context, len(fetch.partitions), run_later)
         self._fetch = fetch
         self._then = then
+        self._has_expired = False
+        self._is_leaving = False
         self._reading: ShareReading | None = None
-        self._lives: dict[object, LiveSharePartition] = {
-            key: live for _, live in fetch.partitions for key in (live.partition, live)
+        self._wanted: dict[object, WantedPartition] = {
+            key: wanted for wanted in fetch.partitions for key in (wanted[1].partition, wanted[1])
         }
 
     @property
     def keys(self) -> list[object]:
         """What it waits for: appends to a partition, what others release of it, and the end of its connection."""
-        return [self._fetch.context.connection.connection_id, *self._lives]
+        return [self._fetch.context.connection.connection_id, *self._wanted]
 
     def try_complete(self) -> bool:
-        return self._fetch.has_records() and self._read()
+        return self._fetch.has_records() and self._read(None)
 
     def try_complete_for(self, key: object) -> bool:
-        return self._fetch.may_find(self._lives[key]) and self._read()
+        wanted = self._wanted[key]
+        if self._is_leaving or not self._fetch.may_find(wanted[1]):
+            return False
+        if self.is_large:
+            self._is_leaving = True
+            self.leave_thread(self._attempt_later)
+            return False
+        return self._read((wanted,))
 
-    def _read(self) -> bool:
-        reading = self._fetch.read()
+    def _attempt_later(self) -> None:
+        # First: what changes during the attempt asks for another one.
+        self._is_leaving = False
+        self.attempt()
+
+    def _read(self, wanted: Sequence[WantedPartition] | None) -> bool:
+        reading = self._fetch.read(wanted)
         if not reading.data:
             return False
         self._reading = reading
@@ -231,16 +253,10 @@ class DelayedShareFetch(DelayedOperation):
         self._fetch.give_back(reading)
         return False
 
-    def expire(self) -> None:
-        if len(self._fetch.partitions) > READ_AT_ONCE:
-            self._run_later(super().expire, self._fetch.context.client_address.host)
-        else:
-            super().expire()
-
     def on_complete(self) -> None:
-        reading = self._reading if self._reading is not None else self._fetch.read()
+        # Only the thread that completes it as satisfied may use that reading: it is given back if another came first.
+        reading = self._fetch.read() if self._has_expired or self._reading is None else self._reading
         self._then(self._fetch.result(reading))
 
     def on_expiration(self) -> None:
-        # Only the thread that completes it as satisfied may use that reading.
-        self._reading = None
+        self._has_expired = True

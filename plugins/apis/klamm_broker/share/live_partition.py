@@ -203,7 +203,7 @@ class LiveSharePartition:
                 self._write_if_dirty()
                 return Delivery(ReadBatches(b"", []), ())
             offset = state.next_fetch_offset()
-            found = self._read(state, offset, max_bytes, min_one_batch, committed_only)
+            found = self._read(offset, limits, max_bytes, min_one_batch, committed_only)
             acquired = state.acquire(
                 member_id,
                 offset,
@@ -222,8 +222,9 @@ class LiveSharePartition:
         return Delivery(found.between(acquired[0].first, acquired[-1].last), acquired)
 
     def _read(
-        self, state: SharePartition, offset: int, max_bytes: int, min_one_batch: bool, committed_only: bool
+        self, offset: int, limits: Limits, max_bytes: int, min_one_batch: bool, committed_only: bool
     ) -> ReadBatches:
+        state = self._loaded()
         try:
             got = self.partition.read(
                 offset, max_bytes, _NO_EPOCH, min_one_message=min_one_batch, committed_only=committed_only
@@ -238,7 +239,9 @@ class LiveSharePartition:
                 self._state = SharePartition(min(state.start_offset, end))
                 self._state.dirty = True
             return ReadBatches(b"", [])
-        return read_batches(got)
+        # What is behind that cannot be acquired now. A read may have hundreds of thousands of batches.
+        last_offset = max(state.end_offset, offset + limits.record_locks - 1)
+        return read_batches(got, last_offset, limits.record_locks)
 
     def _deadline_ns(self) -> int:
         duration_ms = self._parts.configs.share_record_lock_duration_ms(self.key.group_id)
@@ -269,10 +272,10 @@ class LiveSharePartition:
         released = [Acknowledgement(each.first, each.last, (AcknowledgeType.RELEASE,)) for each in acquired]
         self.acknowledge(member_id, released, lambda _outcome: None)
 
-    def release(self, member_id: str) -> None:
-        """Release all that a member holds."""
+    def release(self, member_id: str, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Release all that a member holds, if that is due: what it acquires later, it may keep."""
         with self._lock:
-            if self._state is not None and self._state.release(member_id, self._limits()):
+            if self._state is not None and is_due() and self._state.release(member_id, self._limits()):
                 self._write_if_dirty()
 
     def set_start(self, start_offset: int) -> None:

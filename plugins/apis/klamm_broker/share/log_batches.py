@@ -48,8 +48,11 @@ class ReadBatches:
         return ReadBatches(self.records, self.batches[chosen], [each - start for each in self.ends[chosen]])
 
 
-def read_batches(got: LogRead) -> ReadBatches:
-    """The whole batches of a read; a last one that is cut is left out. The region is the result's."""
+def read_batches(got: LogRead, last_offset: int, most: int) -> ReadBatches:
+    """The whole batches of a read that begin up to `last_offset`, or among `most` offsets from the first batch on.
+
+    A last one that is cut is left out. The region is the result's.
+    """
     records = got.records
     if not isinstance(records, FileRegion):
         return ReadBatches(b"", [])
@@ -66,7 +69,9 @@ def read_batches(got: LogRead) -> ReadBatches:
                 break
         header = RecordBatchHeader._make(unpack_header(chunk, position - chunk_start))
         position += header.size_bytes
-        if position > size_bytes:
+        if not ends:
+            last_offset = max(last_offset, header.base_offset + most - 1)
+        if position > size_bytes or header.base_offset > last_offset:
             break
         batches.append(FetchedBatch(header.base_offset, header.last_offset, aborted.has(header)))
         ends.append(position)

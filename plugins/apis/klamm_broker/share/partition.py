@@ -351,8 +351,7 @@ class SharePartition:
 
     def written(self, number: int) -> None:
         """A write is durable."""
-        for run in [run for run in self._runs if run.before is not None and run.write == number]:
-            self._runs.put(replace(run, before=None, write=0))
+        self._runs.settle(number)
         self._advance()
 
     def failed(self, number: int) -> None:

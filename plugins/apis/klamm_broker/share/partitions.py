@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm_broker.share import persistence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Purgatory, Scheduler
     from klamm_broker.share.partition import Acknowledgement
     from klamm_broker.share.persistence import SavedPartition
+    from klamm_broker.share.sessions import ShareSession
     from klamm_broker.storage.store import Statement, Store
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition, Topic
@@ -132,9 +134,21 @@ class SharePartitions:
             live.release(member_id)
 
     def _session_ended(self, key: SessionKey) -> None:
+        for live in self._of_session(key):
+            live.release(key.member_id)
+
+    def release(self, ended: Iterable[ShareSession]) -> None:
+        """Release what sessions held that ended with their connection, unless the member has started another."""
+        for session in ended:
+            is_due = partial(self.sessions.is_unreleased, session)
+            for live in self._of_session(session.key):
+                live.release(session.key.member_id, is_due)
+            self.sessions.released(session)
+
+    def _of_session(self, key: SessionKey) -> Iterator[LiveSharePartition]:
         for live in self.of_group(key.group_id):
             if live.partition.leadership.leader_id == key.node_id:
-                live.release(key.member_id)
+                yield live
 
     def group_deleted(self, group_id: str) -> None:
         """A group is deleted: forget what it has read, also what was written after the rows of the group went."""

@@ -39,7 +39,13 @@ class Run:
 
     def continues(self, other: Run) -> bool:
         """Whether the other run, which it follows, differs in nothing but its offsets."""
-        return self.is_settled and self == replace(other, first=self.first, last=self.last)
+        return (
+            self.before is other.before is None
+            and self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.member_id == other.member_id
+            and self.deadline_ns == other.deadline_ns
+        )
 
     @property
     def count(self) -> int:
@@ -135,6 +141,14 @@ class Runs:
         if self._items[index].first != changed.first or self._items[index].last != changed.last:
             raise RuntimeError(f"offsets {changed.first} to {changed.last} are not one run")
         self._items[index] = changed
+        self._available = _UNKNOWN
+
+    def settle(self, number: int) -> None:
+        """The transitions of this write are durable."""
+        self._items = [
+            replace(run, before=None, write=0) if run.before is not None and run.write == number else run
+            for run in self._items
+        ]
         self._available = _UNKNOWN
 
     def _index(self, offset: int) -> int:

@@ -61,7 +61,8 @@ class ShareSession:
 class ShareSessionCache:
     """All sessions, at most `max_sessions`, with at most `max_partitions` in all.
 
-    `ended(key)` is called, under no lock, after a session has ended.
+    `ended(key)` is called, under no lock, after a session has ended, but not for those that end with their connection:
+    the network thread does not wait for that. They are `unreleased` until `released`, or until another begins.
     """
 
     def __init__(self, max_sessions: int, max_partitions: int, ended: Callable[[SessionKey], object]) -> None:
@@ -72,6 +73,7 @@ class ShareSessionCache:
         self._lock = threading.Lock()
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[str, set[SessionKey]] = {}
+        self._unreleased: dict[SessionKey, ShareSession] = {}
         self.partition_count = 0
         """The partitions of all sessions."""
         self.evictions = 0
@@ -84,6 +86,7 @@ class ShareSessionCache:
         """A new session, in place of an older one of the member. Raises KafkaError(SHARE_SESSION_LIMIT_REACHED)."""
         with self._lock:
             old = self._drop(key)
+            holds = old is not None or self._unreleased.pop(key, None) is not None
             session = ShareSession(key, connection_id)
             session.add(partitions)
             count = self.partition_count + len(session.partitions)
@@ -94,6 +97,7 @@ class ShareSessionCache:
                 self._by_connection.setdefault(connection_id, set()).add(key)
         if old is not None:
             self.evictions += 1
+        if holds:
             self._ended(key)
         if full:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
@@ -149,16 +153,25 @@ class ShareSessionCache:
         for key in keys:
             self.end(key)
 
-    def connection_closed(self, connection_id: str) -> None:
-        """End the sessions of a connection."""
+    def connection_closed(self, connection_id: str) -> list[ShareSession]:
+        """End the sessions of a connection: these, which are `unreleased` now."""
         if connection_id not in self._by_connection:
-            return
+            return []
         with self._lock:
             keys = list(self._by_connection.get(connection_id, ()))
-            for key in keys:
-                self._drop(key)
-        for key in keys:
-            self._ended(key)
+            ended = [session for key in keys if (session := self._drop(key)) is not None]
+            self._unreleased.update((session.key, session) for session in ended)
+        return ended
+
+    def is_unreleased(self, session: ShareSession) -> bool:
+        """Whether what its member holds is this session's, and has to be released."""
+        return self._unreleased.get(session.key) is session
+
+    def released(self, session: ShareSession) -> None:
+        """What it held is released."""
+        with self._lock:
+            if self.is_unreleased(session):
+                del self._unreleased[session.key]
 
     def _found(self, key: SessionKey) -> ShareSession:
         session = self._sessions.get(key)
