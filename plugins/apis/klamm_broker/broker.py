@@ -187,15 +187,14 @@ class Broker(ApiSet):
             num_partitions=settings.num_partitions,
             replication_factor=settings.default_replication_factor,
         )
-        broker_metrics.register(self.topics, self._views, server.services.metrics)
+        shared, metrics = server.services.shared, server.services.metrics
+        broker_metrics.register(self.topics, self._views, metrics)
         self._open_groups(server)
         self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self._open_transactions(server)
-        self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
+        self.scram_credentials = shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
-        shared = server.services.shared
-        metrics = server.services.metrics
         self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes, metrics)
         self.delegation_tokens.load()
         self._random_bytes = server.random_bytes
