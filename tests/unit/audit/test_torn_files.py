@@ -8,13 +8,21 @@ import zlib
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake import recover
 from klamm_spark.lake.layout import COMMIT_LOG, Lake, committed_files, write_log
 from klamm_spark.lake.torn import is_torn, torn_in_delta_log, torn_in_log
 
 OFFSET = 'v1\n{"batchWatermarkMs":0}\n{"logOffset":0}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 ENTRIES = 'v1\n{"path":"file:///a"}\n{"path":"file:///b"}'
+
+
+@pytest.fixture
+def recover():
+    """The module, which imports PySpark."""
+    pytest.importorskip("pyspark")
+    from klamm_spark.lake import recover
+
+    return recover
 
 
 def cuts(data):
@@ -110,7 +118,7 @@ def test_a_torn_file_of_the_checkpoint_is_a_lost_checkpoint(lake, name, content)
     ("torn", "left"),
     [(["5"], "abcde"), (["4"], "abcdf"), (["4", "5"], "abcd"), (["3.compact"], "abcef"), (["3.compact", "5"], "abce")],
 )
-def test_a_torn_file_of_the_commit_log_is_left_out_and_the_checkpoint_with_it(lake, torn, left):
+def test_a_torn_file_of_the_commit_log_is_left_out_and_the_checkpoint_with_it(lake, torn, left, recover):
     for name in torn:
         (lake.events / COMMIT_LOG / name).write_bytes(b"")
     with pytest.raises(LakeError, match=r"is torn.*run klamm audit recover"):
@@ -126,14 +134,14 @@ def test_a_torn_file_of_the_commit_log_is_left_out_and_the_checkpoint_with_it(la
         lake.require_checkpoint()
 
 
-def test_what_a_torn_file_sums_up_must_be_there(lake):
+def test_what_a_torn_file_sums_up_must_be_there(lake, recover):
     (lake.events / COMMIT_LOG / "3.compact").write_bytes(b"")
     (lake.events / COMMIT_LOG / "1").unlink()
     with pytest.raises(LakeError, match=r"3.compact is torn, and files of the log before it are gone"):
         recover._mend(lake, print)
 
 
-def test_nothing_is_changed_where_nothing_is_torn(lake):
+def test_nothing_is_changed_where_nothing_is_torn(lake, recover):
     recover._mend(lake, pytest.fail)
     assert names_in(lake) == "abcdef"
     lake.require_checkpoint()
@@ -142,7 +150,7 @@ def test_nothing_is_changed_where_nothing_is_torn(lake):
     assert lake.checkpoint_problem() is None
 
 
-def test_a_torn_checkpoint_of_a_lake_without_a_commit_is_deleted(tmp_path):
+def test_a_torn_checkpoint_of_a_lake_without_a_commit_is_deleted(tmp_path, recover):
     lake = Lake(tmp_path, "parquet")
     (lake.ship_checkpoint / "offsets").mkdir(parents=True)
     (lake.ship_checkpoint / "offsets" / "0").touch()
@@ -152,7 +160,7 @@ def test_a_torn_checkpoint_of_a_lake_without_a_commit_is_deleted(tmp_path):
     lake.require_checkpoint()
 
 
-def test_a_torn_commit_of_delta_becomes_one_of_nothing(tmp_path):
+def test_a_torn_commit_of_delta_becomes_one_of_nothing(tmp_path, recover):
     lake = Lake(tmp_path, "delta")
     log = lake.events / "_delta_log"
     log.mkdir(parents=True)
