@@ -22,10 +22,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.torn import is_torn, torn_in_delta_log, torn_in_log
+from klamm_spark.lake.torn import is_torn, log_files, torn_in_delta_log, torn_in_log
 from klamm_spark.storage.filesystems import (
     AnyPath,
     HadoopPath,
@@ -106,9 +107,9 @@ class Lake:
         )
         if (path / _OLD_LOG).is_dir():
             return f"{path} has no commit log: klamm audit recover was interrupted"
-        torn = [*self._torn_in_log(path), *_torn_in_checkpoint(checkpoint)]
-        if torn:
-            return f"{torn[0]} is torn, as a power cut leaves a file"
+        torn = next(chain(self._torn_in_log(path), _torn_in_checkpoint(checkpoint)), None)
+        if torn is not None:
+            return f"{torn} is torn, as a power cut leaves a file"
         if not self._has_log(path):
             return None
         started = last_batch(checkpoint / "offsets")
@@ -262,11 +263,7 @@ def last_batch(log: AnyPath) -> int | None:
 
 
 def _valid_logs(folder: AnyPath, without: Collection[AnyPath] = ()) -> Iterator[AnyPath]:
-    batches: dict[int, AnyPath] = {}
-    for path in folder.iterdir():
-        number, _, suffix = path.name.partition(".")
-        if number.isdigit() and suffix in ("", "compact"):
-            batches[int(number)] = path
+    batches = log_files(folder)
     whole = {number: path for number, path in batches.items() if path not in without}
     start = max((number for number, path in whole.items() if path.suffix), default=0)
     for path in without:

@@ -9,7 +9,7 @@ import json
 import zlib
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +27,21 @@ def torn_in_log(folder: AnyPath, *, least_lines: int = 1) -> Iterator[Path]:
     """
     if not isinstance(folder, Path):
         return
-    files: dict[int, Path] = {}
-    start = 0
+    files = log_files(folder)
+    start = max((number for number, path in files.items() if path.suffix), default=0)
+    for index, path in sorted(files.items()):
+        if index >= start and is_torn(path, least_lines):
+            yield path
+
+
+def log_files(folder: AnyPath) -> dict[int, Any]:
+    """The files of a log of Spark by their numbers. One with the suffix `.compact` sums up all before it."""
+    files: dict[int, Any] = {}
     for path in folder.glob("[0-9]*"):
         number, _, suffix = path.name.partition(".")
         if number.isdigit() and (suffix == "compact" or (not suffix and int(number) not in files)):
             files[int(number)] = path
-            start = max(start, int(number)) if suffix else start
-    for index, path in sorted(files.items()):
-        if index >= start and is_torn(path, least_lines):
-            yield path
+    return files
 
 
 def torn_in_delta_log(log: AnyPath) -> Iterator[Path]:

@@ -318,12 +318,17 @@ def test_a_transition_that_cannot_be_written_has_not_happened(failing, state):
     assert attempt() == 0
 
 
-def test_a_completion_that_cannot_be_written_is_tried_again(failing):
+def commit_without_completion(failing):
+    """Commit a record, where the store refuses the completion."""
     producer = Producer(failing)
     producer.init()
     producer.produce("t", b"a")
     failing.broker.store.refuses = "'CompleteCommit'"
     assert producer.end(committed=True) == 0
+
+
+def test_a_completion_that_cannot_be_written_is_tried_again(failing):
+    commit_without_completion(failing)
     assert failing.state() == "PrepareCommit"
     failing.broker.store.refuses = ""
 
@@ -336,11 +341,7 @@ def test_a_completion_that_cannot_be_written_is_tried_again(failing):
 
 
 def test_what_is_done_of_an_end_is_not_done_again(failing):
-    producer = Producer(failing)
-    producer.init()
-    producer.produce("t", b"a")
-    failing.broker.store.refuses = "'CompleteCommit'"
-    assert producer.end(committed=True) == 0
+    commit_without_completion(failing)
     end_offset = failing.latest("t", committed=False)
     for _ in range(3):
         failing.advance_ms(60_000)
@@ -376,11 +377,7 @@ def test_a_marker_that_could_not_be_synced_is_synced_later(failing):
 
 
 def test_an_end_that_fails_is_tried_again_ever_more_rarely(failing, caplog):
-    producer = Producer(failing)
-    producer.init()
-    producer.produce("t", b"a")
-    failing.broker.store.refuses = "'CompleteCommit'"
-    assert producer.end(committed=True) == 0
+    commit_without_completion(failing)
     caplog.clear()
     for _ in range(120):
         failing.advance_ms(1000)
