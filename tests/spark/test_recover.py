@@ -124,3 +124,25 @@ def test_files_that_a_power_cut_has_torn_are_refused_and_recovered(spark, ship, 
         shipped = "shipped 10 events" if is_commit else "shipped 0 events"
         assert shipped in "\n".join(ship(spool, settings))
         assert is_complete(spark, spool, settings)
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_rows_that_a_power_cut_has_cut_off_are_refused_and_shipped_again(spark, ship, recover, tmp_path, sink):
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
+    settings = settings_of(lake.root, sink=sink, aggregates=False)
+    for number in range(11):
+        write_sample_spool(spool, sample_events(10, first_seq=10 * number))
+        ship(spool, settings)
+        if number == 8:
+            before = set(lake.events.rglob("*.parquet"))
+            synced_ms = (lake.ship_checkpoint / "synced").read_text().split()[1]
+    # Nothing after the ninth batch was synced. Spark's `9.compact` and Delta's checkpoint sum up the tenth too.
+    (lake.ship_checkpoint / "synced").write_text(f"8 {synced_ms}")
+    rows = next(path for path in set(lake.events.rglob("*.parquet")) - before if "checkpoint" not in path.name)
+    tear(rows, rows.read_bytes()[:-100])
+    with pytest.raises(LakeError, match=r"is cut off, as a power cut leaves a file.* run klamm audit recover"):
+        ship(spool, settings)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert f"{rows} is cut off, as a power cut leaves a file" in recover(spool, settings)
+    assert "shipped 20 events" in "\n".join(ship(spool, settings))
+    assert is_complete(spark, spool, settings)

@@ -113,7 +113,8 @@ class BrokerSettings(
         16 * 1_048_576,
         name="group.max.bytes",
         minimum=1,
-        doc="Most bytes of protocols and names of all members of a classic group. klamm's own key.",
+        doc="Most bytes of names, subscriptions and classic protocols of all members of a group, but of a share group. "
+        "klamm's own key.",
     )
     offset_metadata_max_bytes: int = setting(
         4096, name="offset.metadata.max.bytes", minimum=0, doc="Longest metadata of a committed offset."

@@ -6,7 +6,8 @@ checkpoint is built that names those segments as shipped, and the commit log of 
 Tables of aggregates without a checkpoint are deleted; `ship` computes them again.
 
 What a torn file of the commit log has committed leaves the table, and `ship` ships it again: none of it is marked as
-shipped before the disk has that file, so the spool still has it.
+shipped before the disk has that file, so the spool still has it. So does a commit that was not synced, if a file of
+rows is cut off.
 
 A recovery that is killed can be started again.
 """
@@ -25,7 +26,9 @@ from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import Lake, last_batch, renumber_log, restore_log, write_log
 from klamm_spark.lake.ship import events_of, read_segments
 from klamm_spark.lake.ship_lock import only_writer
+from klamm_spark.lake.synced import cut_files, tear_unsynced_commits
 from klamm_spark.lake.tables import TABLES
+from klamm_spark.lake.torn import DELTA_COMMIT
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, move_file, path_of, remove_tree, replace_durably
@@ -63,10 +66,15 @@ def _run(
 
 
 def _mend(lake: Lake, say: Callable[[str], None]) -> None:
-    """Take torn files out of the commit log. Raises LakeError."""
+    """Take what a power cut has torn out of the commit log. Raises LakeError."""
     lake.require_sink()
+    cut = sorted(set(cut_files(lake)))
+    for path in cut:
+        say(f"{path} is cut off, as a power cut leaves a file")
+    if cut:
+        tear_unsynced_commits(lake)
     torn = lake.torn_commits()
-    first = lake.events / "_delta_log" / f"{0:020d}.json"
+    first = lake.events / "_delta_log" / DELTA_COMMIT.format(0)
     if first in torn:
         raise LakeError(
             f"{first} is torn, and nothing of the table can be read: move {lake.events} and {lake.ship_checkpoint} "

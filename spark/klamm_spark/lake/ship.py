@@ -25,6 +25,7 @@ from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.progress import Progress
 from klamm_spark.lake.ship_lock import only_writer
+from klamm_spark.lake.synced import begin_to_remember, require_whole_rows
 from klamm_spark.lake.tables import TABLES, start_table
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spark.schema import parse_lines, with_time
@@ -79,6 +80,8 @@ def _run(
     # A lake that cannot be read must fail here, not in a query.
     lake.require_sink()
     lake.require_checkpoint()
+    require_whole_rows(lake)
+    begin_to_remember(lake)
     remember_keys(spool, lake, say)
     for table in TABLES if settings.aggregates else ():
         lake.require_checkpoint(table.name)

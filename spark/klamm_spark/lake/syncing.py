@@ -6,7 +6,6 @@ store has them when the commit is there, so this is for a lake in a folder.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from itertools import chain, count
@@ -14,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.layout import COMMIT_LOG, last_batch, read_log
+from klamm_spark.lake.layout import COMMIT_LOG, last_batch
+from klamm_spark.lake.synced import added_files, remember_synced
+from klamm_spark.lake.torn import DELTA_COMMIT
 from klamm_spark.storage.files import SpoolFiles
 from klamm_spark.storage.filesystems import path_from_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from klamm_spark.lake.layout import Lake
 
@@ -75,7 +76,7 @@ class LakeSync:
             events, checkpoint = lake.root / "events", lake.root / "checkpoints" / "ship"
             numbered = "{}", "{}.compact"
             if lake.sink == "delta":
-                self._commits = _Log(self._is_recent, events / "_delta_log", "{:020d}.json")
+                self._commits = _Log(self._is_recent, events / "_delta_log", DELTA_COMMIT)
             else:
                 self._commits = _Log(self._is_recent, events / COMMIT_LOG, *numbered)
             self._checkpoint = [
@@ -88,25 +89,22 @@ class LakeSync:
             return
         try:
             commits = self._commits.new_files()
-            self._waiting += [*chain(*map(self._data_files, commits)), *commits]
+            entries = [entry for commit in commits for entry in added_files(commit, self._lake.sink)]
+            self._waiting += [*self._data_files(entries), *commits]
             self._waiting += chain(*(log.new_files() for log in self._checkpoint))
             self._sync(self._waiting)
             self._waiting = []
+            if commits:
+                remember_synced(self._lake, int(commits[-1].stem), entries)
         except OSError as error:
             raise LakeError(
                 f"{error.filename or self._lake.root}: {error.strerror or error}: what was shipped cannot be synced, "
                 "and its segments are not marked"
             ) from error
 
-    def _data_files(self, commit: Path) -> Iterator[Any]:
-        """The files that a commit has added. A log that sums up all commits has those of all."""
+    def _data_files(self, entries: Iterable[dict[str, Any]]) -> Iterator[Any]:
         events: Any = self._lake.events
-        if self._lake.sink == "delta":
-            lines = commit.read_text(encoding="utf-8").splitlines()
-            added = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
-        else:
-            added = read_log(commit)
-        for entry in added:
+        for entry in entries:
             if self._is_recent(entry["modificationTime"]):
                 yield path_from_uri(entry["path"], events)
 

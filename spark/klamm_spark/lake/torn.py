@@ -1,4 +1,4 @@
-"""Files of a log that a power cut has torn: Spark and Delta rename what they have written, and sync none of it.
+"""Files that a power cut has torn: Spark and Delta rename what they have written, and sync none of it.
 
 Such a file is empty, cut off, or has NULs where its end was. A driver that is killed leaves none.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from klamm_spark.storage.filesystems import AnyPath
 
+DELTA_COMMIT: Final = "{:020d}.json"
 _CHECKSUMS: Final = b"crc\0"
 _PARQUET_END: Final = b"PAR1"
 
@@ -48,16 +49,34 @@ def torn_in_delta_log(log: AnyPath) -> Iterator[Path]:
     """The torn commits of a Delta log after its newest checkpoint that is whole. Delta does without one that is not."""
     if not isinstance(log, Path):
         return
-    start = 0
-    for path in sorted(log.glob("[0-9]*.checkpoint*.parquet")):
-        if path.read_bytes()[-len(_PARQUET_END) :] == _PARQUET_END:
-            start = int(path.name.partition(".")[0]) + 1
-    for number in count(start):
-        path = log / f"{number:020d}.json"
+    for number in count(max(whole_checkpoints(log), default=-1) + 1):
+        path = log / DELTA_COMMIT.format(number)
         if not path.exists():
             return
         if is_torn(path):
             yield path
+
+
+def whole_checkpoints(log: Path) -> dict[int, list[Path]]:
+    """The files of the checkpoints of a Delta log that are whole, by the number of the last commit in each."""
+    checkpoints: dict[int, list[Path]] = {}
+    for path in log.glob("[0-9]*.checkpoint*.parquet"):
+        checkpoints.setdefault(int(path.name.partition(".")[0]), []).append(path)
+    return {number: paths for number, paths in checkpoints.items() if all(map(_ends_as_parquet, paths))}
+
+
+def _ends_as_parquet(path: Path) -> bool:
+    return path.read_bytes().endswith(_PARQUET_END)
+
+
+def is_cut(path: Path, size_bytes: int) -> bool:
+    """Whether a Parquet file is missing, or has another size or end than it was written with, or differs from the
+    checksum that Hadoop has put beside it."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return True
+    return len(data) != size_bytes or not data.endswith(_PARQUET_END) or _differs_from_checksum(path, data)
 
 
 def is_torn(path: Path, least_lines: int = 1) -> bool:

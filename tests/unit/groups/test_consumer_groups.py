@@ -196,6 +196,26 @@ def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> N
     assert play.beat("a", 0).error_code is ErrorCode.NONE
 
 
+def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(group_max_bytes=900)
+    small, large, larger = (["t" * length] for length in (100, 600, 800))
+    a, b, c = (Consumer(play, name, topics=small) for name in "abc")
+    settle(a, b)
+    assert b.beat(topics=large).error_code is ErrorCode.NONE
+    for topics in (larger, [*large, "other" * 40]):
+        assert b.beat(topics=topics).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert c.beat(topics=large).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert c.beat(topics=[], regex="r" * 250).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    # A member that is refused more stays as it was.
+    settle(a, b)
+    # What a member gives back others may take, and one that leaves gives back all.
+    assert b.beat(topics=small).error_code is ErrorCode.NONE
+    assert c.beat(topics=large).error_code is ErrorCode.NONE
+    assert a.beat(topics=large).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    play.beat("c", -1)
+    assert a.beat(topics=large).error_code is ErrorCode.NONE
+
+
 # Static members
 
 

@@ -33,10 +33,25 @@ def at(offset: int, partition: int = 0, metadata: str | None = None) -> Partitio
     return PartitionCommit("t", partition, offset, metadata=metadata)
 
 
+def members_bytes(registry: MetricsRegistry, groups: str) -> list[object]:
+    families = registry.collect(lambda each: each.startswith(f"klamm:type={groups},"))
+    return [sample.value for family in families for sample in family.samples]
+
+
+def test_bytes_of_members_of_consumer_groups_are_counted(play: Playbook, registry: MetricsRegistry) -> None:
+    assert members_bytes(registry, "ConsumerGroups") == [0, 0]
+    play.beat("member", 0, client_id="client", instance_id="i", rack_id="r", topics=["a", "bb"], regex="x*")
+    assert members_bytes(registry, "ConsumerGroups") == [len("memberclientirabbx*")] * 2
+    play.beat("other", 0, group_id="second", client_id="", topics=["t"])
+    assert members_bytes(registry, "ConsumerGroups") == [19, 25]
+    assert members_bytes(registry, "ClassicGroups") == [0, 0]
+    play.beat("member", -1)
+    assert members_bytes(registry, "ConsumerGroups") == [6, 6]
+
+
 def test_bytes_of_members_are_counted(play: Playbook, registry: MetricsRegistry) -> None:
     def measured() -> list[object]:
-        families = registry.collect(lambda each: each.startswith("klamm:type=ClassicGroups,"))
-        return [sample.value for family in families for sample in family.samples]
+        return members_bytes(registry, "ClassicGroups")
 
     assert measured() == [0, 0]
     (member_id,) = play.stable_group(1)

@@ -310,3 +310,15 @@ def test_offsets_need_the_epoch(play: Playbook) -> None:
     assert check(GROUP, "m", 99) is ErrorCode.STALE_MEMBER_EPOCH
     assert check(GROUP, "nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert check("other", "nobody", 1) is ErrorCode.NONE
+
+
+def test_a_classic_member_takes_no_more_bytes_than_a_consumer_group_may_have(
+    make_playbook: Callable[..., Playbook],
+) -> None:
+    play = make_playbook(group_max_bytes=500)
+    play.topics.set("t", 4)
+    consumer = Consumer(play, "a")
+    settle(consumer)
+    large = (("range", subscription("t" * 500)),)
+    assert Classic(play, protocols=large).join().error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert Classic(play).join().error_code is ErrorCode.NONE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import DescribedGroup, ListedGroup
@@ -54,9 +55,9 @@ class GroupAdministration:
         """How many groups there are, by type and state."""
         return Counter((group.group_type, group.state_name) for group in self._registry.all())
 
-    def members_bytes(self) -> list[int]:
-        """About how many bytes the members of each classic group take, but their assignments."""
-        return [group.members_bytes for group in self._registry.all() if isinstance(group, ClassicGroup)]
+    def members_bytes(self, group_class: type[ClassicGroup | ConsumerGroup]) -> list[int]:
+        """About how many bytes the members of each group of a type take, but their assignments."""
+        return [group.members_bytes for group in self._registry.all() if isinstance(group, group_class)]
 
     def offset_count(self) -> int:
         """How many offsets are committed, in all groups."""

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.state import ConsumerGroupState
 from klamm_broker.groups.share.group import ShareGroupState
 from klamm_broker.groups.state import GroupState
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from klamm_broker.groups.coordinator import GroupCoordinator
 
 _MANAGER: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
-_CLASSIC: Final = "klamm:type=ClassicGroups,name="
 _COORDINATOR: Final = "kafka.server:type=group-coordinator-metrics,name="
 
 
@@ -48,17 +49,8 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
 
     registry.gauge(_MANAGER + "NumGroups", "Classic groups.", lambda: of_type("classic"))
     registry.gauge(_MANAGER + "NumOffsets", "Committed offsets.", groups.administration.offset_count)
-    members_bytes = groups.administration.members_bytes
-    registry.gauge(
-        _CLASSIC + "MembersBytes",
-        "About what the members of all classic groups take, but their assignments.",
-        lambda: sum(members_bytes()),
-    )
-    registry.gauge(
-        _CLASSIC + "LargestMembersBytes",
-        "About what the members take of the classic group for which this is most.",
-        lambda: max(members_bytes(), default=0),
-    )
+    _register_members_bytes(groups, registry, "ClassicGroups", ClassicGroup)
+    _register_members_bytes(groups, registry, "ConsumerGroups", ConsumerGroup)
     for state in GroupState:
         name = f"{_MANAGER}NumGroups{state.value}"
         registry.gauge(name, f"Classic groups in the state {state.value}.", in_state(state))
@@ -68,6 +60,25 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
     registry.register(_COORDINATOR + "consumer-group-count", "gauge", "Consumer groups, by state.", by_state)
     registry.register(_COORDINATOR + "share-group-count", "gauge", "Share groups, by state.", share_by_state)
     _register_counts(groups, registry)
+
+
+def _register_members_bytes(
+    groups: GroupCoordinator, registry: MetricsRegistry, name: str, group_class: type[ClassicGroup | ConsumerGroup]
+) -> None:
+    def members_bytes() -> list[int]:
+        return groups.administration.members_bytes(group_class)
+
+    kind = group_class.group_type
+    registry.gauge(
+        f"klamm:type={name},name=MembersBytes",
+        f"About what the members of all {kind} groups take, but their assignments.",
+        lambda: sum(members_bytes()),
+    )
+    registry.gauge(
+        f"klamm:type={name},name=LargestMembersBytes",
+        f"About what the members take of the {kind} group for which this is most.",
+        lambda: max(members_bytes(), default=0),
+    )
 
 
 def _register_counts(groups: GroupCoordinator, registry: MetricsRegistry) -> None:

@@ -138,6 +138,7 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicProtocol(request.session_timeout_ms, request.protocols),
         )
+        group.require_bytes_for(updated, self._settings.group_max_bytes)
         group.put(updated)
         changed = (updated.topics, updated.regex) != (member.topics, member.regex)
         owned = self._migration.by_id(subscription.owned_partitions)

@@ -197,6 +197,7 @@ class ConsumerCoordinator:
             client_host=request.client_host,
             classic=None,
         )
+        group.require_bytes_for(updated, self._settings.group_max_bytes)
         group.put(updated)
         # Its classic session and requests are over.
         if before.classic is not None:

@@ -58,6 +58,13 @@ class ConsumerMember:
     classic: ClassicProtocol | None = None
 
     @property
+    def size_bytes(self) -> int:
+        """About what it takes, but its assignment."""
+        names = self.member_id, self.instance_id or "", self.rack_id or "", self.client_id, self.regex, *self.topics
+        protocols = () if self.classic is None else self.classic.protocols
+        return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in protocols)
+
+    @property
     def is_away(self) -> bool:
         """Whether it is a static member that has left temporarily."""
         return self.epoch == STATIC_LEAVE_EPOCH

@@ -45,6 +45,7 @@ class ConsumerMembership(Group):
 
     `target`    what each member is to have.
     `patterns`  how many members subscribe to each regular expression.
+    `members_bytes`  about what the members take, but their assignments.
     `subscriptions`  how many members subscribe to the same: names of topics and an expression.
     `changes`   what is to be written.
     """
@@ -56,6 +57,7 @@ class ConsumerMembership(Group):
         self.target: dict[str, Partitions] = {}
         self.changes = Changes()
         self.patterns: Counter[str] = Counter()
+        self.members_bytes = 0
         self.subscriptions: Counter[tuple[frozenset[str], str]] = Counter()
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
@@ -69,6 +71,7 @@ class ConsumerMembership(Group):
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.members[member.member_id] = member
+        self.members_bytes += member.size_bytes
         self.subscriptions[member.topics, member.regex] += 1
         if member.regex:
             self.patterns[member.regex] += 1
@@ -86,7 +89,20 @@ class ConsumerMembership(Group):
         self.changes.members.add(member_id)
         self.set_target(member_id, None)
 
+    def require_bytes_for(self, member: ConsumerMember, max_bytes: int) -> None:
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if a member is to take more than it does, and more than is left."""
+        known = self.members.get(member.member_id)
+        if known == member:
+            return
+        more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
+        if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The names and subscriptions of the group's members may have {max_bytes} bytes (group.max.bytes).",
+            )
+
     def _disown(self, member: ConsumerMember) -> None:
+        self.members_bytes -= member.size_bytes
         subscription = member.topics, member.regex
         self.subscriptions[subscription] -= 1
         if not self.subscriptions[subscription]:
