@@ -29,7 +29,7 @@ _SYNCED: Final = "synced"
 class Synced(NamedTuple):
     """The last commit that is synced: its number, and when the newest file of rows was written that is synced.
 
-    The time tells apart the entries of a log that sums up all commits, in milliseconds.
+    The time, in milliseconds, is for a log that sums up all commits: later entries are not synced.
     """
 
     number: int = -1
