@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import sys
@@ -82,8 +83,6 @@ def run(
         _run(options, reader, table, out or sys.stdout, sleep)
     except QueryError as error:
         raise LakeError(f"the query is wrong: {error}") from error
-    except KeyboardInterrupt:
-        return 0
     except BrokenPipeError:
         # Its reader has enough; Python would complain at its end otherwise.
         sys.stderr.close()
@@ -113,11 +112,25 @@ def _run(
         _print(out, table.events(options.where, _microseconds(options.until, _END_OF_TIME)), options.format)
         return
     _print(out, deque(table.events(options.where), options.lines), options.format)
-    while options.follow:
+    if options.follow:
         out.flush()
+        # Nothing else ends it.
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(options, reader, table, out, sleep)
+
+
+def _follow(
+    options: argparse.Namespace,
+    reader: SpoolLines,
+    table: EventTable,
+    out: TextIO,
+    sleep: Callable[[float], None],
+) -> None:
+    while True:
         table.clear()
         if table.add(reader.new_lines()):
             _print(out, table.events(options.where), options.format)
+            out.flush()
         else:
             sleep(_POLL_MS / 1000)
 

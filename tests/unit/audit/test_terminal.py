@@ -197,6 +197,17 @@ def test_tail_follows_until_it_is_interrupted(tmp_path):
     assert [json.loads(line)["seq"] for line in out.getvalue().splitlines()] == [0, 1, 0]
 
 
+@pytest.mark.parametrize("command", [["export"], ["export", "--format", "cef"], ["tail"], ["sql", "select 1"]])
+def test_what_is_cut_short_by_an_interrupt_does_not_end_as_if_it_were_whole(spool, command):
+    class Interrupted(io.StringIO):
+        def write(self, text):
+            raise KeyboardInterrupt
+
+    options = parser().parse_args([*command, "--spool", str(spool)])
+    with pytest.raises(KeyboardInterrupt):
+        run(options, read_pipeline(None, {"spool": options.spool}), Interrupted())
+
+
 def test_tail_says_at_once_what_it_cannot_read(spool, capsys):
     said = []
 
@@ -208,7 +219,7 @@ def test_tail_says_at_once_what_it_cannot_read(spool, capsys):
             (spool / "node-1" / f"{'f' * 20}-{0:020d}.jsonl.zst").write_bytes(b"garbage")
 
     options = parser().parse_args(["tail", "-f", "--spool", str(spool)])
-    assert run(options, read_pipeline(None, {"spool": options.spool}), io.StringIO(), sleep) == 0
+    assert run(options, read_pipeline(None, {"spool": options.spool}), io.StringIO(), sleep) == 1
     assert ["cannot be read" in each for each in said] == [False, True, False]
 
 
