@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from klamm import ProviderKind, setting
@@ -301,6 +302,10 @@ def _check_rules(rules: tuple[str, ...]) -> str | None:
     return None if rules else "must have at least one rule"
 
 
+_KEYTAB: Final = b"\x05"
+"""What a keytab begins with, of each version of its format."""
+
+
 @dataclass(frozen=True, slots=True)
 class GssapiSettings:
     """`[listeners.NAME.sasl.GSSAPI]`."""
@@ -325,9 +330,11 @@ class GssapiSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A keytab that cannot be read. What is in it shows at the start."""
+        """A keytab that cannot be read, or is none. Whose keys it has shows at the start."""
         if self.keytab is not None:
             try:
-                self.keytab.open("rb").close()
+                with self.keytab.open("rb") as file:
+                    if file.read(len(_KEYTAB)) != _KEYTAB:
+                        yield "keytab", f"{self.keytab}: is not a keytab"
             except OSError as error:
                 yield "keytab", f"{self.keytab}: {error.strerror}"

@@ -127,6 +127,10 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
             "FILE:7:1  listeners.public.sasl.GSSAPI.keytab: absent: No such file or directory",
         ),
         (
+            HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nkeytab = "garbage"\n',
+            "FILE:7:1  listeners.public.sasl.GSSAPI.keytab: garbage: is not a keytab",
+        ),
+        (
             PLAIN + 'mechanism_connections_max_reauth_ms = { "SCRAM-SHA-256" = 5 }\n',
             'FILE:6:1  listeners.public.sasl.mechanism_connections_max_reauth_ms: names "SCRAM-SHA-256",'
             " which is not among mechanisms",
