@@ -6,7 +6,7 @@ import contextlib
 import copy
 import os
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -233,12 +233,14 @@ class _Planner:
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
         """Where the listener binds, None if that is wrong, and what it advertises, None if that is not set."""
-        bind = self.endpoint(path, "bind", settings.bind)
-        advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
+        bind = self.endpoint(path, "bind", settings.bind, parse_endpoint)
+        advertise = None
+        if settings.advertise is not None and settings.advertise.startswith(UNIX_PREFIX):
+            self.config.report((*path, "advertise"), "must be HOST:PORT: responses cannot name a socket's path")
+        elif settings.advertise is not None:
+            advertise = self.endpoint(path, "advertise", settings.advertise, parse_host_port)
         if advertise is not None and advertise[0] in ANY_HOST:
             self.config.report((*path, "advertise"), "must name a host that clients can connect to")
-        if advertise is not None and advertise[0].startswith(UNIX_PREFIX):
-            self.config.report((*path, "advertise"), "must be HOST:PORT: responses cannot name a socket's path")
         if bind is not None and bind[0].startswith(UNIX_PREFIX) and settings.proxy_protocol != "off":
             message = "does not work on a Unix domain socket: its peers have no address"
             self.config.report((*path, "proxy_protocol"), message)
@@ -258,9 +260,9 @@ class _Planner:
                     right[name] = check_value(spec, table[name], self.config.base)
         return ListenerSettings(**right)
 
-    def endpoint(self, path: tuple[str, ...], key: str, text: str) -> Endpoint | None:
+    def endpoint(self, path: tuple[str, ...], key: str, text: str, parse: Callable[[str], Endpoint]) -> Endpoint | None:
         try:
-            return parse_endpoint(text)
+            return parse(text)
         except ValueError as error:
             self.config.report((*path, key), str(error))
             return None

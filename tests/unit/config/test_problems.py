@@ -38,6 +38,10 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             'klamm.toml:3:1  listeners.a.bind: must be HOST:PORT with a port up to 65535, or unix:/PATH, not "nowhere"',
         ),
         (
+            ECHO + 'advertise = "x"\n',
+            'klamm.toml:3:1  listeners.a.advertise: must be HOST:PORT with a port up to 65535, not "x"',
+        ),
+        (
             ECHO + 'advertise = "0.0.0.0:9092"\n',
             "klamm.toml:3:1  listeners.a.advertise: must name a host that clients can connect to",
         ),
