@@ -91,7 +91,7 @@ def added_files(commit: Path, sink: str) -> list[dict[str, Any]]:
 def tear_unsynced_commits(lake: Lake) -> None:
     """Leave the commits that are not known to be synced as a power cut leaves them: empty.
 
-    Raises LakeError, and changes nothing, if what came before them is not there any more.
+    Raises LakeError if the log before them is gone; nothing has changed then.
     """
     commits = unsynced_commits(lake)
     if lake.sink == "delta":

@@ -112,27 +112,15 @@ def _run(
         _print(out, table.events(options.where, _microseconds(options.until, _END_OF_TIME)), options.format)
         return
     _print(out, deque(table.events(options.where), options.lines), options.format)
-    if options.follow:
-        out.flush()
-        # Nothing else ends it.
-        with contextlib.suppress(KeyboardInterrupt):
-            _follow(options, reader, table, out, sleep)
-
-
-def _follow(
-    options: argparse.Namespace,
-    reader: SpoolLines,
-    table: EventTable,
-    out: TextIO,
-    sleep: Callable[[float], None],
-) -> None:
-    while True:
-        table.clear()
-        if table.add(reader.new_lines()):
-            _print(out, table.events(options.where), options.format)
+    # Nothing else ends it.
+    with contextlib.suppress(KeyboardInterrupt):
+        while options.follow:
             out.flush()
-        else:
-            sleep(_POLL_MS / 1000)
+            table.clear()
+            if table.add(reader.new_lines()):
+                _print(out, table.events(options.where), options.format)
+            else:
+                sleep(_POLL_MS / 1000)
 
 
 def _microseconds(moment: datetime | None, default: int) -> int:
