@@ -8,6 +8,7 @@ import pytest
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FIELD_NAMES, SCHEMA_VERSION
+from klamm_spark.lake import ship as shipping
 from klamm_spark.lake import verify
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.progress import Progress
@@ -49,6 +50,17 @@ def test_progress_and_summary_count(shipped):
     assert f"{len(BAD_LINES)} lines are not events" in said
     assert "events/s" in said
     assert "nothing behind the spool" in said
+
+
+@pytest.mark.parametrize("chosen", [None, "7"])
+def test_the_driver_looks_at_files_of_this_machine_unless_the_user_chose(spark, tmp_path, chosen):
+    key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+    write_sample_spool(tmp_path / "spool", sample_events(4))
+    settings = settings_of(tmp_path / "lake", conf={} if chosen is None else {key: chosen})
+    pipeline, before, found = Pipeline(tmp_path / "spool", settings), spark.conf.get(key), set()
+    shipping.run(spark, pipeline, once=True, say=lambda line: found.add(spark.conf.get(key)))
+    assert found == {str(2**31 - 1) if chosen is None else before}
+    assert spark.conf.get(key) == before
 
 
 def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):

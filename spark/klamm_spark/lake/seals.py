@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klamm_spark.lake.anchors import Anchor, newest_of
 from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.text_files import read_text_files, write_text_file
-from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import (
     DIGEST_DIGITS,
     SEAL_SUFFIX,
@@ -78,6 +78,7 @@ class LakeSeals:
         self._lake = lake
         self._say = say
         self._anchor = anchor
+        self._lines = LineReader()
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
         seals = read_seals(lake).seals
@@ -133,13 +134,18 @@ class LakeSeals:
         seal_path = path.with_name(stem + SEAL_SUFFIX)
         try:
             seal = Seal.read(seal_path)
-            data = decompress(path.read_bytes(), path.suffix)
+            pieces = self._lines.pieces(path.read_bytes(), path.suffix)
         except (OSError, ValueError) as error:
             self._say(f"{path} gets no seal in the lake: {error}")
             return None
-        if hashlib.sha256(data).hexdigest() != seal.sha256:
+        whole = hashlib.sha256()
+        digests: list[str] = []
+        for piece in pieces:
+            whole.update(piece)
+            digests += digests_of(piece)
+        if whole.hexdigest() != seal.sha256:
             self._say(f"{path} differs from its seal, and was shipped as it is: klamm audit verify shows its events")
-        return seal_path, seal, "".join(digests_of(data))
+        return seal_path, seal, "".join(digests)
 
     def _follow(self, path: AnyPath | None, seal: Seal) -> None:
         if seal.final:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 import signal
 import threading
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JNetworkError
@@ -29,7 +31,7 @@ from klamm_spark.lake.synced import begin_to_remember, require_whole_rows
 from klamm_spark.lake.tables import TABLES, start_table
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spark.schema import parse_lines, with_time
-from klamm_spark.spark.session import jvm_may_have_ended
+from klamm_spark.spark.session import files_looked_at_by_driver, jvm_may_have_ended
 from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, path_of
 
@@ -63,7 +65,8 @@ def run(
     """
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(pipeline.settings, spark)
     require_spool(spool)
-    with only_writer(lake):
+    local = isinstance(spool, Path) and isinstance(lake.root, Path)
+    with only_writer(lake), files_looked_at_by_driver(spark, pipeline.settings) if local else nullcontext():
         return _run(spark, spool, lake, pipeline.settings, once=once, say=say, stop=stop)
 
 

@@ -27,6 +27,8 @@ _CONNECT_TIMEOUT_S: Final = 5.0
 _DEFAULT_PORTS: Final = {"spark": 7077, "sc": 15002}
 _JVM_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _CHOSEN_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_TASKS_FROM_FILES: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MOST_FILES: Final = str(2**31 - 1)
 # Spark has these itself.
 _NOT_WITH_DELTA: Final = (
     "com.fasterxml.jackson.core:*",
@@ -220,6 +222,24 @@ def jvm_may_have_ended(say: Callable[[str], None]) -> Iterator[None]:
         yield
     except (ConnectionError, Py4JError):
         say("Spark has ended already; the next run repeats what it had not committed")
+
+
+@contextmanager
+def files_looked_at_by_driver(spark: SparkSession, settings: SparkSettings) -> Iterator[None]:
+    """Let the driver look at the files of a batch, however many: for files of this machine a task for each takes long.
+
+    A user's `conf` that says from how many files on Spark starts tasks stays as it is.
+    """
+    before = spark.conf.get(_TASKS_FROM_FILES)
+    if before is None or _TASKS_FROM_FILES in settings.conf:
+        yield
+        return
+    spark.conf.set(_TASKS_FROM_FILES, _MOST_FILES)
+    try:
+        yield
+    finally:
+        with jvm_may_have_ended(lambda line: None):
+            spark.conf.set(_TASKS_FROM_FILES, before)
 
 
 def _connect(settings: SparkSettings) -> SparkSession:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SUFFIXES: Final = (".zst", ".gz")
 _ZSTD_LEVEL: Final = 1
 _GZIP_LEVEL: Final = 6
+_PIECE_BYTES: Final = 256 * 1024
+"""Stays in a processor's cache while it is worked on."""
 
 
 def is_compressed(suffix: str) -> bool:
@@ -52,3 +58,46 @@ def decompress(data: bytes, suffix: str) -> bytes:
         return bytes(cramjam.zstd.decompress(data) if suffix == ".zst" else cramjam.gzip.decompress(data))
     except cramjam.DecompressionError as error:
         raise ValueError(str(error)) from error
+
+
+class LineReader:
+    """Reads the lines of sealed segments in pieces, in the memory of the segment before. For one thread.
+
+    New memory for each segment would cost about as much as its decompression.
+    """
+
+    def __init__(self) -> None:
+        self._buffer: Any = None
+
+    def pieces(self, data: bytes, suffix: str) -> Iterator[bytes]:
+        """Whole lines, some at a time; the last piece may end within a line. Read them before the next call.
+
+        `data`, `suffix` and ValueError, which comes before the first piece, are as of `decompress`.
+        """
+        return _pieces(*(self._decompressed(data, suffix) if is_compressed(suffix) else (io.BytesIO(data), len(data))))
+
+    def _decompressed(self, data: bytes, suffix: str) -> tuple[Any, int]:
+        import cramjam
+
+        if self._buffer is None:
+            self._buffer = cramjam.Buffer()
+        codec = cramjam.zstd if suffix == ".zst" else cramjam.gzip
+        self._buffer.seek(0)
+        try:
+            return self._buffer, codec.decompress_into(data, self._buffer)
+        except cramjam.DecompressionError as error:
+            raise ValueError(str(error)) from error
+
+
+def _pieces(content: Any, size_bytes: int) -> Iterator[bytes]:
+    done, piece_bytes = 0, _PIECE_BYTES
+    while done < size_bytes:
+        content.seek(done)
+        piece = content.read(min(piece_bytes, size_bytes - done))
+        end = len(piece) if done + len(piece) == size_bytes else piece.rfind(b"\n") + 1
+        if end:
+            yield piece[:end]
+            done, piece_bytes = done + end, _PIECE_BYTES
+        else:
+            # A line that is longer: its bytes are read about twice.
+            piece_bytes *= 2

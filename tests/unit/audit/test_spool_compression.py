@@ -6,7 +6,7 @@ import json
 import cramjam
 import pytest
 
-from klamm_spark.spool.compression import compress, decompress
+from klamm_spark.spool.compression import LineReader, compress, decompress
 from klamm_spark.spool.folder import SpoolError
 from klamm_spark.spool.layout import open_segments, sealed_segments
 from tests.unit.audit.test_spool import Writer, fail, seals
@@ -21,6 +21,33 @@ def test_what_is_compressed_is_decompressed(codec, suffix):
 def test_damaged_data_are_a_value_error(suffix):
     with pytest.raises(ValueError):
         decompress(b"garbage", suffix)
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("none", ".jsonl"), ("zstd", ".zst"), ("gzip", ".gz")])
+def test_pieces_are_whole_lines_of_one_segment_after_the_other(codec, suffix):
+    reader, short = LineReader(), b"a short line\n"
+    for data in (
+        short * 100_000,
+        b"",
+        short,
+        b"no end",
+        b"x" * 3_000_000 + b"\n" + short * 50_000 + b"no end",
+        short * 30_000 + b"y" * 700_000,
+    ):
+        pieces = list(reader.pieces(compress(data, codec), suffix))
+        assert b"".join(pieces) == data
+        assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+        assert all(len(piece) <= 256 * 1024 or piece.index(b"\n") > 256 * 1024 for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".gz"])
+def test_a_segment_after_a_damaged_one_is_read(suffix):
+    reader = LineReader()
+    good = compress(b"one\ntwo\n", "zstd" if suffix == ".zst" else "gzip")
+    for damaged in (b"garbage", good[:-5]):
+        with pytest.raises(ValueError):
+            reader.pieces(damaged, suffix)
+        assert list(reader.pieces(good, suffix)) == [b"one\ntwo\n"]
 
 
 @pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
