@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
 from klamm_spark.settings.spark import SparkSettings
@@ -230,10 +230,10 @@ def files_looked_at_by_driver(spark: SparkSession, settings: SparkSettings) -> I
 
     A user's `conf` that says from how many files on Spark starts tasks stays as it is.
     """
-    before = spark.conf.get(_TASKS_FROM_FILES)
-    if before is None or _TASKS_FROM_FILES in settings.conf:
+    if _TASKS_FROM_FILES in settings.conf:
         yield
         return
+    before = cast("str", spark.conf.get(_TASKS_FROM_FILES))
     spark.conf.set(_TASKS_FROM_FILES, _MOST_FILES)
     try:
         yield

@@ -54,8 +54,18 @@ def decompress(data: bytes, suffix: str) -> bytes:
         return data
     import cramjam
 
+    buffer = cramjam.Buffer()
+    _decompress_into(buffer, data, suffix)
+    return bytes(buffer)
+
+
+def _decompress_into(buffer: Any, data: bytes, suffix: str) -> int:
+    """How many bytes it is. Raises ValueError if the data are damaged."""
+    import cramjam
+
+    codec: Any = cramjam.zstd if suffix == ".zst" else cramjam.gzip
     try:
-        return bytes(cramjam.zstd.decompress(data) if suffix == ".zst" else cramjam.gzip.decompress(data))
+        return int(codec.decompress_into(data, buffer))
     except cramjam.DecompressionError as error:
         raise ValueError(str(error)) from error
 
@@ -67,26 +77,19 @@ class LineReader:
     """
 
     def __init__(self) -> None:
-        self._buffer: Any = None
+        import cramjam
+
+        self._buffer: Any = cramjam.Buffer()
 
     def pieces(self, data: bytes, suffix: str) -> Iterator[bytes]:
         """Whole lines, some at a time; the last piece may end within a line. Read them before the next call.
 
         `data`, `suffix` and ValueError, which comes before the first piece, are as of `decompress`.
         """
-        return _pieces(*(self._decompressed(data, suffix) if is_compressed(suffix) else (io.BytesIO(data), len(data))))
-
-    def _decompressed(self, data: bytes, suffix: str) -> tuple[Any, int]:
-        import cramjam
-
-        if self._buffer is None:
-            self._buffer = cramjam.Buffer()
-        codec = cramjam.zstd if suffix == ".zst" else cramjam.gzip
+        if not is_compressed(suffix):
+            return _pieces(io.BytesIO(data), len(data))
         self._buffer.seek(0)
-        try:
-            return self._buffer, codec.decompress_into(data, self._buffer)
-        except cramjam.DecompressionError as error:
-            raise ValueError(str(error)) from error
+        return _pieces(self._buffer, _decompress_into(self._buffer, data, suffix))
 
 
 def _pieces(content: Any, size_bytes: int) -> Iterator[bytes]:
