@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records import HEADER_BYTES, Record, batch_checksum, decode_records, encode_batch, read_header
-from klamm_broker.log import record_check
+from klamm_broker.log import plain_records, record_check, record_plans
 from klamm_broker.log.record_check import UnpacksToMoreError, check_count, check_records
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced
 
@@ -106,10 +106,10 @@ def test_a_changed_byte_of_a_regular_batch_is_found_by_its_plan_too(count: int) 
         for value in (batch[position] ^ 0x80, batch[position] ^ 0x02, batch[position] ^ 0x01):
             changed = bytearray(batch)
             changed[position] = value
-            record_check._plans.clear()
+            record_plans.plans.clear()
             expected = check(changed)
             check(batch)
-            assert record_check._plans
+            assert record_plans.plans
             assert check(changed) == expected
 
 
@@ -227,7 +227,7 @@ def test_records_that_are_not_all_plain_have_the_same_outcome(records: list[Reco
 
 def outcome(body: bytes, count: int) -> object:
     try:
-        return record_check._walk(body, count)
+        return record_check._walk_in_an_interpreter(body, count)
     except IndexError:
         return IndexError
     except KafkaError as error:
@@ -236,7 +236,7 @@ def outcome(body: bytes, count: int) -> object:
 
 def outcome_record_by_record(body: bytes, count: int) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_check, "_walk_plain", lambda _body, _count: (0, 0))
+        patch.setattr(record_check, "walk_plain", lambda _body, _count: (0, 0))
         return outcome(body, count)
 
 
@@ -244,7 +244,7 @@ def test_irregular_records_without_keys_are_plain() -> None:
     sizes = [100 + 13 * index % 200 for index in range(90)]
     batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v" * size) for size in sizes])
     body = bytes(batch[HEADER_BYTES:])
-    assert record_check._walk_plain(body, 90) == (90, len(body))
+    assert plain_records.walk_plain(body, 90) == (90, len(body))
 
 
 def test_timestamps_of_any_size_in_plain_records() -> None:
@@ -252,17 +252,17 @@ def test_timestamps_of_any_size_in_plain_records() -> None:
     later_ms = [0, 1, 63, 64, 100_000, 2]
     for first_plain in range(2, len(later_ms) + 1):
         batch = encode_batch([Record(timestamp_ms=START_MS + ms, value=b"v" * 80) for ms in later_ms[:first_plain]])
-        assert record_check._walk_plain(bytes(batch[HEADER_BYTES:]), first_plain)[0] == min(first_plain, 3)
+        assert plain_records.walk_plain(bytes(batch[HEADER_BYTES:]), first_plain)[0] == min(first_plain, 3)
         assert check(batch) is None
 
 
 def test_what_is_remembered_of_plain_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each length once; with timestamps, up to a number."""
-    monkeypatch.setattr(record_check, "_MAX_SIZES", 8)
-    record_check._short_sizes.clear()
+    monkeypatch.setattr(plain_records, "_MAX_SIZES", 8)
+    plain_records._short_sizes.clear()
     for size in (70, 71):
         records = [Record(timestamp_ms=START_MS + ms, value=b"v" * size) for ms in range(60)]
         body = bytes(encode_batch(records)[HEADER_BYTES:])
         for _ in range(2):
-            assert record_check._walk_plain(body, 60) == (60, len(body))
-    assert len(record_check._short_sizes) == 9
+            assert plain_records.walk_plain(body, 60) == (60, len(body))
+    assert len(plain_records._short_sizes) == 9
