@@ -99,7 +99,10 @@ def test_a_changed_byte_is_refused_by_all_or_by_none(records: list[Record], data
 
 
 @pytest.mark.parametrize("count", [10, 70])
-def test_a_changed_byte_of_a_regular_batch_is_found_by_its_plan_too(count: int) -> None:
+def test_a_changed_byte_of_a_regular_batch_is_found_by_its_plan_too(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_check, "_PLANS_ABOVE_BYTES", 0)
     batch = encode_batch([Record(timestamp_ms=START_MS, key=b"k" * 3, value=b"v" * 9) for _ in range(count)])
     size_bytes = len(batch)
     for position in range(HEADER_BYTES, size_bytes):

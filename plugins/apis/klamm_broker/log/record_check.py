@@ -5,7 +5,7 @@ A batch with a correct CRC may still be wrong about the number of its records, t
 of compressed batches. Keys and values are not checked.
 
 A walk over the records takes an interpreter up to a microsecond per record. So it first tries what takes fewer steps: a
-plan of the whole batch, then plain records. A compiled walk is quicker than these.
+plan of the whole batch, then plain records. A compiled walk is quicker than these, but for the plan of a large batch.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class _OfThisThread(threading.local):
 
 _of_this_thread: Final = _OfThisThread()
 _SMALLEST_RECORD_BYTES: Final = 7
+# Up to here, a compiled walk takes less than a plan; above, the copy that it needs takes more.
+_PLANS_ABOVE_BYTES: Final = 128 * 1024 if IS_COMPILED else 0
 
 
 class UnpacksToMoreError(Exception):
@@ -118,7 +120,8 @@ def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS)
 def _check_body(body: ReadBuffer, count: int) -> None:
     if count * _SMALLEST_RECORD_BYTES > len(body):
         raise invalid(f"{count} records do not fit in {len(body)} bytes.")
-    if not IS_COMPILED and fits_plan(body, count):
+    may_have_plan = len(body) > _PLANS_ABOVE_BYTES
+    if may_have_plan and fits_plan(body, count):
         return
     # Bytes are not copied.
     data = bytes(body)
@@ -128,7 +131,7 @@ def _check_body(body: ReadBuffer, count: int) -> None:
         raise invalid("The records are cut short.") from None
     if end != len(data):
         raise invalid(f"{len(data) - end} bytes follow the last record.")
-    if not IS_COMPILED:
+    if may_have_plan:
         learn_plan(data, count)
 
 
