@@ -65,8 +65,11 @@ def record_batch(record_count: int, value_bytes: int) -> bytes:
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, fastcrc.crc32.iscsi(checked)) + checked
 
 
-def text_batch(records: int, value_bytes: range, codec: Codec) -> bytes:
-    """A batch of words, as logs and JSON have them; sizes are drawn from `value_bytes`, the same in each run."""
+def text_batch(records: int, value_bytes: range, codec: Codec, *, keys: bool = False) -> bytes:
+    """A batch of words, as logs and JSON have them; sizes are drawn from `value_bytes`, the same in each run.
+
+    With keys, each record has one, a millisecond more than the one before, and every fourth a header.
+    """
     chance = random.Random(20)
     words = [
         "".join(chance.choices(string.ascii_lowercase, k=chance.randint(3, 9))).encode() for _ in range(_VOCABULARY)
@@ -75,7 +78,18 @@ def text_batch(records: int, value_bytes: range, codec: Codec) -> bytes:
     for _ in range(records):
         size = chance.choice(value_bytes)
         values.append(b" ".join(chance.choices(words, k=size // 4 + 1))[:size])
-    return bytes(encode_batch([Record(timestamp_ms=_TIMESTAMP_MS, value=value) for value in values], codec=codec))
+    made = [Record(timestamp_ms=_TIMESTAMP_MS, value=value) for value in values]
+    if keys:
+        made = [
+            Record(
+                timestamp_ms=_TIMESTAMP_MS + number,
+                key=b"customer-%d" % chance.randrange(10_000),
+                value=value,
+                headers=[("trace", chance.randbytes(16))] if number % 4 == 0 else [],
+            )
+            for number, value in enumerate(values)
+        ]
+    return bytes(encode_batch(made, codec=codec))
 
 
 def api_versions(version: int) -> Frame:

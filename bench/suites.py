@@ -167,12 +167,21 @@ def produce_of(name: str, topic: str, batch: bytes) -> Benchmark:
 
 def codecs() -> list[Benchmark]:
     """Produce of batches that a producer has compressed, 16 KiB before that: of records of one size and of many."""
-    shapes = {"1 KiB": range(1024, 1025), "100 to 300 bytes": range(100, 301)}
+    return produce_by_codec({"1 KiB": range(1024, 1025), "100 to 300 bytes": range(100, 301)})
+
+
+def keyed() -> list[Benchmark]:
+    """The same, of records of many sizes with keys, and headers in some."""
+    return produce_by_codec({"100 to 300 bytes with keys": range(100, 301)}, keys=True)
+
+
+def produce_by_codec(shapes: dict[str, range], *, keys: bool = False) -> list[Benchmark]:
+    """For each codec and shape, which is the sizes of the values."""
     found = []
     for codec in Codec:
         for shape, sizes in shapes.items():
             count = CODEC_BATCH_BYTES // ((sizes[0] + sizes[-1]) // 2 + 10)
-            batch = frames.text_batch(count, sizes, codec)
+            batch = frames.text_batch(count, sizes, codec, keys=keys)
             name = f"Produce, {codec.name.lower()}, {count} records of {shape}, {len(batch):,} bytes a batch"
             found.append(_with_server_cpu(produce_of(name, f"codec-{codec.name.lower()}", batch)))
     return found
@@ -223,4 +232,5 @@ SUITES: dict[str, Callable[[], Sequence[Benchmark]]] = {
     "paced": paced_produce,
     "bulk": bulk_all,
     "codecs": codecs,
+    "keyed": keyed,
 }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
 from klamm_spark.settings.spark import SparkSettings
+from klamm_spark.spark.parquet import PARQUET_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,6 +147,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **PARQUET_CONF,
     }
     if _is_local(settings.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"

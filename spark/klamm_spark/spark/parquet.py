@@ -1,0 +1,33 @@
+"""How the Parquet files of the lake are encoded.
+
+A dictionary of a column pays where values repeat. Where nearly every event has another one, e.g. its number, its time
+or how long it took, each value is looked up among ten thousands for nothing: such columns are written as differences
+(`DELTA_BINARY_PACKED`, `DELTA_BYTE_ARRAY`) or, with a fraction, as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VALUES_DIFFER: Final = (
+    "event_id",
+    "seq",
+    "time_us",
+    "time",
+    "correlation_id",
+    "request_bytes",
+    "response_bytes",
+    "local_time_ms",
+    "send_time_ms",
+    "total_time_ms",
+    "total_time_max_ms",
+)
+
+PARQUET_CONF: Final = {
+    # The second version of pages has the encodings of differences.
+    "spark.hadoop.parquet.writer.version": "v2",
+    # Spark's default, INT96, has no smallest and largest value, by which a reader skips what is of another time.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in VALUES_DIFFER},
+}
+"""Settings of a Spark session."""
