@@ -61,6 +61,7 @@ def reseal(paths: list[Path]) -> None:
             seal,
             sha256=sha256,
             events=data.count(b"\n"),
+            size_bytes=len(data),
             previous_chain=previous,
             chain=chain,
             lines_sha256=sealed,

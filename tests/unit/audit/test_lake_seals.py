@@ -56,6 +56,30 @@ def test_a_segment_without_a_seal_is_named_once(tmp_path, segments):
     assert f"{segments[1]} gets no seal" in said[0]
 
 
+CHANGES = {
+    "a line is another": lambda lines: [lines[0].replace(b"node-1", b"node-2"), *lines[1:]],
+    "a line is there twice": lambda lines: [lines[0], *lines],
+    "a line is missing": lambda lines: lines[1:],
+    "a line has taken the place of another": lambda lines: [lines[1], *lines[1:]],
+    "there is part of a line more": lambda lines: [*lines, b"{"],
+}
+
+
+@pytest.mark.parametrize("of_an_earlier_klamm", [False, True])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_segment_that_is_not_what_its_seal_says_is_named(tmp_path, segments, change, of_an_earlier_klamm):
+    if of_an_earlier_klamm:
+        for path in segments:
+            seal = path.with_name(path.name.partition(".")[0] + SEAL_SUFFIX)
+            seal.write_bytes(replace(Seal.read(seal), lines_sha256="").to_json())
+    assert rows_of(tmp_path, "before", segments)[1] == []
+    segments[1].write_bytes(b"".join(change(segments[1].read_bytes().splitlines(keepends=True))))
+    found, said = rows_of(tmp_path, "lake", segments)
+    assert len(found) == len(segments)
+    assert len(said) == 1
+    assert f"{segments[1]} differs from its seal" in said[0]
+
+
 def test_a_seal_that_becomes_final_after_it_was_read_is_added_again(tmp_path):
     segments = write_sample_spool(tmp_path / "spool", sample_events(30, seed=3), events_per_segment=10)
     lake = Lake(tmp_path / "lake", "parquet")
