@@ -1,6 +1,9 @@
 """What reaches the lake, and what does not."""
 
 import json
+import os
+import re
+import threading
 from pathlib import Path
 
 import cramjam
@@ -61,6 +64,32 @@ def test_the_driver_looks_at_files_of_this_machine_unless_the_user_chose(spark, 
     shipping.run(spark, pipeline, once=True, say=lambda line: found.add(spark.conf.get(key)))
     assert found == {str(2**31 - 1) if chosen is None else before}
     assert spark.conf.get(key) == before
+
+
+def test_segments_are_read_ahead_in_a_thread_that_gives_way_to_spark(spark, tmp_path, monkeypatch):
+    write_sample_spool(tmp_path / "spool", sample_events(4))
+    found = set()
+
+    def read_ahead(progress):
+        found.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return False
+
+    monkeypatch.setattr(Progress, "read_ahead", read_ahead)
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    pipeline = Pipeline(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
+    shipping.run(spark, pipeline, once=True, say=[].append)
+    assert found == {max(before, 10)}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_the_file_of_a_row_is_named_as_by_spark_s_own_metadata(spark, ship, tmp_path):
+    (path,) = write_sample_spool(tmp_path / "a b%20 ü", sample_events(4), events_per_segment=4)
+    ship(tmp_path / "a b%20 ü", settings_of(tmp_path / "lake", aggregates=False))
+    (row,) = spark.read.parquet(str(tmp_path / "lake" / "events")).select("source_file").distinct().collect()
+    (own,) = spark.read.text(str(path)).select("_metadata.file_path").distinct().collect()
+    # A stream has file:///…, where a batch has file:/…
+    assert row.source_file == re.sub("^file:/+", "file:///", own.file_path)
+    assert "a%20b%2520%20" in row.source_file
 
 
 def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):

@@ -10,9 +10,11 @@ events or times in mind. So the events of a server that was away for days are no
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +49,8 @@ _NO_AGE_LIMIT: Final = "36500d"
 """Spark ignores files that are older than the newest one by `maxFileAge`: one wrong clock would hide segments."""
 _POLL_S: Final = 0.5
 _POLL_ONCE_S: Final = 0.1
+# A tenth of the share of a thread of Spark's where both want a core. So it does not stand still where none is idle.
+_NICENESS: Final = 10
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
 
 
@@ -66,8 +70,12 @@ def run(
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(pipeline.settings, spark)
     require_spool(spool)
     local = isinstance(spool, Path) and isinstance(lake.root, Path)
-    with only_writer(lake), files_looked_at_by_driver(spark, pipeline.settings) if local else nullcontext():
-        return _run(spark, spool, lake, pipeline.settings, once=once, say=say, stop=stop)
+    with (
+        only_writer(lake),
+        files_looked_at_by_driver(spark, pipeline.settings) if local else nullcontext(),
+        ThreadPoolExecutor(1, "read-ahead", give_way) as reader,
+    ):
+        return _run(spark, spool, lake, pipeline.settings, reader, once=once, say=say, stop=stop)
 
 
 def _run(
@@ -75,6 +83,7 @@ def _run(
     spool: AnyPath,
     lake: Lake,
     settings: SparkSettings,
+    reader: Executor,
     *,
     once: bool,
     say: Callable[[str], None],
@@ -96,17 +105,17 @@ def _run(
     started = [query]
     try:
         if settings.aggregates and not once:
-            _watch([query], progress, stop, once=once, until=lake.has_events)
+            _watch([query], progress, stop, until=lake.has_events)
             started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
-            _watch(started, progress, stop, once=once)
+            _watch(started, progress, stop)
         else:
-            _watch([query], progress, stop, once=once)
+            _watch([query], progress, stop, reader if once else None)
         if once and settings.aggregates and not stop.is_set():
             say("events are shipped; bringing the tables up to date")
             # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
                 started.append(start_table(spark, lake, settings, table, once=True))
-                _watch(started[-1:], progress, stop, once=once)
+                _watch(started[-1:], progress, stop, reader)
                 if stop.is_set():
                     break
                 say(f"table {table.name} is up to date")
@@ -153,7 +162,8 @@ def read_segments(
         .load(str(spool.resolve()))
         .select(
             "value",
-            F.col("_metadata.file_path").alias("source_file"),
+            # `_metadata.file_path` would copy each row once more.
+            F.input_file_name().alias("source_file"),
             F.current_timestamp().alias("shipped_time"),
         )
     )
@@ -187,6 +197,12 @@ def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
     )
 
 
+def give_way() -> None:
+    """Let this thread take what Spark's tasks on this machine leave of it, e.g. while the last task of a batch runs."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
+
+
 def _never() -> bool:
     return False
 
@@ -195,13 +211,17 @@ def _watch(
     queries: list[StreamingQuery],
     progress: Progress,
     stop: threading.Event,
+    reader: Executor | None = None,
     *,
-    once: bool,
     until: Callable[[], bool] = _never,
 ) -> None:
-    """Wait until all queries have ended, one fails, `stop` is set or `until()` is true. Raises LakeError."""
-    # What is shipped once ends with its last batch: without reading ahead, its seals would come after it.
-    while not stop.wait(0 if once and progress.read_ahead() else _POLL_ONCE_S if once else _POLL_S):
+    """Wait until all queries have ended, one fails, `stop` is set or `until()` is true. Raises LakeError.
+
+    `reader` reads ahead while Spark works: what is shipped once ends with its last batch, and its seals would come
+    after it.
+    """
+    poll_s = _POLL_ONCE_S if reader else _POLL_S
+    while not stop.wait(0 if reader and reader.submit(progress.read_ahead).result() else poll_s):
         progress.update()
         for query in queries:
             failure = query.exception()
