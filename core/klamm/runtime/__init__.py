@@ -5,7 +5,7 @@ from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.shared_interpreter import switch_threads_often
-from klamm.runtime.workers import Workers
+from klamm.runtime.workers import Workers, lower_priority
 
 __all__ = [
     "Clock",
@@ -17,5 +17,6 @@ __all__ = [
     "Timer",
     "TokenBucket",
     "Workers",
+    "lower_priority",
     "switch_threads_often",
 ]

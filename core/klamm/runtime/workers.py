@@ -87,7 +87,7 @@ class Workers:
             return work
 
     def _run(self) -> None:
-        _lower_priority()
+        lower_priority()
         while (work := self._next()) is not None:
             try:
                 work()
@@ -98,8 +98,8 @@ class Workers:
                 os.sched_yield()
 
 
-def _lower_priority() -> None:
-    """Lower the calling thread's priority, where the system has priorities of threads."""
+def lower_priority() -> None:
+    """Lower the calling thread's priority by 10 steps of niceness, where the system has priorities of threads."""
     if sys.platform == "linux":
         # Linux takes a thread id for PRIO_PROCESS.
         thread = threading.get_native_id()

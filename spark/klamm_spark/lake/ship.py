@@ -10,7 +10,6 @@ events or times in mind. So the events of a server that was away for days are no
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import threading
@@ -23,6 +22,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from klamm.runtime import lower_priority
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import open_anchor
 from klamm_spark.lake.keys import remember_keys
@@ -49,8 +49,6 @@ _NO_AGE_LIMIT: Final = "36500d"
 """Spark ignores files that are older than the newest one by `maxFileAge`: one wrong clock would hide segments."""
 _POLL_S: Final = 0.5
 _POLL_ONCE_S: Final = 0.1
-# A tenth of the share of a thread of Spark's where both want a core. So it does not stand still where none is idle.
-_NICENESS: Final = 10
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
 
 
@@ -73,7 +71,8 @@ def run(
     with (
         only_writer(lake),
         files_looked_at_by_driver(spark, pipeline.settings) if local else nullcontext(),
-        ThreadPoolExecutor(1, "read-ahead", give_way) as reader,
+        # It takes what Spark's tasks on this machine leave, e.g. while the last task of a batch runs.
+        ThreadPoolExecutor(1, "read-ahead", lower_priority) as reader,
     ):
         return _run(spark, spool, lake, pipeline.settings, reader, once=once, say=say, stop=stop)
 
@@ -195,12 +194,6 @@ def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
         .option("checkpointLocation", str(lake.ship_checkpoint))
         .option("mergeSchema", "true")
     )
-
-
-def give_way() -> None:
-    """Let this thread take what Spark's tasks on this machine leave of it, e.g. while the last task of a batch runs."""
-    thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 def _never() -> bool:
