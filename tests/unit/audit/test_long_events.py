@@ -78,7 +78,9 @@ def test_its_messages_are_freed_when_it_is_written(audit):
     audit.complete(event)
     del event
     audit.flush()
-    assert sys.getrefcount(topic) == 2
+    # What is counted for the call itself differs by Python.
+    held_here_alone = object()
+    assert sys.getrefcount(topic) == sys.getrefcount(held_here_alone)
 
 
 @pytest.mark.parametrize(("count", "often"), [(10, False), (100, True), (MANY, True)])
