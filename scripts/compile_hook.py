@@ -1,8 +1,9 @@
-"""A build hook of hatchling: `KLAMM_COMPILE=1 pip install .` compiles what is computed for each record.
+"""A build hook of hatchling: `KLAMM_COMPILE=1 pip install .` compiles what runs for each Produce and each record.
 
-mypyc makes a module of C of a typed module of Python, unchanged. Without the variable nothing is compiled: klamm is
-Python alone, and behaves the same. An editable installation gets the compiled module beside its source, before which it
-goes until it is deleted. The plugin `hatch-mypyc` takes one folder of sources; klamm has one for each kind of plugin.
+mypyc makes modules of C of typed modules of Python, unchanged. Without the variable nothing is compiled: klamm is
+Python alone, and behaves the same. An editable installation gets each compiled module beside its source, before which
+it goes until it is deleted. The plugin `hatch-mypyc` takes one folder of sources; klamm has one for each kind of
+plugin.
 """
 
 from __future__ import annotations
@@ -18,17 +19,49 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE: Final = "KLAMM_COMPILE"
-MODULES: Final = ("plugins/apis/klamm_broker/log/record_walk.py",)
+_PACKAGE_FOLDERS: Final = ("core", "plugins/apis")
+MODULES: Final = (
+    "core/klamm/network/channel.py",
+    "core/klamm/network/lifecycle.py",
+    "core/klamm/network/pipelined.py",
+    "core/klamm/network/receive.py",
+    "core/klamm/network/refused_channels.py",
+    "core/klamm/network/selector.py",
+    "core/klamm/network/send.py",
+    "core/klamm/network/watched_channels.py",
+    "core/klamm/requests/execution.py",
+    "core/klamm/requests/ledger.py",
+    "core/klamm/requests/pending.py",
+    "core/klamm/requests/pipeline.py",
+    "core/klamm/requests/response_cache.py",
+    "core/klamm/wire/batch_headers.py",
+    "core/klamm/wire/compression.py",
+    "core/klamm/wire/error_counts.py",
+    "core/klamm/wire/headers.py",
+    "core/klamm/wire/scratch.py",
+    "plugins/apis/klamm_broker/handlers/produce_appends.py",
+    "plugins/apis/klamm_broker/log/files.py",
+    "plugins/apis/klamm_broker/log/indexes.py",
+    "plugins/apis/klamm_broker/log/partition_log.py",
+    "plugins/apis/klamm_broker/log/reader.py",
+    "plugins/apis/klamm_broker/log/record_check.py",
+    "plugins/apis/klamm_broker/log/record_walk.py",
+    "plugins/apis/klamm_broker/log/segment.py",
+    "plugins/apis/klamm_broker/log/segmented_log.py",
+)
+"""Nothing that a plugin subclasses: compiled classes have no subclasses in Python."""
+GROUP: Final = "klamm.compiled"
+"""The modules are in one library, `klamm/compiled__mypyc`: so they call each other without an interpreter."""
 
 # In a process of its own, as mypyc ends the process where it finds an error.
 _PROGRAM: Final = """
 import sys
 from mypyc.build import mypycify
 from setuptools import Distribution
-module, folder = sys.argv[1:]
-options = {"target_dir": folder, "opt_level": "3", "debug_level": "0"}
+folder, group, *modules = sys.argv[1:]
+options = {"target_dir": folder, "group_name": group, "opt_level": "3", "debug_level": "0"}
 # Types of other packages do not matter here: what is not installed where klamm is built is not looked for.
-extensions = mypycify(["--follow-imports=silent", "--ignore-missing-imports", module], **options)
+extensions = mypycify(["--follow-imports=silent", "--ignore-missing-imports", *modules], **options)
 command = Distribution({"name": "klamm", "ext_modules": extensions}).get_command_obj("build_ext")
 command.build_lib = command.build_temp = folder
 command.ensure_finalized()
@@ -43,7 +76,7 @@ class CompileHook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """What a build needs beside hatchling."""
-        return ["mypy[mypyc]>=1.14"] if _is_wanted() else []
+        return ["mypy[mypyc]>=2.4"] if _is_wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, before the files of the wheel are collected. Raises RuntimeError with what mypyc reports."""
@@ -52,13 +85,13 @@ class CompileHook(BuildHookInterface[Any]):
         folder = TemporaryDirectory(prefix="klamm-compile-")
         self._folder = folder
         build_data.update(pure_python=False, infer_tag=True)
-        for module in MODULES:
-            built = Path(folder.name, Path(module).stem)
-            for compiled in compile_module(Path(self.root), module, built):
-                if version == "editable":
-                    shutil.copy(compiled, Path(self.root, module).parent)
-                else:
-                    build_data["force_include"][str(compiled)] = str(compiled.relative_to(built))
+        root, built = Path(self.root), Path(folder.name)
+        for compiled in compile_modules(root, built):
+            place = compiled.relative_to(built)
+            if version == "editable":
+                shutil.copy(compiled, _source_folder(root, place))
+            else:
+                build_data["force_include"][str(compiled)] = str(place)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called once the wheel is written."""
@@ -66,18 +99,23 @@ class CompileHook(BuildHookInterface[Any]):
             self._folder.cleanup()
 
 
-def compile_module(root: Path, module: str, folder: Path) -> list[Path]:
-    """The compiled module and what it imports, below a folder that is made, as they are below that of the packages.
+def compile_modules(root: Path, folder: Path) -> list[Path]:
+    """The compiled modules and their library, below `folder` as they are below the folders of the packages.
 
     Raises RuntimeError with what mypyc or the C compiler reports.
     """
-    folder.mkdir()
-    command = [sys.executable, "-c", _PROGRAM, module, str(folder)]
+    command = [sys.executable, "-c", _PROGRAM, str(folder), GROUP, *MODULES]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     found = sorted(folder.rglob("*.so"))
     if done.returncode or not found:
-        raise RuntimeError(f"{module} cannot be compiled: {done.stdout}")
+        raise RuntimeError(f"klamm cannot be compiled: {done.stdout}")
     return found
+
+
+def _source_folder(root: Path, place: Path) -> Path:
+    """The folder of the sources that what is at `place` in a wheel was made of."""
+    (folder,) = {root / source for source in _PACKAGE_FOLDERS if (root / source / place.parent).is_dir()}
+    return folder / place.parent
 
 
 def _is_wanted() -> bool:

@@ -33,6 +33,7 @@ NAMESPACES: Final = (
 )
 WIRE: Final = (
     "records",
+    "batch_headers",
     "errors",
     "api_keys",
     "chunks",

@@ -39,17 +39,24 @@ def build_wheel(folder: Path, **environment: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The module from a wheel, beside the one that this process has."""
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of a compiled wheel: those that `scripts/test` has built, or of one built now."""
+    if built := os.environ.get("KLAMM_COMPILED"):
+        return Path(built)
     if shutil.which("gcc") is None or not Path(sysconfig.get_paths()["include"], "Python.h").exists():
         assert "CI" not in os.environ, "the test needs gcc and Python.h"
         pytest.skip("needs gcc and Python.h")
     folder = tmp_path_factory.mktemp("compiled")
     with zipfile.ZipFile(build_wheel(folder, KLAMM_COMPILE="1")) as wheel:
         wheel.extractall(folder)
-    # The second is what the first imports.
-    module, its_import = sorted(folder.glob(f"{NAME}*.so"))
-    load(f"{NAME}__mypyc".replace("/", "."), its_import)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled(compiled_folder: Path) -> ModuleType:
+    """The walk over records of a compiled wheel, beside the one that this process has."""
+    (module,), (library,) = compiled_folder.glob(f"{NAME}.*.so"), compiled_folder.glob("klamm/compiled__mypyc.*.so")
+    load("klamm.compiled__mypyc", library)
     return load(NAME.replace("/", "."), module, keep=False)
 
 

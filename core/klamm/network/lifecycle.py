@@ -75,8 +75,8 @@ class ChannelLifecycle:
             elif channel.state is _CLOSING or channel.state is _FINISHING:
                 self._serve(channel)
                 self._maybe_finish(channel)
-        except InvalidRequestError as error:
-            self._refuse(channel, error)
+        except InvalidRequestError as refused:
+            self._refuse(channel, refused)
         except Exception as error:
             self.fail(channel, error)
 

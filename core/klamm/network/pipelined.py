@@ -6,16 +6,14 @@ sent as it arrives.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from klamm.api.forwarding import ConnectionLink, ResponseStream
+from klamm.api.forwarding import ResponseStream
 from klamm.api.observer import RequestOutcome
 from klamm.network.answer_queue import AnswerQueue, Entry, ReadyAnswer
-from klamm.network.authentication import ChannelAuthentication
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
+from klamm.network.channel_link import ChannelLink
 from klamm.network.lifecycle import CallSoon, ChannelLifecycle
 from klamm.network.pipes import Pipes
 from klamm.network.runtime import ListenerRuntime
@@ -42,7 +40,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers = channel.answers
         if answers is None:
             answers = channel.answers = AnswerQueue()
-            channel.connection.link = _Link(
+            channel.connection.link = ChannelLink(
                 channel, answers, self._selector, self._call_soon, self._abort, self._authentication
             )
         elif answers.pending and channel.authenticator is not None and _api_key(frame) in _SASL:
@@ -129,7 +127,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         channel.in_flight = answers.oldest
         self.proceed(channel)
         link = channel.connection.link
-        if isinstance(link, _Link):
+        if isinstance(link, ChannelLink):
             link.notify_drained()
 
     def _answer(self, channel: KafkaChannel, request: PendingRequest) -> None:
@@ -225,66 +223,6 @@ class PipelinedLifecycle(ChannelLifecycle):
             super()._maybe_finish(channel)
         elif not channel.receive.frames and not channel.waiting_for_turn:
             self.close(channel, channel.close_reason)
-
-
-class _Link(ConnectionLink):
-    def __init__(
-        self,
-        channel: KafkaChannel,
-        answers: AnswerQueue,
-        selector: Selector,
-        call_soon: CallSoon,
-        abort: Callable[[KafkaChannel, str], None],
-        authentication: ChannelAuthentication,
-    ) -> None:
-        self._channel = channel
-        self._authentication = authentication
-        self._abort = abort
-        self._answers = answers
-        self._selector = selector
-        self._call_soon = call_soon
-        self._thread = threading.get_ident()
-        self._blocked = False
-
-    @property
-    def can_send(self) -> bool:
-        may = self._channel.send is None and not (self._answers.delivered and self._answers.holds_back)
-        if not may:
-            self._blocked = True
-        return may
-
-    @property
-    def on_loop(self) -> bool:
-        return threading.get_ident() == self._thread
-
-    def notify_drained(self) -> None:
-        """Call `on_drained` if the handler set waits for it."""
-        if self._blocked and self.can_send:
-            self._blocked = False
-            if self.on_drained is not None:
-                self.on_drained()
-
-    def watch(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
-        self._selector.watch_other(descriptor, int(interest), ready)
-
-    def forget(self, descriptor: int) -> None:
-        self._selector.forget_other(descriptor)
-
-    def close(self, reason: str) -> None:
-        self._call_soon(self._channel, lambda text: self._abort(self._channel, text), reason)
-
-    def login_failed(self, reason: str, *, again: bool) -> None:
-        self._authentication.note_failure(self._channel, reason, again=again)
-
-    def login_succeeded(self, *, again: bool) -> None:
-        self._authentication.note_success(self._channel, again=again)
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._call_soon(self._channel, self._call, callback)
-
-    def _call(self, callback: Callable[[], None]) -> None:
-        if self._channel.state is not ChannelState.CLOSED:
-            callback()
 
 
 def lifecycle_of(runtime: ListenerRuntime) -> type[ChannelLifecycle]:

@@ -52,8 +52,8 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
                 message = route.decode(context.api_version, request.frame, request.body_offset)
             else:
                 message = _decode_large(request, route)
-        except WireError as error:
-            return _refuse(request, parts, error)
+        except WireError as malformed:
+            return _refuse(request, parts, malformed)
         if not route.keeps_frame:
             # It lives on only in the views that the message holds.
             request.frame = b""

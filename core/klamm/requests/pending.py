@@ -118,7 +118,6 @@ class PendingRequest:
     supported = True
     message: Any = None
     response: Any = None
-    result: Result | None = None
     response_bytes = 0
     received_ns = 0
     handler_start_ns = 0
@@ -150,6 +149,8 @@ class PendingRequest:
         self.frame = frame
         self.body_offset = body_offset
         self.channel = channel
+        # Not a default of the class: compiled, one of such a type would be missing.
+        self.result: Result | None = None
 
     @property
     def waits(self) -> bool:

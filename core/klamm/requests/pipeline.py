@@ -205,8 +205,8 @@ class RequestPipeline:
             result = self._execute_large(request) if request.large else self._execute_small(request)
         except InvalidRequestError as error:
             self._complete(request, CloseConnection(str(error), error.last_bytes))
-        except BaseException as error:
-            self._complete(request, CloseConnection(str(error) or repr(error)))
+        except BaseException as failure:
+            self._complete(request, CloseConnection(str(failure) or repr(failure)))
             raise
         else:
             if result is LATER:
@@ -246,9 +246,9 @@ class RequestPipeline:
             result = finish(request, self._parts, response, passed)
         except InvalidRequestError as error:
             result = CloseConnection(str(error), error.last_bytes)
-        except Exception as error:
+        except Exception as failure:
             log.exception("api=%s: the answer cannot be encoded", request.route.name)
-            result = CloseConnection(str(error) or repr(error))
+            result = CloseConnection(str(failure) or repr(failure))
         if result is not LATER:
             request.result = result
             self._deliver(request)

@@ -203,3 +203,10 @@ class KafkaError(Exception):
         super().__init__(error_code.name if message is None else f"{error_code.name}: {message}")
         self.error_code = error_code
         self.message = message
+
+
+class NotOneBatchError(KafkaError):
+    """INVALID_RECORD: a producer has sent something other than one batch of magic 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)

@@ -109,6 +109,7 @@ def fetched(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, flo
     return fetch_one
 
 
+@pytest.mark.interpreted
 def test_reads_are_counted_and_the_unexpected_as_failed(
     harness: BrokerHarness, fetched: Callable[..., tuple[ErrorCode, float, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

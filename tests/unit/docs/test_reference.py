@@ -22,6 +22,7 @@ def test_the_page_of_settings_is_up_to_date():
     )
 
 
+@pytest.mark.interpreted
 def test_the_page_of_names_is_up_to_date():
     assert generate_names.NAMES.read_text(encoding="utf-8") == names_page(), "run python scripts/generate_names.py"
 
@@ -38,13 +39,14 @@ def test_every_namespace_is_there():
     assert modules == set(generate_names.WIRE)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("namespace", [*documented_names(), *(f"klamm.wire.{one}" for one in generate_names.WIRE)])
 def test_every_name_has_a_meaning(namespace):
     section = re.search(rf"^## {re.escape(namespace)}$(.*?)(?=^## |\Z)", names_page(), re.M | re.S)[1]
     rows = dict(re.findall(r"^\| `(\w+)[^`]*` \| (.*) \|$", section, re.M))
     assert [name for name, meaning in rows.items() if not meaning.strip()] == [], "write a docstring"
-    names = getattr(importlib.import_module(namespace), "__all__", rows)
-    assert sorted(names) == sorted(rows)
+    if namespace in generate_names.NAMESPACES:
+        assert sorted(importlib.import_module(namespace).__all__) == sorted(rows)
 
 
 def test_every_message_is_there():

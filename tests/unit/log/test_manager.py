@@ -18,7 +18,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.testing import ManualClock
 from klamm_broker.log import DataDirectoryLockedError, FileRegion, LogConfig, LogManager, PartitionLog
 from klamm_broker.log.checkpoints import CorruptCheckpointError, read_offsets, read_partition_metadata
-from klamm_broker.log.files import UnsyncedFileOperations
+from klamm_broker.log.file_operations import UnsyncedFileOperations
 from tests.unit.log.playbook import START_MS, TOPIC_ID, FailingDisk, config, fetch, produced
 
 MAX_BYTES_OF_AN_OPEN_LOG = 2_700

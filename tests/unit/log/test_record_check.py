@@ -98,6 +98,7 @@ def test_a_changed_byte_is_refused_by_all_or_by_none(records: list[Record], data
             assert offsets == list(range(len(records)))
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("count", [10, 70])
 def test_a_changed_byte_of_a_regular_batch_is_found_by_its_plan_too(
     count: int, monkeypatch: pytest.MonkeyPatch

@@ -16,11 +16,18 @@ from klamm.network.channel import (
 )
 from klamm.network.receive import NetworkReceive
 from klamm.shared.principal import KafkaPrincipal
+from klamm.wire.messages import heartbeat
 from tests.unit.network.fakes import QuietTransport, connection_context
+from tests.unit.requests.requests_harness import Line, handler, ping
 
 
 def channel():
     return KafkaChannel(3, QuietTransport(), connection_context(), NetworkReceive(100), (), ("127.0.0.1", 1))
+
+
+def a_request():
+    request, _ = Line(handler(heartbeat, lambda request, context: context.later())).submit(ping())
+    return request
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(ChannelState, ChannelState)))
@@ -55,7 +62,7 @@ def test_every_state_can_be_closed_and_closed_is_the_end():
 
 def test_a_throttle_that_ends_before_the_response_is_sent_leaves_the_channel_muted_for_it():
     subject = channel()
-    subject.request_received(object())
+    subject.request_received(a_request())
     subject.on_mute_event(MuteEvent.THROTTLE_STARTED)
     subject.on_mute_event(MuteEvent.THROTTLE_ENDED)
     subject.maybe_unmute()
@@ -66,7 +73,7 @@ def test_a_throttle_that_ends_before_the_response_is_sent_leaves_the_channel_mut
 
 def test_a_response_that_is_sent_during_a_throttle_unmutes_only_at_its_end():
     subject = channel()
-    subject.request_received(object())
+    subject.request_received(a_request())
     subject.on_mute_event(MuteEvent.THROTTLE_STARTED)
     subject.response_sent()
     assert not subject.can_process

@@ -44,6 +44,7 @@ def shake_hands(context, client_context, hostname="localhost"):
         try:
             with context.wrap_socket(server_end, server_side=True) as sock:
                 found["client"] = sock.getpeercert(binary_form=True)
+                sock.sendall(b"1")
         except ssl.SSLError as error:
             found["error"] = error
             server_end.close()
@@ -54,7 +55,8 @@ def shake_hands(context, client_context, hostname="localhost"):
         with client_context.wrap_socket(client_end, server_hostname=hostname) as sock:
             sock.do_handshake()
             found["server"] = sock.getpeercert()
-            # With TLS 1.3 the server looks at the certificate when the client has done its part.
+            # With TLS 1.3 the server looks at the certificate when the client has done its part: it sends an alert, or a
+            # byte.
             with contextlib.suppress(ssl.SSLError):
                 sock.recv(1)
     finally:

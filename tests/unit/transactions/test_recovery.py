@@ -351,6 +351,7 @@ def test_what_is_done_of_an_end_is_not_done_again(failing):
     assert failing.latest("t", committed=False) == end_offset
 
 
+@pytest.mark.interpreted
 def test_a_marker_that_could_not_be_synced_is_synced_later(failing):
     producer = Producer(failing)
     producer.init()
@@ -439,6 +440,7 @@ def test_what_was_open_at_a_clean_stop_goes_on_after_a_restart_of_the_machine(ma
     assert machine.values("t") == [b"a"]
 
 
+@pytest.mark.interpreted
 def test_a_commit_whose_records_cannot_be_synced_is_none(machine):
     producer = Producer(machine)
     producer.init()

@@ -27,7 +27,8 @@ the caller's thread.
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.directory_lock import DataDirectoryLockedError
-from klamm_broker.log.files import FileOperations, FileRegion, UnsyncedFileOperations
+from klamm_broker.log.file_operations import FileOperations, UnsyncedFileOperations
+from klamm_broker.log.files import FileRegion
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.manager import LogManager
 from klamm_broker.log.partition_log import AppendResult, PartitionLog

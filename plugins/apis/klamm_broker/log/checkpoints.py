@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm_broker.log.files import FileOperations, stored_directory
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.files import stored_directory
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from klamm.runtime import Clock
-from klamm_broker.log.files import FileOperations, OpenFiles
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.files import OpenFiles
 from klamm_broker.log.flusher import Flushable
 from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
 

@@ -1,4 +1,4 @@
-"""The operating system's calls that the log makes, and file descriptors that close when the last reader is done.
+"""File descriptors that close when the last reader is done.
 
 Thousands of partitions must not need thousands of descriptors: a `LogFile` opens its file at first use, and `OpenFiles`
 closes those that were not used lately.
@@ -10,86 +10,11 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from klamm_broker.log.file_operations import FileOperations
 
 DEFAULT_MAX_OPEN_FILES: Final = 1024
-_FILE_MODE: Final = 0o644
-
-
-class FileOperations:
-    """The calls that change or read files. Tests replace it by one whose calls fail."""
-
-    __slots__ = ()
-
-    close = staticmethod(os.close)
-    fsync = staticmethod(os.fsync)
-    mkdir = staticmethod(os.mkdir)
-    rmdir = staticmethod(os.rmdir)
-    ftruncate = staticmethod(os.ftruncate)
-    pread = staticmethod(os.pread)
-    pwrite = staticmethod(os.pwrite)
-    rename = staticmethod(os.replace)
-    unlink = staticmethod(os.unlink)
-
-    def open(self, path: str | Path, flags: int) -> int:
-        """A descriptor of the file, which is created if `flags` have O_CREAT."""
-        return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
-
-    def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write it all, or raise OSError, with any part of it written."""
-        written = self.pwrite(descriptor, data, position)
-        if written < len(data):
-            view = memoryview(data)
-            while written < len(data):
-                written += self.pwrite(descriptor, view[written:], position + written)
-
-    def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
-        """Replace the file's content atomically: after a crash it has the old or the new content, never a part."""
-        temporary = path.with_name(path.name + ".tmp")
-        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            self.write_all(descriptor, content, 0)
-            if sync:
-                self.fsync(descriptor)
-        finally:
-            self.close(descriptor)
-        self.rename(temporary, path)
-        if sync:
-            self.sync_directory(path.parent)
-
-    def remove(self, path: Path) -> None:
-        """Remove a file, or a directory with all that is in it, if it is there. Raises OSError."""
-        try:
-            self.unlink(path)
-        except FileNotFoundError:
-            return
-        except (IsADirectoryError, PermissionError):
-            # What unlink says of a directory differs between systems.
-            if not path.is_dir():
-                raise
-            for entry in path.iterdir():
-                self.remove(entry)
-            self.rmdir(path)
-
-    def sync_directory(self, path: Path) -> None:
-        """Make what was created, renamed and removed in a directory durable."""
-        descriptor = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self.fsync(descriptor)
-        finally:
-            self.close(descriptor)
-
-
-def _no_sync(fd: Any) -> None:
-    """Without effect."""
-
-
-class UnsyncedFileOperations(FileOperations):
-    """For a data directory that goes away with the server: nothing in it has to survive a power cut."""
-
-    __slots__ = ()
-
-    fsync = staticmethod(_no_sync)
 
 
 class FileHandle:

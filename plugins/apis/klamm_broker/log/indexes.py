@@ -13,7 +13,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple
 
-from klamm_broker.log.files import FileOperations, StoredPath
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.files import StoredPath
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")

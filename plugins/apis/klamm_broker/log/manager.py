@@ -28,7 +28,8 @@ from klamm_broker.log.compaction_schedule import LogCompaction
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext, random_below
 from klamm_broker.log.directory_lock import DirectoryLock
-from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, OpenFiles
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog

@@ -25,7 +25,7 @@ from klamm_broker.log.checkpoints import (
     write_offsets,
     write_topic_ids,
 )
-from klamm_broker.log.files import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 
 log = logging.getLogger("klamm.broker.log")
 

@@ -17,10 +17,10 @@ from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
 from klamm.wire.primitives import ReadBuffer
 from klamm.wire.records import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
-from klamm.wire.scratch import Scratch
 from klamm_broker.log.plain_records import walk_plain
 from klamm_broker.log.record_plans import fits_plan, learn_plan
 from klamm_broker.log.record_walk import IS_COMPILED, invalid, walk
+from klamm_broker.log.thread_scratch import OF_THIS_THREAD
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
 """Largest uncompressed size of a batch that a processor's thread checks itself."""
@@ -31,14 +31,6 @@ ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
-
-
-class _OfThisThread(threading.local):
-    def __init__(self) -> None:
-        self.scratch = Scratch()
-
-
-_of_this_thread: Final = _OfThisThread()
 _SMALLEST_RECORD_BYTES: Final = 7
 # Up to here, a compiled walk takes less than a plan; above, the copy that it needs takes more.
 _PLANS_ABOVE_BYTES: Final = 128 * 1024 if IS_COMPILED else 0
@@ -87,7 +79,7 @@ def check_records(
         return
     allowed_bytes = limits.unpacked_bytes(len(body))
     try:
-        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), _of_this_thread.scratch)
+        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), OF_THIS_THREAD.scratch)
     except KafkaError:
         # The library does not report whether the data are garbage or too large.
         if allowed_bytes <= min(max_bytes, _LARGE_BYTES):

@@ -10,7 +10,8 @@ from typing import Final
 
 from klamm.wire.records import HEADER_BYTES, NO_TIMESTAMP, RecordBatchHeader, unpack_header
 from klamm_broker.log.batches import PlacedHeader, read_headers
-from klamm_broker.log.files import FileOperations, LogFile, OpenFiles
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.files import LogFile, OpenFiles
 from klamm_broker.log.indexes import AbortedTransaction, Index, OffsetIndex, TimeIndex, TransactionIndex
 from klamm_broker.log.producer_state import CompletedTransaction
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from klamm_broker.log.files import FileOperations, stored_directory
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.files import stored_directory
 from klamm_broker.log.producer_state import CorruptSnapshotError, ProducerStateManager
 from klamm_broker.log.segment import SNAPSHOT_SUFFIX, offset_file_name
 

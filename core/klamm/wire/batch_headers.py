@@ -1,0 +1,298 @@
+"""The header of a record batch of magic 2 (KIP-98), and the validation of produced batches.
+
+A batch is a header of 61 bytes and the records, compressed as a whole. The CRC does not cover `base_offset` and
+`partition_leader_epoch`, so a broker sets them without computing it again. Source: Kafka's `DefaultRecordBatch`; for
+validation, `ProduceRequest.validateRecords` and `LogValidator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from klamm.wire.compression import Codec
+from klamm.wire.errors import ErrorCode, KafkaError, NotOneBatchError
+from klamm.wire.primitives import ReadBuffer
+
+MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12
+"""Base offset and batch length, which `batch_length` does not count."""
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+CRC_START: Final = 21
+_CRC_POSITION: Final = 17
+_MAX_TIMESTAMP_POSITION: Final = 35
+_HEADER_UP_TO_MAGIC_BYTES: Final = 17
+_SMALLEST_LENGTH: Final = 14
+_INT32_SPAN: Final = 2**31
+
+# By id: to call an enum costs ten times as much.
+_CODECS: Final = tuple(Codec)
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_PREFIX: Final = Struct(">qiib")
+_BASE_OFFSET: Final = Struct(">q")
+_LEADER_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_MAX_TIMESTAMP: Final = Struct(">q")
+
+unpack_header: Final = _HEADER.unpack_from
+"""`(buffer, position)` to the fields of `RecordBatchHeader`, as a plain tuple."""
+_unpack_header: Final = unpack_header
+_unpack_prefix: Final = _PREFIX.unpack_from
+_pack_base_offset: Final = _BASE_OFFSET.pack_into
+_pack_leader_epoch: Final = _LEADER_EPOCH.pack_into
+
+
+class RecordBatchHeader(NamedTuple):
+    """The header of a batch, field by field as it lies in the bytes.
+
+    `batch_length` counts what follows it. `base_timestamp_ms` is the delete horizon instead, if the attributes say so
+    (KIP-534). Ids, epochs and sequences are -1 where a batch has none.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole batch."""
+        return self.batch_length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, or -1; they wrap around after 2**31 - 1."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) % _INT32_SPAN
+
+    @property
+    def codec(self) -> Codec:
+        """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an id that no codec has."""
+        try:
+            return _CODECS[self.attributes & CODEC_MASK]
+        except IndexError:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"No codec has id {self.attributes & CODEC_MASK}."
+            ) from None
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may be dropped by compaction; None if that is not set yet."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
+
+
+# Runs for every batch; `_make` is a function of Python's and takes longer.
+_new_header: Final[Callable[[Iterable[int]], RecordBatchHeader]] = partial(tuple.__new__, RecordBatchHeader)
+
+
+def read_header(buffer: ReadBuffer, position: int = 0) -> RecordBatchHeader:
+    """The header at a position. Raises KafkaError(CORRUPT_MESSAGE) if there are too few bytes."""
+    try:
+        return RecordBatchHeader._make(_unpack_header(buffer, position))
+    except struct_error:
+        raise _corrupt(f"{len(buffer) - position} bytes are too few for the header of a batch.") from None
+
+
+def batch_checksum(batch: ReadBuffer) -> int:
+    """CRC-32C of one batch, from its attributes to its end."""
+    return int(crc32c(memoryview(batch)[CRC_START:]))
+
+
+def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
+    """Each complete batch of a buffer with its bytes; a partial one at the end is left out.
+
+    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not a batch of magic 2. CRCs are not checked.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        header = RecordBatchHeader._make(_unpack_header(view, position))
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+            raise _corrupt(f"There is no batch of magic {MAGIC} at byte {position}.")
+        end = position + header.size_bytes
+        if end > len(view):
+            return
+        yield header, view[position:end]
+        position = end
+
+
+def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
+    """Check the one batch that a producer sent for a partition and return its header. The records are not decoded.
+
+    A second batch that is cut off may follow; the caller ignores it, as Kafka does. `max_message_bytes` limits the size
+    of the batch as it was sent, compressed or not.
+
+    Raises NotOneBatchError; KafkaError: INVALID_RECORD for a base offset other than 0, a range of offsets that does not
+    fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
+    UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for the rest.
+    """
+    size_bytes = len(records)
+    if size_bytes < HEADER_BYTES:
+        raise _no_batch(records)
+    header = _new_header(_unpack_header(records, 0))
+    (
+        base_offset,
+        batch_length,
+        _leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        _base_timestamp_ms,
+        _max_timestamp_ms,
+        producer_id,
+        _producer_epoch,
+        base_sequence,
+        records_count,
+    ) = header
+    if magic != MAGIC or batch_length + LOG_OVERHEAD_BYTES != size_bytes:
+        _check_only_batch(records)
+        size_bytes = batch_length + LOG_OVERHEAD_BYTES
+        records = records[:size_bytes]
+    if base_offset != 0:
+        raise _invalid(f"The base offset of a produced batch is 0, not {base_offset}.")
+    if size_bytes > max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"The batch has {size_bytes} bytes, the topic takes {max_message_bytes}."
+        )
+    if crc32c(records[CRC_START:]) != crc:
+        raise _corrupt("The CRC of the batch is wrong.")
+    if records_count <= 0 or last_offset_delta + 1 != records_count:
+        raise _invalid(f"A count of {records_count} records does not fit a last offset delta of {last_offset_delta}.")
+    if attributes & (CONTROL | LOG_APPEND_TIME) or attributes & CODEC_MASK >= len(_CODECS):
+        _check_attributes(header)
+    if producer_id > NO_PRODUCER_ID and base_sequence < 0:
+        raise _invalid(f"The batch of producer {producer_id} has sequence number {base_sequence}.")
+    return header
+
+
+def holds_one_batch(records: ReadBuffer) -> bool:
+    """Whether produced data hold one complete batch of magic 2, and no other complete one behind it."""
+    try:
+        _check_only_batch(records)
+    except KafkaError:
+        return False
+    return True
+
+
+def _check_attributes(header: RecordBatchHeader) -> None:
+    if header.is_control:
+        raise _invalid("Only the broker writes control records.")
+    if header.is_log_append_time:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "Only the broker sets the timestamp type LogAppendTime.")
+    _ = header.codec
+
+
+def _check_only_batch(records: ReadBuffer) -> None:
+    """Raise a KafkaError if something other than a second, incomplete batch follows the first one."""
+    _base_offset, batch_length, _epoch, magic = _unpack_prefix(records, 0)
+    size_bytes = batch_length + LOG_OVERHEAD_BYTES
+    if batch_length < _SMALLEST_LENGTH or not 0 <= magic <= MAGIC:
+        raise _corrupt(f"A batch cannot have {size_bytes} bytes and magic {magic}.")
+    if size_bytes > len(records):
+        raise NotOneBatchError("The records hold no complete batch.")
+    if magic != MAGIC:
+        raise NotOneBatchError(f"Batches have magic {MAGIC}, not {magic}.")
+    if size_bytes < HEADER_BYTES:
+        raise _corrupt(f"A batch cannot have {size_bytes} bytes.")
+    if size_bytes != len(records):
+        _check_cut_batch(records[size_bytes:])
+
+
+def _check_cut_batch(rest: ReadBuffer) -> None:
+    """Raise a KafkaError unless the rest is the beginning of a second batch, which Kafka ignores."""
+    if len(rest) < LOG_OVERHEAD_BYTES:
+        return
+    batch_length = int.from_bytes(rest[8:12], "big", signed=True)
+    if batch_length < _SMALLEST_LENGTH:
+        raise _corrupt(f"A batch cannot have {batch_length + LOG_OVERHEAD_BYTES} bytes.")
+    if len(rest) < _HEADER_UP_TO_MAGIC_BYTES:
+        return
+    magic = _unpack_prefix(rest, 0)[-1]
+    if not 0 <= magic <= MAGIC:
+        raise _corrupt(f"A batch cannot have magic {magic}.")
+    if batch_length + LOG_OVERHEAD_BYTES <= len(rest):
+        raise NotOneBatchError("The records hold more than one batch.")
+
+
+def _no_batch(records: ReadBuffer) -> KafkaError:
+    if len(records) >= _HEADER_UP_TO_MAGIC_BYTES:
+        try:
+            _check_only_batch(records)
+        except KafkaError as error:
+            return error
+    return NotOneBatchError("The records hold no complete batch.")
+
+
+def assign_offset(batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int) -> None:
+    """Set base offset and leader epoch in place. The CRC does not cover them."""
+    _pack_base_offset(batch, 0, base_offset)
+    _pack_leader_epoch(batch, 12, partition_leader_epoch)
+
+
+def set_max_timestamp(batch: bytearray | memoryview, attributes: int, max_timestamp_ms: int) -> None:
+    """Set attributes and the largest timestamp in place and compute the CRC again, e.g. for LogAppendTime."""
+    _ATTRIBUTES.pack_into(batch, CRC_START, attributes)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
+    _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
+
+
+def encode_with_checksum(header: RecordBatchHeader, payload: bytes) -> bytearray:
+    """A batch of a header, with its CRC computed, and of the records."""
+    batch = bytearray(_HEADER.pack(*header))
+    batch += payload
+    _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
+    return batch
+
+
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
