@@ -269,6 +269,7 @@ def test_a_request_scheduler_that_raises_for_what_waits_for_room(serve, caplog):
     assert "turn failed" not in caplog.text
 
 
+@pytest.mark.interpreted
 def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve, caplog, monkeypatch):
     server = serve()
     (processor, *_) = server.server.listeners[0].processors

@@ -55,8 +55,8 @@ def shake_hands(context, client_context, hostname="localhost"):
         with client_context.wrap_socket(client_end, server_hostname=hostname) as sock:
             sock.do_handshake()
             found["server"] = sock.getpeercert()
-            # With TLS 1.3 the server looks at the certificate when the client has done its part: it sends an alert, or a
-            # byte.
+            # With TLS 1.3 the server looks at the certificate when the client has done its part. An alert or a byte
+            # says what it found.
             with contextlib.suppress(ssl.SSLError):
                 sock.recv(1)
     finally:
