@@ -1,4 +1,4 @@
-"""Where the server's processor time goes in the rows of small requests: `python -m bench.profile_rows`.
+"""Where the server's processor time goes: `python -m bench.profile_rows`, for the rows of small requests.
 
 `perf` samples klamm while a benchmark of `bench.suites` runs. A sample in the kernel counts for the system call that
 it serves, a sample in user space for the program or library that runs. Needs Linux and Debian's package linux-perf.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.audit import run
 from bench.peers import SETTINGS
-from bench.suites import Benchmark, paced_produce, peer_requests
+from bench.suites import SUITES, Benchmark
 from tests.peers.klamm_server import KlammServer
 
 SYSTEM_CALL = re.compile(r"__(?:x64|arm64)_sys_(\w+)")
@@ -69,6 +69,7 @@ def profile(benchmark: Benchmark, server: KlammServer, seconds: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.profile_rows", description="where the time goes")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each benchmark, after a run of the same length")
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=["peers"])
     parser.add_argument("--only", default="", help="benchmarks with this in their name")
     chosen = parser.parse_args(arguments)
     print("| | of the server's processor time |\n| --- | ---: |")
@@ -76,9 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder,
         KlammServer(Path(folder), SETTINGS) as server,
     ):
-        for benchmark in [*peer_requests(), *paced_produce()]:
-            if chosen.only in benchmark.name:
-                print(profile(benchmark, server, chosen.seconds), flush=True)
+        for benchmark in (one for suite in chosen.suites for one in SUITES[suite]() if chosen.only in one.name):
+            print(profile(benchmark, server, chosen.seconds), flush=True)
 
 
 if __name__ == "__main__":
