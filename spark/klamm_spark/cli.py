@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
 from klamm_spark.lake.layout import MIN_KEEP_HOURS
+from klamm_spark.settings.moments import parse_since
 from klamm_spark.settings.spark import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
 from klamm_spark.spool.reader import require_spool, spool_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 EXIT_USAGE: Final = 2
 _TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget")
-_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SETTINGS: Final = (
     "spool",
     "lake",
@@ -388,15 +387,3 @@ def say(line: str) -> None:
 def _print(line: str) -> None:
     # A name in a lake may have been chosen to hide lines of a terminal.
     print(escape_control_characters(line))
-
-
-def parse_since(text: str, now: datetime) -> datetime:
-    """`90m`, `24h`, `7d`, `2w` before now, or an ISO date or time, UTC unless it says otherwise. Raises ValueError."""
-    match = re.fullmatch(r"(\d+)([mhdw])", text)
-    if match:
-        return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "{text}"') from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -7,11 +7,14 @@ import sys
 
 import pytest
 
+from klamm_spark.cli import main
+from klamm_spark.findings.detections import SEVERITIES
 from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import SegmentName
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS
 from tests.spark.test_cluster import ROOT, environment
+from tests.unit.audit.test_detections import CASES
 
 BOOT = "019b8ff8d000c0ffee00"
 
@@ -110,39 +113,82 @@ def test_a_spool_at_a_uri(tmp_path):
         AuditDataSource({"path": "viewfs://x/spool"}).reader(None)
 
 
-CONDITIONS = (
-    "time_us >= {middle}",
-    "time > timestamp_micros({middle}) and outcome = 'denied'",
-    "principal in ('User:user-1', 'User:user-2') and total_time_ms < 0.5",
-    "node = 'node-2' and seq <= 20",
-    "node in ('node-1', 'other') and kind = 'connection'",
-    "resource_count is null and not action = 'completed'",
-    "bad_line is null and client_id is not null and api_key = 1 and api_version < 99999999999",
-    "principal like 'User:user-1%' and size(resources) = 1",
-    "node = 'none'",
+OPTIONS = (
+    ({"since": "{middle}"}, lambda event, middle: event["time_us"] >= middle),
+    ({"SINCE": "{middle}", "until": "{middle}"}, lambda event, middle: False),
+    ({"until": "{middle}", "node": "node-2"}, lambda event, middle: event["time_us"] < middle and of(event, "node-2")),
+    ({"node": "node-1, other"}, lambda event, middle: of(event, "node-1")),
+    ({"since": "1h"}, lambda event, middle: False),
+    ({"node": "none"}, lambda event, middle: False),
 )
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_filters_that_are_pushed_down_change_nothing(spark, two_nodes, condition):
-    spool, middle = two_nodes
-    condition = condition.format(middle=middle)
-    every = spark.read.format("klamm_audit").load(spool)
-    spark.conf.set(PUSHDOWN, "false")
-    expected = {row.event_id for row in every.where(condition).collect()}
+def of(event, node):
+    return event["node"] == node
+
+
+@pytest.mark.parametrize(("options", "wanted"), OPTIONS)
+def test_a_part_of_a_spool_is_read(spark, two_nodes, options, wanted):
+    spool, events, middle = two_nodes
+    text = f"2026-01-01T00:00:00.{middle % 1_000_000:06d}"
+    given = {name: value.format(middle=text) for name, value in options.items()}
+    found = {row.event_id for row in spark.read.format("klamm_audit").options(**given).load(spool).collect()}
+    expected = {event["event_id"] for event in events if wanted(event, middle)}
+    assert found == expected
+
+
+def test_a_stream_of_a_part(follow, tmp_path):
+    write_sample_spool(tmp_path / "spool", sample_events(300), events_per_segment=100)
+    write_sample_spool(tmp_path / "spool", sample_events(40, node="node-2"))
+    assert follow(node="node-1", since="2026-01-01T00:00:00.150")[0] == list(range(150, 300))
+
+
+def test_old_segments_and_other_nodes_are_not_opened(spark, two_nodes):
+    spool, _, middle = two_nodes
+    since = f"2026-01-01T00:00:00.{middle % 1_000_000:06d}"
+    for options, parts in (({}, 10), ({"since": since}, 4), ({"node": "node-2"}, 4), ({"node": "none"}, 1)):
+        # Where there is nothing to read, Spark has one partition.
+        rows = spark.read.format("klamm_audit").options(**options).load(spool)
+        assert rows.rdd.getNumPartitions() == parts, options
+
+
+def test_lines_that_are_no_events_are_in_every_part(tmp_path):
+    from klamm_spark.spark.data_source import batches_of
+    from klamm_spark.spark.selection import Selection
+
+    (event,) = sample_events(1)
+    data = f"{json.dumps(event)}\nno event\n".encode()
+    for selection in (Selection(since_us=1 << 60), Selection(until_us=1), Selection(nodes=("other",))):
+        found = [row for batch in batches_of(data) for part in selection.rows(batch) for row in part.to_pylist()]
+        assert [row["bad_line"] for row in found] == ["no event"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"since": "yesterday"}, 'the option since takes e.g. 24h, 7d, .*not "yesterday"'),
+        ({"node": "a,"}, 'the option node takes names, separated by commas, not "a,"'),
+        ({"sinse": "24h"}, "klamm_audit has no option sinse, only path, live"),
+    ],
+)
+def test_a_wrong_option_is_an_error(options, problem):
+    from klamm_spark.spark.data_source import AuditDataSource
+
+    with pytest.raises(ValueError, match=problem):
+        AuditDataSource({"path": "/spool", **options})
+
+
+def test_no_scan_gets_the_filter_of_another(spark, two_nodes):
+    """With Spark's push-down, which a session may have for other formats."""
+    spool, events, _ = two_nodes
     spark.conf.set(PUSHDOWN, "true")
-    assert {row.event_id for row in every.where(condition).collect()} == expected
-    assert bool(expected) == (condition != "node = 'none'")
-
-
-def test_old_segments_and_other_nodes_are_not_opened(spark, two_nodes, tmp_path):
-    spool, middle = two_nodes
     rows = spark.read.format("klamm_audit").load(spool)
-    spark.conf.set(PUSHDOWN, "true")
-    # Where there is nothing to read, Spark has one partition.
-    assert rows.rdd.getNumPartitions() == 10
-    for condition, parts in ((f"time_us >= {middle}", 4), ("node = 'node-2'", 4), ("node = 'none'", 1)):
-        assert rows.where(condition).rdd.getNumPartitions() == parts, condition
+    kinds = sorted({event["kind"] for event in events})
+    counts = [rows.where(f"kind = '{kind}'").agg({"seq": "count"}) for kind in kinds]
+    together = counts[0]
+    for one in counts[1:]:
+        together = together.union(one)
+    assert [row[0] for row in together.collect()] == [sum(one["kind"] == kind for one in events) for kind in kinds]
 
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -150,18 +196,34 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def two_nodes(spark, tmp_path):
-    """Ten segments; and a time in the middle of the first node's."""
-    events = list(sample_events(600))
-    write_sample_spool(tmp_path / "spool", events, events_per_segment=100)
-    write_sample_spool(tmp_path / "spool", sample_events(400, node="node-2", seed=2), events_per_segment=100)
+    """Ten segments of two nodes, their events, and a time in the middle of the first node's."""
+    first, second = list(sample_events(600)), list(sample_events(400, node="node-2", seed=2))
+    write_sample_spool(tmp_path / "spool", first, events_per_segment=100)
+    write_sample_spool(tmp_path / "spool", second, events_per_segment=100)
     before = spark.conf.get(PUSHDOWN)
-    yield str(tmp_path / "spool"), events[350]["time_us"]
+    yield str(tmp_path / "spool"), [*first, *second], first[350]["time_us"]
     spark.conf.set(PUSHDOWN, before)
 
 
-def test_a_notebook_finds_the_format_by_itself(tmp_path):
+def attacks():
+    """What each of some detections fires on, one after another, each by accounts and from an address of its own."""
+    seq = 0
+    for number, name in enumerate(("grant_then_read", "success_after_failures", "password_spraying", "mass_delete")):
+        text = json.dumps(CASES[name][0][0]).replace("10.0.0.", f"10.9.{number}.").replace("User:", f"User:{name}-")
+        for event in json.loads(text):
+            yield {**event, "node": "n", "boot": "019b8ff8d000c0ffee09", "seq": seq, "event_id": f"n/{seq}"}
+            seq += 1
+
+
+def test_a_notebook_finds_what_detect_finds(tmp_path, capsys):
     """In a process of its own: no other test has a session there."""
-    write_sample_spool(tmp_path / "spool", sample_events(2000), events_per_segment=500)
+    spool = tmp_path / "spool"
+    write_sample_spool(spool, sample_events(2000), events_per_segment=500)
+    write_sample_spool(spool, attacks())
+    assert main(["detect", str(spool), "--format", "ocsf"]) == 0
+    detected = sorted(map(line_of_finding, map(json.loads, capsys.readouterr().out.splitlines())))
+    assert {line.split()[0] for line in detected} == {"critical", "high", "low"}
+
     notebook = json.loads((ROOT / "examples" / "audit" / "notebook.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     program = tmp_path / "notebook.py"
@@ -171,11 +233,23 @@ def test_a_notebook_finds_the_format_by_itself(tmp_path):
         capture_output=True,
         text=True,
         timeout=200,
-        env=environment() | {"KLAMM_AUDIT_SPOOL": str(tmp_path / "spool")},
+        env=environment() | {"KLAMM_AUDIT_SPOOL": str(spool)},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    failed = sum(event.get("action") == "failure" for event in sample_events(2000))
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith(SEVERITIES)) == detected
+    events = [*sample_events(2000), *attacks()]
+    failed = sum(event["action"] == "failure" for event in events)
     assert f"{failed} failed logins" in done.stdout
-    assert "2000 events came through the stream" in done.stdout
+    assert f"{len(events)} events came through the stream" in done.stdout
     assert all(not cell.get("outputs") for cell in notebook["cells"])
+
+
+def line_of_finding(finding):
+    """As the notebook prints it."""
+    severity = ("low", "medium", "high", "critical")[finding["severity_id"] - 2]
+    (evidence,) = finding.get("evidences", [{}])
+    account = evidence.get("actor", {}).get("user", {}).get("uid", "")
+    what = "".join(one["name"] for one in finding.get("resources", ()))
+    title, _, detail = finding["message"].partition(": ")
+    return f"{severity} {title} {account} {evidence.get('src_endpoint', {}).get('ip', '')} {what} {detail}"

@@ -3,18 +3,19 @@
     spark.readStream.format("klamm_audit").option("live", "true").load("/var/lib/klamm/audit")
 
 PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the spool: a folder, or a URI that
-PyArrow knows, such as `s3://BUCKET/FOLDER`; `live`, whether segments that are still being written are read too (default
-`true`); `maxBytesPerTrigger`, the most bytes in a micro-batch (default 64 MiB); `failOnDataLoss` (default `true`),
-whether a stream fails if retention has deleted what it has not read. A line that is not an event has null columns, and
-its text is in `bad_line`. With `spark.sql.python.filterPushdown.enabled`, filters are applied here, and segments that
-were sealed before the time that a filter asks for are not read. A third as fast as Spark's own file source, which
-`klamm audit ship` uses.
+PyArrow knows, such as `s3://BUCKET/FOLDER`; `since` and `until`, a part of the time, e.g. `24h` before the load or
+`2026-01-31T12:00`; `node`, the nodes, separated by commas; `live`, whether segments that are still being written are
+read too (default `true`); `maxBytesPerTrigger`, the most bytes in a micro-batch (default 64 MiB); `failOnDataLoss`
+(default `true`), whether a stream fails if retention has deleted what it has not read. Another option is an error.
+Other nodes and segments that were sealed before `since` are not read. A line that is not an event has null columns, and
+its text is in `bad_line`; it has no time. A third as fast as Spark's own file source, which `klamm audit ship` uses.
+
+Filters stay with Spark: Spark 4.2 gives all scans of a DataFrame the filters that one of them has pushed down.
 """
 
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -22,20 +23,21 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
+from klamm.runtime import SystemClock
 from klamm_spark.events.event import ACTIONS, FIELDS, SCHEMA_VERSION
-from klamm_spark.spark.filters import SpoolFilters
 from klamm_spark.spark.schema import EVENT_SCHEMA
+from klamm_spark.spark.selection import Selection
 from klamm_spark.spool.offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
 from klamm_spark.storage.arrow_paths import arrow_path
 from klamm_spark.storage.filesystems import parse_location
 
 NAME: Final = "klamm_audit"
-_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+_OPTIONS: Final = ("path", "live", "maxBytesPerTrigger", "failOnDataLoss", "since", "until", "node")
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 _ROW: Final = StructType(
@@ -45,6 +47,15 @@ _ROW: Final = StructType(
 
 class AuditDataSource(DataSource):
     """The format `klamm_audit`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Raises ValueError for an option that it does not have."""
+        super().__init__(options)
+        # Spark's options have no case.
+        unknown = {name.lower() for name in options} - {name.lower() for name in _OPTIONS}
+        if unknown:
+            raise ValueError(f"klamm_audit has no option {', '.join(sorted(unknown))}, only {', '.join(_OPTIONS)}")
+        self._selection = Selection.of(options, SystemClock().wall_us())
 
     @classmethod
     def name(cls) -> str:
@@ -57,13 +68,13 @@ class AuditDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        reader = _FilteringReader if _filters_are_offered() else _Reader
-        return reader(_follower(self.options))
+        return _Reader(_follower(self.options), self._selection)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         max_bytes = int(self.options.get("maxBytesPerTrigger", str(_DEFAULT_MAX_BYTES)))
-        return _StreamReader(_follower(self.options), max_bytes, _flag(self.options, "failOnDataLoss"))
+        lossless = _flag(self.options, "failOnDataLoss")
+        return _StreamReader(_follower(self.options), self._selection, max_bytes, lossless)
 
 
 class _Piece(InputPartition):
@@ -73,42 +84,26 @@ class _Piece(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, follower: SpoolFollower) -> None:
+    def __init__(self, follower: SpoolFollower, selection: Selection) -> None:
         self._follower = follower
-        self._filters = SpoolFilters(_COLUMNS)
+        self._selection = selection
 
     def partitions(self) -> Sequence[InputPartition]:
         pieces = self._follower.pieces({}, self._follower.latest({}))
-        since_us = self._filters.since_us()
-        return [
-            _Piece(piece)
-            for piece in pieces
-            if self._filters.has_node(piece.node) and not self._follower.is_older(piece, since_us)
-        ]
+        return [_Piece(piece) for piece in self._selection.pieces(pieces, self._follower)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there are no partitions, Spark has one of its own.
         if not isinstance(partition, _Piece):
             return
         for batch in read_batches(self._follower, partition.piece):
-            yield from self._filters.apply(batch)
-
-
-class _FilteringReader(_Reader):
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        return self._filters.take(filters)
-
-
-def _filters_are_offered() -> bool:
-    """Whether this is Spark's process that plans with filters: elsewhere a reader that takes them is refused."""
-    # Spark runs it as a program, or imports it into a daemon that it forks.
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _PLANNER in sys.modules or (main is not None and main.name == _PLANNER)
+            yield from self._selection.rows(batch)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, follower: SpoolFollower, max_bytes: int, fail_on_data_loss: bool) -> None:
+    def __init__(self, follower: SpoolFollower, selection: Selection, max_bytes: int, fail_on_data_loss: bool) -> None:
         self._follower = follower
+        self._selection = selection
         self._max_bytes = max_bytes
         self._fail_on_data_loss = fail_on_data_loss
         self._available_now: Offset | None = None
@@ -137,11 +132,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             left = {node: position for node, position in start.items() if self._follower.holds(node, position)}
             pieces = self._follower.pieces(left, end)
-        return [_Piece(piece) for piece in pieces]
+        return [_Piece(piece) for piece in self._selection.pieces(pieces, self._follower)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Piece)
-        return read_batches(self._follower, partition.piece)
+        if not isinstance(partition, _Piece):
+            return
+        for batch in read_batches(self._follower, partition.piece):
+            yield from self._selection.rows(batch)
 
 
 def read_batches(follower: SpoolFollower, piece: Piece) -> Iterator[pa.RecordBatch]:

@@ -12,8 +12,9 @@ import pytest
 
 from klamm import ConfigError
 from klamm_spark import cli
-from klamm_spark.cli import main, parse_since, parser, shipping_arguments
+from klamm_spark.cli import main, parser, shipping_arguments
 from klamm_spark.settings.audit import check_spool
+from klamm_spark.settings.moments import parse_since
 from klamm_spark.settings.spark import SparkSettings, read_pipeline
 from klamm_spark.spark import session
 from klamm_spark.spark.session import SparkUnavailableError

@@ -19,7 +19,7 @@ from klamm_spark.spool.layout import OPEN_SUFFIX, SEALED_SUFFIX, SegmentName
 from tests.unit.audit.test_detections import BOOT, START_S, failures, fetch, grant, login
 
 HOUR_US = 3_600_000_000
-ATTACK = [*failures(6, names="abcdef"), login(61, principal="User:x")]
+ATTACK = [*failures(6, names="abcdef"), login(61, principal="User:a")]
 NAMES = ["success_after_failures", "brute_force", "password_spraying"]
 
 
@@ -145,7 +145,7 @@ def test_once(capsys, spool, tmp_path):
     code, out, _ = detect(capsys, spool.path)
     assert code == 0
     assert [line.split(" ", 2)[1] for line in out.splitlines()] == ["critical", "high", "high"]
-    assert "User:x 10.0.0.1 front x1 Login after many failures: after 6 failed logins" in out
+    assert "User:a 10.0.0.1 front x1 Login after many failures: after 6 failed logins, 1 of this account" in out
     path = tmp_path / "findings.jsonl"
     code, out, _ = detect(capsys, spool.path, "--findings", path, "--format", "ocsf")
     assert [json.loads(line)["metadata"]["event_code"] for line in out.splitlines()] == NAMES

@@ -32,10 +32,10 @@ def event(at_s, kind, action, outcome="ok", **fields):
     }
 
 
-def login(at_s, address="10.0.0.1", principal="User:a", *, failed=False):
+def login(at_s, address="10.0.0.1", principal="User:a", *, failed=False, listener="front"):
     claimed = {"attempted_principal": principal, "principal": "User:ANONYMOUS"} if failed else {"principal": principal}
     action, outcome = ("failure", "denied") if failed else ("success", "ok")
-    return event(at_s, "authentication", action, outcome, listener="front", client_address=address, **claimed)
+    return event(at_s, "authentication", action, outcome, listener=listener, client_address=address, **claimed)
 
 
 def request(at_s, api, number, *resources, principal="User:a", outcome="ok", action="completed", **fields):
@@ -78,12 +78,33 @@ CASES = {
         [failures(30, names="abcd"), failures(5, every_s=160, names="abcde")],
     ),
     "success_after_failures": (
-        [[*failures(5), login(60)], [*failures(5, names="abcde"), login(10 * MINUTE)]],
+        [
+            [*failures(5), login(60)],
+            [*failures(5, names="abcde"), login(10 * MINUTE)],
+            [*failures(5), login(60, listener="other")],
+            [*failures(5, names="bcdef"), login(60, principal="User:b"), login(61, principal="User:x")],
+        ],
         [
             [*failures(4), login(60)],
             [*failures(5), login(60, "10.0.0.2")],
             [*failures(5), login(HOUR)],
             [login(0), *failures(5, start_s=1)],
+            [*failures(9), login(100, principal="User:CN=other")],
+            [*failures(9), login(100, principal="User:CN=other", listener="mtls")],
+            [*failures(1, start_s=0), *failures(5, names="bcdef", start_s=11 * MINUTE), login(12 * MINUTE)],
+        ],
+    ),
+    "other_login_after_failures": (
+        [
+            [*failures(5), login(60, principal="User:CN=other")],
+            [*failures(5, names=("b", "c")), login(60), login(60, principal="User:b"), login(61)],
+        ],
+        [
+            [*failures(5), login(60)],
+            [*failures(4), login(60, principal="User:CN=other")],
+            [*failures(5), login(60, principal="User:CN=other", listener="mtls")],
+            [*failures(5), login(60, "10.0.0.2", principal="User:CN=other")],
+            [*failures(5), login(HOUR, principal="User:CN=other")],
         ],
     ),
     "grant_then_read": (
@@ -241,6 +262,19 @@ def test_it_fires(findings, name, events):
 @pytest.mark.parametrize(("name", "events"), cases(1))
 def test_it_does_not_fire(findings, name, events):
     assert findings(name, events) == []
+
+
+def test_a_login_of_another_account_is_no_guessed_password(findings):
+    """An mTLS login of a service behind the address where another account has a wrong password."""
+    events = [*failures(9), login(100, principal="User:CN=service"), login(101, principal="User:CN=x", listener="mtls")]
+    assert findings("success_after_failures", events) == []
+    (found,) = findings("other_login_after_failures", events)
+    assert (found.principal, found.object, found.detail) == (
+        "User:CN=service",
+        "front",
+        "after 9 failed logins, none of this account",
+    )
+    assert DETECTIONS["other_login_after_failures"].severity == "medium"
 
 
 def test_each_detection_has_cases_and_a_severity():

@@ -1,0 +1,20 @@
+-- title: Login of another account after many failures
+-- severity: medium
+-- doc: A login from an address that had at least 5 failures on the same listener in the 10 minutes before, none of which claimed the account that came in: another user behind the address, or one that changed the account.
+WITH logins AS (
+  SELECT *, CASE WHEN action = 'failure' THEN attempted_principal ELSE principal END AS account
+  FROM events WHERE kind = 'authentication' AND action IN ('failure', 'success')
+), counted AS (
+  SELECT *,
+    sum(CASE WHEN action = 'failure' THEN 1 ELSE 0 END) OVER (
+      PARTITION BY client_address, listener ORDER BY time_us
+      RANGE BETWEEN 600000000 PRECEDING AND CURRENT ROW) AS failures,
+    sum(CASE WHEN action = 'failure' THEN 1 ELSE 0 END) OVER (
+      PARTITION BY client_address, account ORDER BY time_us RANGE BETWEEN 600000000 PRECEDING AND CURRENT ROW) AS own
+  FROM logins
+)
+SELECT principal, client_address AS address, listener AS object, count(*) AS events,
+  min(time_us) AS first_us, max(time_us) AS last_us,
+  min_by(event_id, time_us) AS first_event, max_by(event_id, time_us) AS last_event,
+  concat('after ', cast(max(failures) AS VARCHAR(20)), ' failed logins, none of this account') AS detail
+FROM counted WHERE action = 'success' AND failures >= 5 AND own = 0 GROUP BY principal, client_address, listener
