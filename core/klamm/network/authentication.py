@@ -64,6 +64,7 @@ class ChannelAuthentication:
         self._max_request_bytes = runtime.limits.max_request_bytes
         self._request_limits = runtime.requests.limits
         self._failure_delay_ns = runtime.limits.failed_authentication_delay_ms * 1_000_000
+        self._clock = runtime.clock
         self._selector = selector
         self._owner = owner
 
@@ -91,7 +92,8 @@ class ChannelAuthentication:
     def intercept(self, channel: KafkaChannel, frame: Buffer) -> list[Chunk] | None:
         """On a READY channel: what to send for a frame of a re-authentication, or None to serve the frame (KIP-368).
 
-        Raises InvalidRequestError when the session has expired: the next request closes the channel, as in Kafka.
+        Raises InvalidRequestError when the session has expired or was ended: the next request closes the channel, as in
+        Kafka, and is no failed authentication.
         """
         authenticator = channel.authenticator
         assert authenticator is not None
@@ -99,11 +101,19 @@ class ChannelAuthentication:
             if self.has_expired(channel):
                 raise InvalidRequestError(SESSION_EXPIRED)
             return None
+        if ended := channel.transport.session_end:
+            raise InvalidRequestError(f"session ended: {ended}")
         return self._take_step(channel, authenticator.receive(frame))
 
     def has_expired(self, channel: KafkaChannel) -> bool:
         """Whether the session of a channel has expired without being renewed."""
-        return channel.session_expires_ns is not None and self._selector.now_ns > channel.session_expires_ns
+        expires_ns = channel.session_expires_ns
+        if expires_ns is None:
+            return False
+        if channel.transport.session_end:
+            # A timer may have ended it since this turn began.
+            return self._clock.monotonic_ns() >= expires_ns
+        return self._selector.now_ns > expires_ns
 
     def end_expired(self, channel: KafkaChannel) -> None:
         """A READY channel whose session has expired is closed, by its next request or by its authenticator."""

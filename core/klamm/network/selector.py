@@ -233,6 +233,8 @@ class Selector(RefusedChannels):
         if channel.send is not None:
             channel.send.extend(chunks)
             return False
+        # An answer is a sign of life: after a request that took long, the client has the idle time for its next one.
+        channel.last_active_ns = self.now_ns
         head = chunks[0]
         if len(chunks) == 1 and isinstance(head, bytes):
             sent = channel.transport.write((head,))

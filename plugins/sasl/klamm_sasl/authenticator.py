@@ -185,9 +185,10 @@ class SaslServerAuthenticator(Authenticator):
     def revoke(self, reason: str) -> None:
         """End the session, from any thread. Frames that have arrived are refused, and so is a re-authentication."""
         self._revoked = reason
+        # First, so that a frame which is refused finds the reason there.
+        self._transport.end_session(reason)
         with contextlib.suppress(IllegalSaslStateError):
             self._move(SaslState.REVOKED)
-        self._transport.end_session(reason)
 
     # ---- requests
 
@@ -325,7 +326,6 @@ class SaslServerAuthenticator(Authenticator):
                 message = _changed_principal(self._principal, result.principal)
                 raise self._refused(message, message)
             lifetime_ms = self._start_session(result)
-            self._register_session(result)
             self._move(_COMPLETE)
             if not self._authenticated_before and not self._knows_sessions:
                 self._cannot_reauthenticate.add()
@@ -339,19 +339,20 @@ class SaslServerAuthenticator(Authenticator):
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
-        """Record who the client is and until when; returns for how many milliseconds."""
+        """Record who the client is and until when, by one reading of the clocks; returns for how many milliseconds."""
         self._principal = result.principal
-        lifetime_ms = _lifetime_ms(result, self._max_reauth_ms.get(self._mechanism, 0), self._clock.wall_ms())
-        self._expires_ns = None if lifetime_ms is None else self._clock.monotonic_ns() + lifetime_ms * 1_000_000
+        wall_ms, now_ns = self._clock.wall_ms(), self._clock.monotonic_ns()
+        lifetime_ms = _lifetime_ms(result, self._max_reauth_ms.get(self._mechanism, 0), wall_ms)
+        self._expires_ns = None if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
+        self._register_session(result, wall_ms, now_ns)
         return lifetime_ms or 0
 
-    def _register_session(self, result: SaslSuccess) -> None:
+    def _register_session(self, result: SaslSuccess, wall_ms: int, now_ns: int) -> None:
         if self._sessions is None:
             return
         proof = result.proof or _LASTING
         # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka.
-        left_ms = None if result.expires_ms is None else result.expires_ms - self._clock.wall_ms()
-        token_ends_ns = None if left_ms is None else self._clock.monotonic_ns() + left_ms * 1_000_000
+        token_ends_ns = None if result.expires_ms is None else now_ns + (result.expires_ms - wall_ms) * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.revoked_because, token_ends_ns)
         if changed is not None:
             raise self._refused(

@@ -11,6 +11,7 @@ import logging
 import struct
 from collections import deque
 
+import pytest
 import scramp
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from klamm import (
     handles,
 )
 from klamm.metrics import Counter
+from klamm.metrics.connections import ConnectionCounts
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.expiry import ChannelExpiry
 from klamm.network.lifecycle import ChannelLifecycle
@@ -191,9 +193,11 @@ class ChannelMachine(RuleBasedStateMachine):
             scheduler=services.scheduler,
             authenticators=self.factory,
             requests=request_parts(listener, self.clock, services.scheduler, handlers),
+            counts=(counts := ConnectionCounts()),
             failed_authentication_delay_ms=DELAY_MS,
             connection_setup_timeout_ms=SETUP_MS,
         )
+        self.counts = counts
         self.selector = Selector(OneWire(self.wire), NoWaker(), made)
         self.expiry = ChannelExpiry(made.limits, self.selector.channels, self.selector.setup.setting_up)
         ledger = RequestLedger(self.clock, listener, None, None, None)
@@ -435,3 +439,38 @@ def test_the_machine_can_authenticate_clients():
             assert machine.served == 1
             machine.nothing_has_gone_wrong()
             machine.teardown()
+
+
+@pytest.mark.parametrize("reason", ["the session has expired and was not renewed", "the delegation token has ended"])
+def test_a_request_that_meets_the_timer_of_its_session_is_an_expiry(reason):
+    machine = ready_machine()
+    machine.clock.advance_ms(SESSION_MS)
+    machine.wants_to_be_served(1)
+    # The turn begins before the timer runs, and takes the request up after it.
+    machine.selector.poll(0)
+    machine.channel.authenticator.revoke(reason)
+    machine.process_completed()
+    assert machine.channel.state is ChannelState.CLOSED
+    assert (machine.counts.expired.value, machine.counts.failed_reauthentication.value) == (1, 0)
+    machine.teardown()
+
+
+def test_a_request_that_meets_a_revocation_is_no_failed_login():
+    machine = ready_machine()
+    machine.wants_to_be_served(1)
+    machine.selector.poll(0)
+    machine.channel.authenticator.revoke("the credential has changed")
+    machine.process_completed()
+    assert machine.channel.state is ChannelState.CLOSED
+    assert (machine.counts.expired.value, machine.counts.failed_reauthentication.value) == (0, 0)
+    assert machine.counts.ended() == {"the credential has changed": 1}
+    machine.teardown()
+
+
+def ready_machine():
+    """One whose client has logged in."""
+    machine = ChannelMachine()
+    machine.begin(False)
+    machine.stays_for_a_session(False, False, False)
+    assert machine.channel.state is ChannelState.READY
+    return machine
