@@ -340,13 +340,21 @@ def oauthbearer(folder):
     (folder / "jwks.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
 
     def token(signer, expires_s):
-        claims = json.dumps({"sub": "alice", "iat": now_s - 10, "exp": expires_s}).encode()
+        claims = json.dumps(
+            {"sub": "alice", "aud": "kafka", "iss": "idp", "iat": now_s - 10, "exp": expires_s}
+        ).encode()
         header = {"alg": "ES256", "kid": "ec"}
         signed = jws.serialize_compact(header, claims, signer, algorithms=["ES256"])
         return [f"n,,\x01auth=Bearer {signed}\x01\x01".encode()]
 
     check_sasl_mechanism(
-        *part(K.SASL_MECHANISM, "OAUTHBEARER", jwks_file=folder / "jwks.json"),
+        *part(
+            K.SASL_MECHANISM,
+            "OAUTHBEARER",
+            jwks_file=folder / "jwks.json",
+            expected_audience=("kafka",),
+            expected_issuer="idp",
+        ),
         playbooks=[
             Playbook(token(key, now_s + 600), ALICE),
             Playbook(token(key, now_s - 600), None),

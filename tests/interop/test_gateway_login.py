@@ -37,6 +37,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
         "listeners.default." + users_setting(alice="sesame", gateway=OWN_PASSWORD),
         f"listeners.default.sasl.OAUTHBEARER.jwks_file={directory / 'jwks.json'}",
         'listeners.default.sasl.OAUTHBEARER.expected_audience=["kafka"]',
+        "listeners.default.sasl.OAUTHBEARER.allow_unverified_issuer=true",
     ]
     upstream = [
         "upstream.security_protocol=SASL_PLAINTEXT",

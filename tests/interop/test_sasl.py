@@ -44,6 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
         "listeners.default." + users_setting(alice="sesame"),
         f"listeners.default.sasl.OAUTHBEARER.jwks_file={directory / 'jwks.json'}",
         'listeners.default.sasl.OAUTHBEARER.expected_audience=["kafka"]',
+        "listeners.default.sasl.OAUTHBEARER.allow_unverified_issuer=true",
         f"broker.delegation.token.secret.key.file={directory / 'token.key'}",
     ]
     with EmbeddedServer(settings) as running:

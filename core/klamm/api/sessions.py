@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from klamm.logs.escaping import clipped
+from klamm.logs.rate_limited import RateLimitedLog
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext
@@ -22,6 +23,10 @@ RevocationCheck: TypeAlias = Callable[[], str | None]
 
 RECHECK_DELAY_MS: Final = 50
 """A client that changes its own credential gets its response before its connection is closed."""
+RETRY_CHECK_MS: Final = 5_000
+"""A check that raises is tried again after this time."""
+UNCHECKED_MAX_MS: Final = 60_000
+"""A session ends whose check has raised for so long: its credential may have been revoked."""
 _NAMED_PRINCIPALS: Final = 20
 
 
@@ -40,6 +45,7 @@ class _Session:
     key: Hashable
     revoked_because: RevocationCheck
     timer: Timer | None = None
+    failing_since_ns: int | None = None
 
 
 class SessionRegistry(Generic[C]):
@@ -48,6 +54,9 @@ class SessionRegistry(Generic[C]):
     A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
     token, key or certificate has changed. A session that is not valid any more is ended: its connection is closed, and
     the log and an administrative event `sessions_ended` say why. A session that expires makes no event.
+
+    A check that raises is tried again every `RETRY_CHECK_MS`, and the session goes on meanwhile. If it raises for
+    `UNCHECKED_MAX_MS`, the session ends as if it were revoked.
 
     `disconnect(connection, reason)` closes a connection, from any thread.
 
@@ -64,7 +73,11 @@ class SessionRegistry(Generic[C]):
         # What the next recheck looks at: keys, or None for all sessions.
         self._due: dict[Hashable, None] | None = {}
         self._recheck_timer: Timer | None = None
+        # Those whose check has raised; looked at again by the timer.
+        self._unchecked: dict[C, _Session] = {}
+        self._retry_timer: Timer | None = None
         self._closed = False
+        self._failures = RateLimitedLog(log, listener.services.scheduler.schedule)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -134,6 +147,15 @@ class SessionRegistry(Generic[C]):
             else:
                 found = [connection for key in keys for connection in self._by_key.get(key, ())]
             sessions = [(connection, self._sessions[connection]) for connection in found]
+        self._check(sessions)
+
+    def _retry(self) -> None:
+        with self._lock:
+            self._retry_timer = None
+            sessions, self._unchecked = list(self._unchecked.items()), {}
+        self._check(sessions)
+
+    def _check(self, sessions: list[tuple[C, _Session]]) -> None:
         ended: dict[str, list[C]] = {}
         for connection, session in sessions:
             reason = self._revocation_of(connection, session)
@@ -148,25 +170,48 @@ class SessionRegistry(Generic[C]):
         """Forget all sessions."""
         with self._lock:
             self._closed = True
-            if self._recheck_timer is not None:
-                self._recheck_timer.cancel()
+            for timer in (self._recheck_timer, self._retry_timer):
+                if timer is not None:
+                    timer.cancel()
             for connection in list(self._sessions):
                 self._forget(connection)
 
-    @staticmethod
-    def _revocation_of(connection: C, session: _Session) -> str | None:
+    def _revocation_of(self, connection: C, session: _Session) -> str | None:
         try:
-            return session.revoked_because()
-        except Exception:
-            log.exception(
-                "principal=%s: cannot check whether the session may go on", clipped(connection.principal.name)
-            )
-            return None
+            reason = session.revoked_because()
+        except Exception as error:
+            return self._unchecked_because(connection, session, error)
+        session.failing_since_ns = None
+        return reason
+
+    def _unchecked_because(self, connection: C, session: _Session, error: Exception) -> str | None:
+        """Try again later, or return why the session ends."""
+        self._failures.log(
+            type(error).__name__,
+            logging.ERROR,
+            "listener=%s principal=%s: cannot check whether the session may go on",
+            self._listener.name,
+            clipped(connection.principal.name),
+            error=error,
+        )
+        services = self._listener.services
+        now_ns = services.clock.monotonic_ns()
+        if session.failing_since_ns is None:
+            session.failing_since_ns = now_ns
+        if now_ns - session.failing_since_ns >= UNCHECKED_MAX_MS * 1_000_000:
+            return f"for {UNCHECKED_MAX_MS // 1000} s it could not be checked whether the session may go on"
+        with self._lock:
+            if self._sessions.get(connection) is session:
+                self._unchecked[connection] = session
+                if self._retry_timer is None:
+                    self._retry_timer = services.scheduler.schedule(RETRY_CHECK_MS, self._retry)
+        return None
 
     def _forget(self, connection: C) -> None:
         session = self._sessions.pop(connection, None)
         if session is None:
             return
+        self._unchecked.pop(connection, None)
         if session.timer is not None:
             session.timer.cancel()
         connections = self._by_key[session.key]

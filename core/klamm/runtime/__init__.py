@@ -1,6 +1,7 @@
 """Clock, timers, threads and rates: what parts use to measure and to wait. The names listed here are public."""
 
 from klamm.runtime.clock import Clock, SystemClock
+from klamm.runtime.files import replace_file
 from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
@@ -18,5 +19,6 @@ __all__ = [
     "TokenBucket",
     "Workers",
     "lower_priority",
+    "replace_file",
     "switch_threads_often",
 ]

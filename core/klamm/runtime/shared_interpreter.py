@@ -32,10 +32,12 @@ _LIST_FIELDS: Final[dict[type[WireStruct], tuple[str, ...]]] = {}
 class SharedInterpreter:
     """For the whole process, as the settings of the interpreter are. From any thread.
 
-    While large requests run, and for a second after that, threads switch more often, and no full collection runs by
-    itself. After ten seconds of them the next one collects, if possible while no other one runs: what there is to
-    examine is small then. A collection stops all threads, for 30 ms where clients have 1,000 fetch sessions; requests
-    have no cycles, and leave little to it.
+    Large requests of all servers take turns. The interpreter's settings change only for servers that `tune_for` has
+    named: `klamm serve` has a process of its own, an `EmbeddedServer` is a guest in another's. While large requests of
+    these run, and for a second after that, threads switch more often, and no full collection runs by itself. After ten
+    seconds of them the next one collects, if possible while no other one runs: what there is to examine is small then.
+    A collection stops all threads, for 30 ms where clients have 1,000 fetch sessions; requests have no cycles, and
+    leave little to it.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,12 @@ class SharedInterpreter:
         self._busy_s = 0
         self._normal: tuple[float, tuple[int, int, int]] | None = None
         self._schedule: Schedule | None = None
+        self._tuned: set[Schedule] = set()
+
+    def tune_for(self, schedule: Schedule) -> None:
+        """Let the interpreter's settings change for the server with this scheduler, until it has `stopped`."""
+        with self._changed:
+            self._tuned.add(schedule)
 
     @property
     def running(self) -> int:
@@ -70,6 +78,9 @@ class SharedInterpreter:
         finally:
             with self._changed:
                 self._running[may_wait] -= 1
+                if self._schedule is None and not self.running:
+                    # Its server has stopped without waiting for it.
+                    self._restore()
                 self._changed.notify_all()
 
     def switch_often(self, schedule: Schedule) -> None:
@@ -79,6 +90,8 @@ class SharedInterpreter:
             self._switch_often(schedule)
 
     def _switch_often(self, schedule: Schedule) -> None:
+        if schedule not in self._tuned:
+            return
         if self._normal is None:
             self._normal = sys.getswitchinterval(), gc.get_threshold()
             sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._normal[0]))
@@ -91,6 +104,7 @@ class SharedInterpreter:
     def stopped(self, schedule: Schedule) -> None:
         """A server has stopped, whose timer runs no more: the interpreter's settings return now, unless others run."""
         with self._changed:
+            self._tuned.discard(schedule)
             if self._schedule == schedule:
                 self._schedule = None
                 if not self.running:
@@ -128,6 +142,7 @@ SHARED_INTERPRETER: Final = SharedInterpreter()
 def switch_threads_often(schedule: Schedule) -> None:
     """Let network threads run in between while another thread computes for a millisecond or longer; for a second.
 
+    Without effect in a process that is not klamm's own, see `EmbeddedServer(tune_interpreter=True)`.
     `schedule(delay_ms, call)` is that of the server's `Scheduler`.
     """
     SHARED_INTERPRETER.switch_often(schedule)

@@ -63,7 +63,8 @@ class SocketServer:
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
     `temporary` is the data directory of a plan that names none, if it is there already; it goes away with the server.
-    `inherited` is given in a worker process: then nothing is bound.
+    `inherited` is given in a worker process: then nothing is bound. With `tune_interpreter` the switch interval and the
+    thresholds of the garbage collector change while large requests run: where the process is the server's own.
     """
 
     def __init__(
@@ -73,11 +74,13 @@ class SocketServer:
         clock: Clock | None = None,
         temporary: Path | None = None,
         inherited: Inherited | None = None,
+        tune_interpreter: bool = False,
     ) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.services = ServerServices(self.clock, self.scheduler)
+        self._tune_interpreter = tune_interpreter
         self._sockets: Mapping[str, tuple[ListeningSocket, ...]] = {}
         self._turns: AcceptTurns | None = None
         if inherited is not None:
@@ -121,6 +124,8 @@ class SocketServer:
 
     def _start(self) -> None:
         settings = self.plan.server
+        if self._tune_interpreter:
+            SHARED_INTERPRETER.tune_for(self.scheduler.schedule)
         for listener_plan in self.plan.listeners:
             listener = Listener(listener_plan, settings.as_version)
             self.listeners.append(listener)

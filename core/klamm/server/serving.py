@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
+from klamm.runtime.files import check_replaceable, replace_file
 from klamm.server.server import SocketServer, StartError
 from klamm.shared.version import __version__
 
@@ -64,7 +65,7 @@ def run(
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), note)
-    server = SocketServer(plan, clock=clock)
+    server = SocketServer(plan, clock=clock, tune_interpreter=True)
     try:
         with no_collections():
             server.start()
@@ -238,20 +239,14 @@ def describe(part: ApiSet | ServerExtension) -> str:
 def prepare_ready_file(path: Path) -> None:
     """Remove the file of a killed server, and check that a file can be written there. Raises OSError."""
     path.unlink(missing_ok=True)
-    temporary = _temporary(path)
-    temporary.touch()
-    temporary.unlink()
+    check_replaceable(path)
 
 
 def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[str, object]) -> None:
     """Write the file in one step: a reader never sees half of it."""
     content = json.dumps({"pid": os.getpid(), "listeners": addresses, **entries})
-    temporary = _temporary(path)
-    temporary.touch(mode=0o600)
-    temporary.write_text(content + "\n")
     # Health checks of other users read it, unless it has entries of extensions, which may be secrets.
-    temporary.chmod(0o600 if entries else 0o644)
-    temporary.replace(path)
+    replace_file(path, f"{content}\n".encode(), 0o600 if entries else 0o644, sync=False)
 
 
 def ready_file_entries(server: HasExtensions) -> dict[str, object]:
@@ -263,10 +258,6 @@ def ready_file_entries(server: HasExtensions) -> dict[str, object]:
         except Exception:
             log.exception("%r: ready_file_entries() failed", extension)
     return entries
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(path.name + ".tmp")
 
 
 def raise_descriptor_limit() -> None:

@@ -48,10 +48,14 @@ class EmbeddedServer:
     the observer. With `nodes` the broker is that many nodes with ports of their own; `server.nodes` stops and starts
     them. An instance starts once; `restart` stops it and starts it again.
 
+    The process is not the server's own, so klamm leaves its switch interval and its garbage collector alone. With
+    `tune_interpreter` it changes both while large requests run, as `klamm serve` does, and gives them back at the stop.
+
     `group.initial.rebalance.delay.ms` is 0 here unless it is set: a group need not wait for more members. The helpers,
     e.g. `create_topic`, use the first listener, which has to let everyone in.
     """
 
+    # 9 parameters: a test names those that it needs.
     def __init__(
         self,
         settings: Sequence[str] = (),
@@ -63,6 +67,7 @@ class EmbeddedServer:
         faults: bool = False,
         recording: bool = False,
         nodes: int = 1,
+        tune_interpreter: bool = False,
     ) -> None:
         if isinstance(settings, str):
             raise TypeError(f"settings is a list of KEY=VALUE: [{settings!r}], not {settings!r}")
@@ -83,7 +88,8 @@ class EmbeddedServer:
             more_parts={"filters": ["faults"] * faults, "observers": ["recording"] * recording},
         )
         self.clock = clock
-        self.server = SocketServer(self.plan, clock=clock)
+        self._tune_interpreter = tune_interpreter
+        self.server = SocketServer(self.plan, clock=clock, tune_interpreter=tune_interpreter)
         self.admin = Admin(self._connect) if nodes == 1 else ClusterAdmin(self._connect, _connect_to)
         self._state = "not started"
 
@@ -123,7 +129,9 @@ class EmbeddedServer:
         try:
             between()
             temporary = data_dir if self.plan.server.data_dir is None else None
-            self.server = SocketServer(self.plan, clock=self.clock, temporary=temporary)
+            self.server = SocketServer(
+                self.plan, clock=self.clock, temporary=temporary, tune_interpreter=self._tune_interpreter
+            )
             self.server.start()
         except BaseException:
             if self.plan.server.data_dir is None:

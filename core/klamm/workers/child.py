@@ -53,6 +53,7 @@ class Child:
             _of_worker(self.plan),
             temporary=self.temporary,
             inherited=Inherited(self.share, self.sockets, self.connections),
+            tune_interpreter=True,
         )
         link = ParentLink(channel, server, wanted)
         try:

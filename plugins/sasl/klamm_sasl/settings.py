@@ -232,11 +232,23 @@ class OAuthBearerSettings:
     algorithms: tuple[str, ...] = setting(_ALGORITHMS, doc="Signatures that are accepted.", check=_check_algorithms)
     expected_audience: tuple[str, ...] = setting(
         (),
-        doc="One of them must be among a token's `aud`; unset asks for none.",
+        doc="One of them must be among a token's `aud`. Must be set, unless `allow_unverified_audience` is true.",
         kafka="sasl.oauthbearer.expected.audience",
     )
     expected_issuer: str | None = setting(
-        None, doc="A token's `iss` must be this; unset takes any.", kafka="sasl.oauthbearer.expected.issuer"
+        None,
+        doc="A token's `iss` must be this. Must be set, unless `allow_unverified_issuer` is true.",
+        kafka="sasl.oauthbearer.expected.issuer",
+    )
+    allow_unverified_audience: bool = setting(
+        False,
+        doc="Without `expected_audience`, accept tokens that were issued for other services.",
+        kafka="sasl.oauthbearer.allow.unverified.audience",
+    )
+    allow_unverified_issuer: bool = setting(
+        False,
+        doc="Without `expected_issuer`, accept tokens of any issuer whose key is in the key set.",
+        kafka="sasl.oauthbearer.allow.unverified.issuer",
     )
     required_scope: tuple[str, ...] = setting(
         (), doc="Scopes that a token must have.", kafka="unsecuredValidatorRequiredScope"
@@ -261,18 +273,29 @@ class OAuthBearerSettings:
         """Tokens of another issuer or for another service, and tokens that prove nothing."""
         if self.unsecured_development_tokens:
             yield "unsecured_development_tokens", "any client can be any user"
-        if self.expected_issuer is None:
-            yield "expected_issuer", "unset: a token of any issuer whose key is known is accepted"
-        if not self.expected_audience:
-            yield "expected_audience", "unset: tokens that were issued for other services are accepted"
+        if self.expected_issuer is None and self.allow_unverified_issuer:
+            yield "allow_unverified_issuer", "a token of any issuer whose key is known is accepted"
+        if not self.expected_audience and self.allow_unverified_audience:
+            yield "allow_unverified_audience", "tokens that were issued for other services are accepted"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """No place of keys or two of them, and files that cannot be used. An endpoint is not asked."""
+        """No place of keys or two, tokens for any service, and files that cannot be used. An endpoint is not asked."""
         sources = (self.jwks_endpoint_url, self.jwks_file)
         if None not in sources:
             yield "jwks_file", "jwks_endpoint_url is set as well"
         if sources == (None, None) and not self.unsecured_development_tokens:
             yield "", "jwks_endpoint_url or jwks_file must be set"
+        if sources != (None, None):
+            if not self.expected_audience and not self.allow_unverified_audience:
+                yield (
+                    "expected_audience",
+                    "must be set, or allow_unverified_audience = true: tokens for any service are taken then",
+                )
+            if self.expected_issuer is None and not self.allow_unverified_issuer:
+                yield (
+                    "expected_issuer",
+                    "must be set, or allow_unverified_issuer = true: tokens of any issuer are taken then",
+                )
         if self.jwks_file is not None:
             from klamm_sasl.jwk_set import JwksError, parse_jwks
 

@@ -7,13 +7,13 @@ import fcntl
 import getpass
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from klamm.config import CommandParser
+from klamm.runtime import replace_file
 from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from klamm_sasl.stores.users_file import parse_users, text_of
 
@@ -87,10 +87,10 @@ def _add(options: argparse.Namespace) -> None:
         _read(options.file)
     credentials = _credentials(options)
     replaced = {credential.mechanism for credential in credentials}
-    with _locked(options.file) as folder:
+    with _locked(options.file):
         entries = _read(options.file) if options.file.exists() else []
         kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in replaced]
-        _write(options.file, [*kept, *((options.user, credential) for credential in credentials)], folder)
+        _write(options.file, [*kept, *((options.user, credential) for credential in credentials)])
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -103,12 +103,12 @@ def _list(options: argparse.Namespace) -> None:
 
 def _remove(options: argparse.Namespace) -> None:
     gone = _mechanisms(options)
-    with _locked(options.file) as folder:
+    with _locked(options.file):
         entries = _read(options.file)
         kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in gone]
         if len(kept) == len(entries):
             raise UsersError(f'there is no such user "{options.user}" in {options.file}')
-        _write(options.file, kept, folder)
+        _write(options.file, kept)
 
 
 def _hash(options: argparse.Namespace) -> None:
@@ -159,30 +159,19 @@ def _read(file: Path) -> list[tuple[str, ScramCredential]]:
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[int]:
-    """The descriptor of the file's folder, which one command at a time has: the file itself is replaced by each."""
+def _locked(file: Path) -> Iterator[None]:
+    """Hold the lock of the file's folder, which one command at a time has: the file itself is replaced by each."""
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        yield folder
+        yield
     finally:
         os.close(folder)
 
 
-def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]], folder: int) -> None:
+def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
     """Put the file in place whole, readable by its owner alone unless it was wider before."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write("# users of klamm: NAME:VERIFIER; see `klamm users --help`\n")
-            out.writelines(f"{user}:{credential.to_text()}\n" for user, credential in entries)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(name).chmod(mode)
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    # Else a power cut may bring back the old file, with a user who was removed.
-    os.fsync(folder)
+    lines = "".join(f"{user}:{credential.to_text()}\n" for user, credential in entries)
+    # Synced: else a power cut may bring back the old file, with a user who was removed.
+    replace_file(file, f"# users of klamm: NAME:VERIFIER; see `klamm users --help`\n{lines}".encode(), mode)

@@ -6,7 +6,6 @@ Nothing that serves calls this: a listener without certificates does not start.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Final
 
 from cryptography import x509
 
+from klamm.runtime import replace_file
 from klamm_ssl.issuing import CertificateAuthority, Identity
 
 _EXIT_USAGE: Final = 2
@@ -171,27 +171,11 @@ def _authority(directory: Path, now: datetime) -> tuple[CertificateAuthority, li
     if key.exists():
         return CertificateAuthority.load(certificate.read_bytes(), key.read_bytes()), [f"  {certificate}  (was there)"]
     authority = CertificateAuthority.create("CN=klamm development CA", now=now)
-    certificate.write_bytes(authority.root_pem)
-    _write_secret(key, authority.identity.key_pem())
+    replace_file(certificate, authority.root_pem, 0o644)
+    replace_file(key, authority.identity.key_pem())
     return authority, [f"  {certificate}  what clients and servers trust", f"  {key}  keep this to yourself"]
 
 
 def _write(file: Path, identity: Identity) -> None:
     # Java's PEM stores, OpenSSL and librdkafka all take key and certificate from one file.
-    _write_secret(file, identity.key_pem() + identity.certificate_pem)
-
-
-def _write_secret(file: Path, content: bytes) -> None:
-    """The file has all of it, or stays as it was."""
-    # Made anew for its mode, which an older file may have wider.
-    temporary = file.with_name(f".{file.name}.new")
-    temporary.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(file)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_file(file, identity.key_pem() + identity.certificate_pem)

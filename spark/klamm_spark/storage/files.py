@@ -48,7 +48,7 @@ class SpoolFiles:
         """Write a file whole and synced, or not at all; the directory is not synced yet."""
         # Hidden, so that readers do not take it for a segment.
         temporary = path.with_name(f".{path.name}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
         try:
             try:
                 self.write_all(descriptor, data)

@@ -91,6 +91,8 @@ path = "users"
 
 [listeners.wide.sasl.OAUTHBEARER]
 unsecured_development_tokens = true
+allow_unverified_issuer = true
+allow_unverified_audience = true
 """
 
 
@@ -116,9 +118,9 @@ def test_check_warns_of_insecure_listeners_and_strict_makes_that_an_error(klamm,
         f"warning: open.toml:20:1  {sasl}.mechanisms: EXTERNAL: the transport proves no principals, so no client can"
         " log in with it",
         f"warning: open.toml:27:1  {sasl}.OAUTHBEARER.unsecured_development_tokens: any client can be any user",
-        f"warning: open.toml:26:1  {sasl}.OAUTHBEARER.expected_issuer: unset: a token of any issuer whose key is known"
+        f"warning: open.toml:28:1  {sasl}.OAUTHBEARER.allow_unverified_issuer: a token of any issuer whose key is known"
         " is accepted",
-        f"warning: open.toml:26:1  {sasl}.OAUTHBEARER.expected_audience: unset: tokens that were issued for other"
+        f"warning: open.toml:29:1  {sasl}.OAUTHBEARER.allow_unverified_audience: tokens that were issued for other"
         " services are accepted",
         "warning: open.toml:24:1  sasl.file.path: users: other users have access (mode 0644); `chmod 600` removes it",
     ]

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices, SessionRegistry
-from klamm.api.sessions import RECHECK_DELAY_MS
+from klamm.api.sessions import RECHECK_DELAY_MS, RETRY_CHECK_MS, UNCHECKED_MAX_MS
 from klamm.testing import ManualClock
 
 HERE = Address("127.0.0.1", 1)
@@ -135,12 +135,77 @@ def test_connections_that_are_closed_are_forgotten(sessions):
     assert not sessions.registry._by_key
 
 
-def test_a_proof_that_cannot_be_checked_stays(sessions, caplog):
+class Check:
+    """A revocation check that raises until `reason` is an answer."""
+
+    def __init__(self):
+        self.reason = ZeroDivisionError("the store is away")
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        if isinstance(self.reason, Exception):
+            raise self.reason
+        return self.reason
+
+
+@pytest.mark.parametrize(("answer", "ended"), [(None, []), ("it is gone", [("a", "it is gone")])])
+def test_a_check_that_fails_is_tried_again_until_it_answers(sessions, answer, ended):
+    check = Check()
     connection = ConnectionContext("a", sessions.listener, HERE, HERE)
-    sessions.registry.add(connection, "a", lambda: 1 / 0)
+    assert sessions.registry.add(connection, "a", check) is None
     sessions.recheck()
-    assert len(sessions.registry) == 1
+    sessions.pass_time(UNCHECKED_MAX_MS - RETRY_CHECK_MS)
+    assert sessions.ended == [], "a fault that passes ends no session"
+    check.reason = answer
+    sessions.pass_time(RETRY_CHECK_MS)
+    assert sessions.ended == ended
+    calls = check.calls
+    sessions.pass_time(10 * UNCHECKED_MAX_MS)
+    assert check.calls == calls, "once it has answered, only a change asks again"
+    assert sessions.ended == ended
+
+
+def test_a_fault_of_the_check_that_comes_back_counts_anew(sessions):
+    check = Check()
+    sessions.registry.add(ConnectionContext("a", sessions.listener, HERE, HERE), "a", check)
+    sessions.pass_time(UNCHECKED_MAX_MS - RETRY_CHECK_MS)
+    fault, check.reason = check.reason, None
+    sessions.pass_time(RETRY_CHECK_MS)
+    check.reason = fault
+    sessions.pass_time(10 * UNCHECKED_MAX_MS)
+    sessions.recheck()
+    assert sessions.ended == []
+    sessions.pass_time(UNCHECKED_MAX_MS)
+    assert [name for name, _ in sessions.ended] == ["a"]
+
+
+def test_a_session_that_can_never_be_checked_ends_with_an_event(sessions, caplog):
+    for name in "ab":
+        sessions.registry.add(ConnectionContext(name, sessions.listener, HERE, HERE), name, Check())
+    sessions.connect("c")
+    for _ in range(UNCHECKED_MAX_MS // RETRY_CHECK_MS):
+        assert sessions.ended == []
+        sessions.pass_time(RETRY_CHECK_MS)
+    assert [name for name, _ in sessions.ended] == ["a", "b"]
+    assert len(sessions.events) == 1
+    assert "for 60 s it could not be checked" in sessions.events[0].detail
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert len(tracebacks) <= 2, "one a minute, however many sessions there are"
     assert "cannot check whether the session may go on" in caplog.text
+
+
+def test_what_could_not_be_checked_is_forgotten_with_its_connection(sessions):
+    check = Check()
+    connection = ConnectionContext("a", sessions.listener, HERE, HERE)
+    sessions.registry.add(connection, "a", check)
+    sessions.registry.remove(connection)
+    sessions.pass_time(UNCHECKED_MAX_MS)
+    assert check.calls == 1
+    sessions.registry.add(connection, "a", check)
+    sessions.registry.close()
+    sessions.pass_time(UNCHECKED_MAX_MS)
+    assert check.calls == 2
 
 
 def test_a_connection_that_cannot_be_ended_keeps_no_other(sessions, caplog):

@@ -7,7 +7,9 @@ from collections import deque
 
 import pytest
 
+from klamm import Provider, RequestObserver, hookimpl
 from klamm.runtime.shared_interpreter import AT_ONCE, SWITCH_INTERVAL_S, SharedInterpreter, free_in_pieces
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import metadata, offset_commit
 
 
@@ -25,6 +27,21 @@ class Timers:
             self.due.popleft()()
 
 
+class Looking(RequestObserver):
+    """Notes the settings of the interpreter at the end of each request."""
+
+    found = []
+
+    def completed(self, event):
+        self.found.append((sys.getswitchinterval(), gc.get_threshold()))
+
+
+class LookingPlugin:
+    @hookimpl
+    def klamm_request_observers(self):
+        yield Provider("looking", f"{__name__}:Looking")
+
+
 @pytest.fixture
 def settings():
     before = sys.getswitchinterval(), gc.get_threshold()
@@ -35,8 +52,17 @@ def settings():
     gc.set_threshold(*before[1])
 
 
+def tuned(*timers):
+    """Of servers whose process is their own."""
+    shared = SharedInterpreter()
+    for one in timers:
+        shared.tune_for(one.schedule)
+    return shared
+
+
 def test_settings_return_a_second_after_the_last_turn(settings):
-    normal, timers, shared = settings(), Timers(), SharedInterpreter()
+    timers = Timers()
+    normal, shared = settings(), tuned(timers)
     with shared.turn(timers.schedule, may_wait=False):
         timers.run()
         interval_s, thresholds = settings()
@@ -53,7 +79,8 @@ def test_settings_return_a_second_after_the_last_turn(settings):
 
 
 def test_threads_switch_often_for_a_second_without_a_turn(settings):
-    normal, timers, shared = settings(), Timers(), SharedInterpreter()
+    timers = Timers()
+    normal, shared = settings(), tuned(timers)
     shared.switch_often(timers.schedule)
     assert settings()[0] == pytest.approx(SWITCH_INTERVAL_S, rel=0.05)
     timers.run()
@@ -66,7 +93,8 @@ def test_threads_switch_often_for_a_second_without_a_turn(settings):
 
 
 def test_the_timers_of_a_stopped_server_are_not_needed(settings):
-    normal, stopped, timers, shared = settings(), Timers(), Timers(), SharedInterpreter()
+    stopped, timers = Timers(), Timers()
+    normal, shared = settings(), tuned(stopped, timers)
     for one in (stopped, timers):
         with shared.turn(one.schedule, may_wait=False):
             pass
@@ -78,17 +106,60 @@ def test_the_timers_of_a_stopped_server_are_not_needed(settings):
 
 
 def test_settings_return_when_the_server_stops(settings):
-    normal, stopped, other, shared = settings(), Timers(), Timers(), SharedInterpreter()
+    stopped, other = Timers(), Timers()
+    normal, shared = settings(), tuned(stopped, other)
     with shared.turn(stopped.schedule, may_wait=False):
         pass
     shared.stopped(other.schedule)
     assert settings() != normal
     shared.stopped(stopped.schedule)
     assert settings() == normal
+    shared.tune_for(other.schedule)
     with shared.turn(other.schedule, may_wait=False):
         assert settings() != normal
     other.run()
     other.run()
+    assert settings() == normal
+
+
+def test_a_guest_in_another_process_changes_nothing(settings):
+    normal, guest, host, shared = settings(), Timers(), Timers(), SharedInterpreter()
+    shared.tune_for(host.schedule)
+    with shared.turn(guest.schedule, may_wait=False):
+        assert settings() == normal
+    shared.switch_often(guest.schedule)
+    assert settings() == normal
+    assert not guest.due
+    with shared.turn(host.schedule, may_wait=False):
+        assert settings() != normal
+    shared.stopped(host.schedule)
+    assert settings() == normal
+    with shared.turn(host.schedule, may_wait=False):
+        assert settings() == normal, "it has stopped"
+
+
+def test_a_request_that_outlives_its_server_gives_the_settings_back(settings):
+    timers = Timers()
+    normal, shared = settings(), tuned(timers)
+    with shared.turn(timers.schedule, may_wait=False):
+        shared.stopped(timers.schedule)
+        assert settings() != normal
+    assert settings() == normal
+
+
+@pytest.mark.parametrize("tune", [False, True])
+def test_an_embedded_server_changes_the_interpreter_only_if_it_is_asked_to(settings, tune):
+    normal = settings()
+    Looking.found.clear()
+    names = [metadata.MetadataRequestTopic(name=f"t{number}") for number in range(500)]
+    with EmbeddedServer(
+        ['listeners.default.observers=["looking"]'], plugins=[LookingPlugin()], tune_interpreter=tune
+    ) as server:
+        with RawClient(server.address()) as client:
+            client.call(metadata.MetadataRequest(names, allow_auto_topic_creation=False), 12)
+            # The next request is executed once the observer has seen the first.
+            client.call(metadata.MetadataRequest([]), 12)
+        assert [found != normal for found in Looking.found[:1]] == [tune]
     assert settings() == normal
 
 
@@ -120,7 +191,8 @@ def test_so_many_turns_at_once(settings, may_wait):
 
 
 def test_garbage_is_collected_though_large_requests_never_stop(settings):
-    timers, shared = Timers(), SharedInterpreter()
+    timers = Timers()
+    shared = tuned(timers)
     before = gc.get_stats()[2]["collections"]
     for second in range(11):
         assert gc.get_stats()[2]["collections"] == before, second

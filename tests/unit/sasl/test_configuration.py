@@ -78,6 +78,7 @@ def test_a_common_table_may_have_parts_that_not_every_listener_names(tmp_path):
     assert stores == [["file"], ["broker"]]
 
 
+EXPECTED = 'expected_audience = ["a"]\nexpected_issuer = "i"\n'
 TOKENS = HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\n'
 CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.callable]\n'
 
@@ -104,22 +105,37 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
             'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be imported:'
             " TypeError('os:sep is a str, which cannot be called')",
         ),
+        (
+            TOKENS + 'jwks_endpoint_url = "https://x"\nexpected_issuer = "i"\n',
+            "FILE:6:1  listeners.public.sasl.OAUTHBEARER.expected_audience: must be set, or allow_unverified_audience"
+            " = true: tokens for any service are taken then",
+        ),
+        (
+            TOKENS + 'jwks_endpoint_url = "https://x"\nexpected_audience = ["a"]\n',
+            "FILE:6:1  listeners.public.sasl.OAUTHBEARER.expected_issuer: must be set, or allow_unverified_issuer"
+            " = true: tokens of any issuer are taken then",
+        ),
+        (
+            TOKENS + 'jwks_endpoint_url = "https://x"\nallow_unverified_isuer = true\nexpected_audience = ["a"]\n',
+            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.allow_unverified_isuer: unknown key"
+            '; did you mean "allow_unverified_issuer"?',
+        ),
         (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
         (
-            TOKENS + 'jwks_file = "garbage"\njwks_endpoint_url = "https://x"\n',
+            TOKENS + 'jwks_file = "garbage"\njwks_endpoint_url = "https://x"\n' + EXPECTED,
             "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: jwks_endpoint_url is set as well",
         ),
         (
-            TOKENS + 'jwks_file = "garbage"\n',
+            TOKENS + 'jwks_file = "garbage"\n' + EXPECTED,
             "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: garbage: is not a JWK set:"
             " Expecting value: line 1 column 1 (char 0)",
         ),
         (
-            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "garbage"\n',
+            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "garbage"\n' + EXPECTED,
             "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: garbage: there is no certificate in PEM in it",
         ),
         (
-            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "absent"\n',
+            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "absent"\n' + EXPECTED,
             "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: absent: No such file or directory",
         ),
         (

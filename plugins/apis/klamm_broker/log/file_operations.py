@@ -39,7 +39,7 @@ class FileOperations:
     def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
         """Replace the file's content atomically: after a crash it has the old or the new content, never a part."""
         temporary = path.with_name(path.name + ".tmp")
-        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             self.write_all(descriptor, content, 0)
             if sync:

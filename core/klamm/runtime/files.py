@@ -1,0 +1,42 @@
+"""`replace_file`: puts a file in place whole, through no link, and with no wider mode meanwhile."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
+    """Write a file under a new name beside `path` and rename it, so that a reader sees all of it or the old one.
+
+    Who may write to the folder cannot have another file written: the new name is made up, and is taken only if nothing
+    has it, not even a link. It has `mode` before it has the name `path`. With `sync` it survives a power cut. Raises
+    OSError; then the old file stays.
+    """
+    # mkstemp opens with O_EXCL, O_NOFOLLOW and 0600.
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fchmod(descriptor, mode)
+            if sync:
+                os.fsync(descriptor)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise OSError if `replace_file` could not make its new file."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(descriptor)
+    Path(name).unlink()
