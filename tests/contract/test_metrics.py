@@ -6,6 +6,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -306,6 +307,42 @@ def test_handlers_and_processors_that_work_are_not_idle(start):
         client.receive_frame()
     share = "kafka.network:type=Processor,name=IdlePercent"
     assert eventually(lambda: 0.5 < metric(server, share)[("listener", "default"), ("networkProcessor", "0")] <= 1.0)
+
+
+def test_connections_that_wait_to_be_accepted_are_seen(start):
+    server = start("listeners.default.gates=connection_quota", "listeners.default.connection_quota.max_connections=1")
+    clients = [RawClient(server.address())]
+    clients[0].call(ApiVersionsRequest("tests", "1.0"), 3)
+    # The gate has the acceptor wait with the first of these; the system queues the others.
+    clients += [RawClient(server.address()) for _ in range(3)]
+    queue = "klamm:type=Acceptor,name=AcceptQueue"
+    listener = (("listener", "default"),)
+    assert eventually(lambda: metric(server, f"{queue}Size") == {listener: 2})
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    limit = metric(server, f"{queue}Limit")
+    for client in clients:
+        client.close()
+    assert limit == {listener: min(1024, most)}
+    assert metric(server, "klamm:type=Acceptor,name=ListenOverflows")[()] >= 0
+
+
+def test_requests_that_find_the_queue_full_are_seen_at_their_processor(start):
+    server = start("server.io_threads=1", "server.queued_max_requests=1")
+    trying = server.api_set("trying")
+    clients = [RawClient(server.address()) for _ in range(4)]
+    clients[0].send(HeartbeatRequest(group_id="block"), 4)
+    assert trying.arrived.acquire(timeout=10)
+    for client in clients[1:]:
+        client.send(HeartbeatRequest(group_id="block"), 4)
+    processor = (("listener", "default"), ("networkProcessor", "0"))
+    waiting = "klamm:type=Processor,name=WaitingRequests"
+    assert eventually(lambda: metric(server, waiting) == {processor: 2})
+    assert metric(server, "kafka.network:type=RequestChannel,name=RequestQueueSize") == {(): 1}
+    trying.release.set()
+    for client in clients:
+        client.receive_frame()
+        client.close()
+    assert metric(server, waiting) == {processor: 0}
 
 
 @pytest.mark.parametrize("settings", [(), ("server.queued_max_request_bytes=100000000",)])

@@ -218,8 +218,8 @@ class ListenerSettings:
     )
     max_incoming: int = setting(20, doc="New connections that may wait for one processor.", minimum=1)
     backlog: int = setting(
-        50,
-        doc="Connections that the system queues until they are accepted.",
+        1024,
+        doc="Connections that the system queues until they are accepted, up to its own limit (net.core.somaxconn).",
         kafka="socket.listen.backlog.size",
         minimum=1,
     )

@@ -13,6 +13,7 @@ from typing import Final
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.network.accept_queues import AcceptQueue, accept_queue
 from klamm.network.accept_turns import AcceptTurns
 from klamm.network.admission import call_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
@@ -94,6 +95,12 @@ class Acceptor:
     def descriptor(self) -> int:
         """The listening socket's."""
         return self._socket.fileno()
+
+    def accept_queues(self) -> list[AcceptQueue]:
+        """The system's queues of its listening sockets, where they are known; from any thread."""
+        server_socket = self._socket
+        sockets = server_socket.sockets if isinstance(server_socket, ListeningSockets) else (server_socket,)
+        return [queue for each in sockets if (queue := accept_queue(each)) is not None]
 
     @property
     def processors(self) -> Sequence[BalancedProcessor]:

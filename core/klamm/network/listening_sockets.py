@@ -16,15 +16,15 @@ class ListeningSockets:
     """
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
-        self._sockets = tuple(sockets)
+        self.sockets = tuple(sockets)
         self._selector = selectors.DefaultSelector()
         self._ready: deque[socket.socket] = deque()
-        for each in self._sockets:
+        for each in self.sockets:
             self._selector.register(each, selectors.EVENT_READ)
 
     def setblocking(self, flag: bool) -> None:
         """As that of a socket, for all."""
-        for each in self._sockets:
+        for each in self.sockets:
             each.setblocking(flag)
 
     def fileno(self) -> int:
@@ -37,7 +37,7 @@ class ListeningSockets:
 
     def getsockname(self) -> Any:
         """The address of the first."""
-        return self._sockets[0].getsockname()
+        return self.sockets[0].getsockname()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """A connection that waits at one of them; the sockets take turns. Raises BlockingIOError if there is none."""
@@ -53,5 +53,5 @@ class ListeningSockets:
     def close(self) -> None:
         """Close all."""
         self._selector.close()
-        for each in self._sockets:
+        for each in self.sockets:
             each.close()

@@ -79,6 +79,11 @@ class Processor:
         return min(received, default=None)
 
     @property
+    def waiting_requests(self) -> int:
+        """Requests that it holds because the request queue had no room; the metric WaitingRequests."""
+        return len(self._reactor.waiting)
+
+    @property
     def response_queue_size(self) -> int:
         """Responses that wait; the metric ResponseQueueSize."""
         return len(self.inbox.calls)

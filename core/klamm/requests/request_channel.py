@@ -79,7 +79,8 @@ class WaitingRequests:
         return bool(self._lanes)
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
+        # A copy: metrics ask from other threads.
+        return sum(map(len, list(self._lanes.values())))
 
     def room_made(self) -> None:
         """A handler has taken a request: `retry` may succeed now. From any thread."""

@@ -6,10 +6,11 @@ They are those of Kafka's `RequestChannel`, `Processor`, `Acceptor` and `KafkaRe
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.registry import Labels, MetricsRegistry
+from klamm.network.accept_queues import AcceptQueue, listen_overflows
 from klamm.server.metric_tables import (
     LABEL_CHARACTERS,
     MetricTable,
@@ -87,6 +88,18 @@ class ThreadMetrics:
                 "Request handler threads.",
                 lambda: [({}, self._handler_pool.size)],
             ),
+            "klamm:type=Acceptor,name=AcceptQueueSize": (
+                "Connections that the system queues until they are accepted (Linux).",
+                lambda: self._accept_queues(lambda queue: queue.waiting),
+            ),
+            "klamm:type=Acceptor,name=AcceptQueueLimit": (
+                "How many connections the system queues at most: backlog, or its own limit (Linux).",
+                lambda: self._accept_queues(lambda queue: queue.limit),
+            ),
+            "klamm:type=Processor,name=WaitingRequests": (
+                "Requests that a processor holds, because the request queue had no room for them.",
+                lambda: [(labels, processor.waiting_requests) for labels, processor in processors_of(self._listeners)],
+            ),
             "klamm:type=Processor,name=TurnAgeMs": (
                 "Milliseconds since a processor last looked for something to do; it does so three times a second.",
                 self._turn_ages,
@@ -100,6 +113,10 @@ class ThreadMetrics:
                 lambda: [
                     ({"listener": name}, acceptor.descriptor_pauses) for name, acceptor in acceptors_of(self._listeners)
                 ],
+            ),
+            "klamm:type=Acceptor,name=ListenOverflows": (
+                "Connections that found a full queue, at all sockets of the host or container (Linux).",
+                lambda: [] if (count := listen_overflows()) is None else [({}, count)],
             ),
             "klamm:type=RequestChannel,name=QueueFull": (
                 "How often a request found the request queue full.",
@@ -127,6 +144,13 @@ class ThreadMetrics:
             for labels, processor in processors_of(self._listeners)
         ]
         return [({}, sum(size for _, size in sizes)), *sizes]
+
+    def _accept_queues(self, value_of: Callable[[AcceptQueue], int]) -> Samples:
+        return [
+            ({"listener": name}, sum(map(value_of, queues)))
+            for name, acceptor in acceptors_of(self._listeners)
+            if (queues := acceptor.accept_queues())
+        ]
 
     def _turn_ages(self) -> Samples:
         now_ns = self._shares.clock.monotonic_ns()

@@ -1,0 +1,46 @@
+"""The connections that the system queues until they are accepted, as Linux counts them."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+_NETSTAT: Final = Path("/proc/self/net/netstat")
+# Of a listening socket, `tcpi_unacked` and `tcpi_sacked` of Linux's `struct tcp_info` are these two.
+_QUEUE: Final = Struct("=2I")
+_QUEUE_OFFSET: Final = 24
+_TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
+
+
+class AcceptQueue(NamedTuple):
+    """How many connections wait at a listening socket, and how many may."""
+
+    waiting: int
+    limit: int
+
+
+def accept_queue(sock: socket.socket) -> AcceptQueue | None:
+    """The queue of a listening socket; None where the system does not say, and for Unix domain sockets."""
+    if _TCP_INFO is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _QUEUE_OFFSET + _QUEUE.size)
+        return AcceptQueue(*_QUEUE.unpack_from(info, _QUEUE_OFFSET))
+    except (OSError, error):
+        # Closed meanwhile, or another system's structure.
+        return None
+
+
+def listen_overflows(netstat: Path = _NETSTAT) -> int | None:
+    """How many connections found a queue full, at all sockets of the host or container; None where it is not known."""
+    try:
+        lines = netstat.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for names, values in zip(lines[::2], lines[1::2], strict=False):
+        found = dict(zip(names.split(), values.split(), strict=False))
+        if "ListenOverflows" in found:
+            return int(found["ListenOverflows"])
+    return None
