@@ -61,6 +61,19 @@ def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
     assert play.state_of_group() == "Stable"
 
 
+def test_what_is_still_to_be_revoked_is_described(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    a.beat()
+    b.beat()
+    kept = play.beat("a", FIRST, owned=a.owned).assignment
+    assert kept is not None
+    assert sum(map(len, kept.values())) == 2
+    described = {each.member_id: each for each in play.coordinator.consumers.describe(GROUP).members}
+    assert described["a"].assigned == partitions(t={0, 1, 2, 3})
+    assert described["a"].target == kept
+    assert described["b"].assigned == {}
+
+
 def test_a_member_that_does_not_give_up_in_time_is_fenced(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from groups_playbook import GROUP, Call, Playbook
@@ -174,6 +174,41 @@ def test_offsets_of_deleted_topics_are_not_committed(play: Playbook) -> None:
     commit(play, at(5))
     play.coordinator.offsets.topics_deleted({"t"})
     play.settle()
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("by", ["request", "topic"])
+def test_what_is_deleted_does_not_come_back_with_the_commit(play: Playbook, by: str, crash: bool) -> None:
+    play.commit(at(1))
+    commit(play, at(5), at(6, 1))
+    commit(play, at(7), producer_id=PRODUCER + 1)
+    if by == "request":
+        call: Call[Mapping[str, ErrorCode]] = Call()
+        play.coordinator.offsets.delete(GROUP, {"t": [0]}, call)
+        play.settle()
+        assert call.result == {"t": ErrorCode.NONE}
+    else:
+        play.coordinator.offsets.topics_deleted({"t"})
+        play.settle()
+    assert offset_of(fetch(play, {"t": [0]})) is None
+    if crash:
+        play.crash()
+    for producer_id in (PRODUCER, PRODUCER + 1):
+        end(play, committed=True, producer_id=producer_id)
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+    assert offset_of(fetch(play, {"t": [1]}), 1) == (6 if by == "request" else None)
+
+
+def test_a_deletion_follows_a_pending_commit_that_is_being_written(play: Playbook) -> None:
+    pending: Call[Sequence[ErrorCode]] = Call()
+    play.commit(at(1))
+    play.coordinator.transactional_offsets.commit(PRODUCER, CommitRequest(GROUP, [at(5)]), pending)
+    deleted: Call[Mapping[str, ErrorCode]] = Call()
+    play.coordinator.offsets.delete(GROUP, {"t": [0]}, deleted)
+    play.settle()
+    assert pending.result == [ErrorCode.NONE]
+    end(play, committed=True)
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
 

@@ -203,6 +203,23 @@ def test_open_transaction_is_left_alone(open_log: OpenLog) -> None:
     assert [each[0] for each in kept(book)] == [1, 2]
 
 
+def test_an_open_transaction_makes_nothing_due_again(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1000)
+    book.append_keyed((b"a", b"1"), (b"a", b"2"))
+    book.log.roll(START_MS)
+    book.append_keyed((b"a", b"3"), (b"a", b"4"))
+    Producer(book, 1).send(b"a")
+    book.log.roll(START_MS)
+    late_ms = START_MS + DAY_MS
+
+    first = dirty_range(book.log, 0, late_ms)
+    assert first.is_due(book.config)
+    assert first.dirty_bytes == book.log.segments[0].size_bytes
+    end_offset = clean(book, now_ms=late_ms)
+    assert end_offset == 4
+    assert not dirty_range(book.log, end_offset, late_ms).is_due(book.config)
+
+
 def test_map_that_is_full_ends_the_pass_earlier(open_log: OpenLog) -> None:
     book = open_log(cleanup_policy="compact")
     for number in range(20):

@@ -82,12 +82,21 @@ class OffsetBook:
             self._forget(key)
         return ended
 
-    def forget_pending(self, topics: Set[str]) -> None:
-        """Topics are deleted: no transaction commits anything of them."""
-        for pending in self.pending.values():
-            for key in [each for each in pending if each[0] in topics]:
+    def pending_of(self, topics: Set[str]) -> list[tuple[str, int]]:
+        """Return the partitions of these topics that open transactions would commit offsets of."""
+        return [key for key in self._unstable if key[0] in topics]
+
+    def forget_pending(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Forget what open transactions would commit for these partitions: their offsets are deleted."""
+        for key in keys:
+            if key not in self._unstable:
+                continue
+            for producer_id in [each for each, pending in self.pending.items() if key in pending]:
+                pending = self.pending[producer_id]
                 del pending[key]
                 self._forget(key)
+                if not pending:
+                    del self.pending[producer_id]
 
     def _forget(self, key: tuple[str, int]) -> None:
         self._unstable[key] -= 1

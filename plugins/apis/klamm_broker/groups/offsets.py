@@ -265,10 +265,10 @@ class OffsetManager:
         """Delete the offsets of deleted topics, and what open transactions would commit for them."""
         for group in self._registry.all():
             with group:
-                group.book.forget_pending(topics)
-                partitions = [
+                committed = {
                     (topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]
-                ]
+                }
+                partitions = sorted(committed.union(group.book.pending_of(topics)))
                 if partitions:
                     self._delete_held(group, partitions)
 
@@ -278,9 +278,13 @@ class OffsetManager:
         partitions: Sequence[tuple[str, int]],
         then: Callable[[StoreError | None], None] | None = None,
     ) -> None:
+        """Delete offsets, and what open transactions would commit for their partitions."""
+        book = group.book
+
         def on_durable(error: StoreError | None) -> None:
             with group:
                 if error is None:
+                    book.forget_pending(partitions)
                     for topic, index in partitions:
                         by_partition = group.offsets.get(topic, {})
                         by_partition.pop(index, None)
@@ -290,6 +294,11 @@ class OffsetManager:
                     group.answer(then, error)
 
         statements = [persistence.delete_offset(group.group_id, topic, index) for topic, index in partitions]
+        statements += [
+            persistence.delete_pending_offset(group.group_id, topic, index)
+            for topic, index in partitions
+            if book.pending_writes or book.is_unstable(topic, index)
+        ]
         self._store.submit(statements, on_durable)
 
     # Expiry

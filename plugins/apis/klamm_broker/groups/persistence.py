@@ -44,6 +44,7 @@ _PUT_OFFSET: Final = (
 )
 _DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?"
 _DELETE_OFFSETS: Final = "DELETE FROM offsets WHERE group_id = ?"
+_DELETE_PENDING_OFFSET: Final = "DELETE FROM pending_offsets WHERE group_id = ? AND topic = ? AND partition = ?"
 _DELETE_PENDING_OF_GROUP: Final = "DELETE FROM pending_offsets WHERE group_id = ?"
 _PUT_PENDING_OFFSET: Final = (
     "INSERT OR REPLACE INTO pending_offsets (producer_id, group_id, topic, partition, committed_offset, leader_epoch,"
@@ -161,6 +162,11 @@ def end_pending_offsets(producer_id: int, *, committed: bool) -> list[Statement]
 def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
     """Forget a committed offset."""
     return (_DELETE_OFFSET, (group_id, topic, partition))
+
+
+def delete_pending_offset(group_id: str, topic: str, partition: int) -> Statement:
+    """Forget what open transactions would commit for a partition."""
+    return (_DELETE_PENDING_OFFSET, (group_id, topic, partition))
 
 
 def load(store: Store, clock: Clock) -> Iterable[Group]:

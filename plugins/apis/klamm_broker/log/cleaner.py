@@ -47,7 +47,11 @@ class DirtyRange(NamedTuple):
 
 
 def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> DirtyRange:
-    """What a pass would compact, given where the last one ended. Raises OSError."""
+    """Return what a pass would compact, given where the last one ended. Raises OSError.
+
+    Only segments that end before the first uncleanable offset count as dirty, as in Kafka's `LogCleanerManager`. A pass
+    also compacts the part of the next segment that lies before it.
+    """
     config = target.config
     segments = target.segments
     first_dirty = max(min(checkpointed_offset, target.end_offset), target.log_start_offset)
@@ -56,11 +60,12 @@ def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> 
     is_overdue = False
     for index, segment in enumerate(segments[:-1]):
         next_base = segments[index + 1].base_offset
-        if segment.base_offset >= first_uncleanable:
-            break
         if next_base <= first_dirty:
             clean_bytes += segment.size_bytes
             continue
+        if next_base > first_uncleanable:
+            # It holds the last stable offset, and would be dirty again after the pass.
+            break
         if config.min_compaction_lag_ms and segment.max_timestamp()[0] > now_ms - config.min_compaction_lag_ms:
             first_uncleanable = segment.base_offset
             break

@@ -323,12 +323,21 @@ def _described_members(group: ConsumerGroup) -> Sequence[DescribedConsumer]:
             member.client_host,
             sorted(member.topics),
             member.regex,
-            member.assigned,
+            _united(member.assigned, member.pending_revocation),
             group.target_of(member.member_id),
             member.classic is not None,
         )
         for member in group.members.values()
     ]
+
+
+def _united(assigned: Partitions, pending_revocation: Partitions) -> Partitions:
+    """Return all that a member may still read: what it is to revoke is its own until it has done so."""
+    none: frozenset[int] = frozenset()
+    return {
+        topic: assigned.get(topic, none) | pending_revocation.get(topic, none)
+        for topic in (*assigned, *(pending_revocation.keys() - assigned.keys()))
+    }
 
 
 def _or(sent: T | None, known: T) -> T:

@@ -53,7 +53,7 @@ ConsumerHeartbeatReply: TypeAlias = Callable[[ConsumerHeartbeatResult], None]
 
 
 class DescribedConsumer(NamedTuple):
-    """A member as an administrator sees it."""
+    """A member as an administrator sees it; `assigned` includes what it has still to revoke."""
 
     member_id: str
     instance_id: str | None
