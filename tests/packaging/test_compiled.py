@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import venv
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 from klamm import KafkaError
 from klamm.wire.records import HEADER_BYTES, Record, encode_batch
+from tests.packaging.test_wheels import consume, install, produce, run, serving
 from tests.unit.log.test_record_check import RECORDS
 
 ROOT = Path(__file__).parents[2]
@@ -31,23 +34,31 @@ Walk = Callable[[bytes, int], int]
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    """Build the sdist and the wheel of it in isolation: with what the build asks for, and nothing else."""
+    command = [sys.executable, "-m", "build", "--outdir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=480)
+    assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="module")
-def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of a compiled wheel: those that `scripts/test` has built, or of one built now."""
+def compiled_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled wheel that `scripts/test` has built, or one built now."""
     if built := os.environ.get("KLAMM_COMPILED"):
-        return Path(built)
+        (wheel,) = Path(built).glob("*.whl")
+        return wheel
     if shutil.which("gcc") is None or not Path(sysconfig.get_paths()["include"], "Python.h").exists():
         assert "CI" not in os.environ, "the test needs gcc and Python.h"
         pytest.skip("needs gcc and Python.h")
-    folder = tmp_path_factory.mktemp("compiled")
-    with zipfile.ZipFile(build_wheel(folder, KLAMM_COMPILE="1")) as wheel:
+    return build_wheel(tmp_path_factory.mktemp("compiled"), KLAMM_COMPILE="1")
+
+
+@pytest.fixture(scope="module")
+def compiled_folder(compiled_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the compiled wheel."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(compiled_wheel) as wheel:
         wheel.extractall(folder)
     return folder
 
@@ -96,6 +107,29 @@ def test_a_build_without_the_variable_is_python_alone(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert f"{NAME}.py" in names
     assert not [name for name in names if name.endswith(".so")]
+
+
+@pytest.mark.timeout(300)
+def test_a_compiled_wheel_serves_from_an_empty_environment(compiled_wheel: Path, tmp_path: Path) -> None:
+    programs = install(tmp_path / "venv", compiled_wheel)
+    where = run(programs / "python", "-c", "import klamm.wire.scratch as module; print(module.__file__)")
+    assert where.endswith(".so\n")
+    with serving([programs / "klamm", "serve"], tmp_path, "--bind", "127.0.0.1:0") as listeners:
+        produce(listeners["default"], "greetings", ["hello", "world"])
+        assert consume(listeners["default"], "greetings", 2) == ["hello", "world"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a clone can be cloned")
+def test_the_readme_compiles_klamm_in_an_empty_environment(tmp_path: Path) -> None:
+    (command,) = set(re.findall(r"`KLAMM_COMPILE=1 (pip install \.)`", (ROOT / "README.md").read_text()))
+    run("git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", tmp_path / "klamm")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run("env", "KLAMM_COMPILE=1", python, "-m", *command.replace(" .", f" {tmp_path / 'klamm'}").split())
+    where = run(python, "-c", "import klamm.wire.scratch as module; print(module.__file__)")
+    assert where.endswith(".so\n")
 
 
 def test_the_module_knows_whether_it_was_compiled(compiled: ModuleType) -> None:

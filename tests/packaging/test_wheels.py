@@ -71,7 +71,7 @@ def clean_environment() -> dict[str, str]:
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     """klamm's sdist, the wheel made of it, and the example's wheel."""
     target = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target]
+    build = [sys.executable, "-m", "build", "--outdir", target]
     run(*build, ROOT)
     run(*build, "--wheel", PRINT)
     (sdist,), (wheel,) = target.glob("klamm-*.tar.gz"), target.glob("klamm-*.whl")

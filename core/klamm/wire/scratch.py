@@ -100,9 +100,10 @@ def _load_zstd(space: bytearray) -> _Unpack | None:
                 end += _ZSTD_CHECKSUM_BYTES
             if end != len(data):
                 return None
-            return decompress(data, max_output_size=max_bytes)
+            unpacked: bytes = decompress(data, max_output_size=max_bytes)
         except (ZstdError, IndexError):
             return None
+        return unpacked
 
     return unpack
 
