@@ -1,4 +1,4 @@
-"""A server that audits, clients that note when each of their requests was answered, and what is in the spool."""
+"""A server that audits, clients that note which of their requests were answered, and what is in the spool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm_spark.spool.layout import sealed_segments
 from tests.audit_spool import read_segment
 from tests.peers.server import HOST
+from tests.waiting import wait_until
 
-FSYNC_INTERVAL_S = 0.2
 CLIENTS = 2
 
 
@@ -28,7 +28,7 @@ def audit_settings(spool: Path) -> dict[str, str]:
         "listeners.default.audit.node": "node-1",
         "listeners.default.audit.aggregate_above_per_second": "-1",
         "listeners.default.audit.flush_interval_ms": "10",
-        "listeners.default.audit.fsync_interval_ms": str(int(FSYNC_INTERVAL_S * 1000)),
+        "listeners.default.audit.fsync_interval_ms": "200",
         "listeners.default.audit.segment_age_ms": "150",
     }
 
@@ -37,8 +37,8 @@ class Load:
     """Clients that send one request after the other until the server dies, and note when each was answered."""
 
     def __init__(self, port: int, life: int) -> None:
-        self.answered: dict[tuple[str, int], float] = {}
-        """When, by client id and correlation id."""
+        self.answered: set[tuple[str, int]] = set()
+        """Client id and correlation id of each request that was answered."""
         self._threads = [
             threading.Thread(target=self._run, args=(port, f"life-{life}-{number}")) for number in range(CLIENTS)
         ]
@@ -49,8 +49,11 @@ class Load:
         with contextlib.suppress(OSError), RawClient((HOST, port), client_id=client_id) as client:
             for correlation_id in itertools.count(1):
                 client.call(ApiVersionsRequest("kill9", "1"), 3)
-                self.answered[client_id, correlation_id] = time.monotonic()
+                self.answered.add((client_id, correlation_id))
                 time.sleep(0.001)
+
+    def wait_for_answers(self, count: int) -> None:
+        wait_until(lambda: len(self.answered) >= count)
 
     def join(self) -> None:
         for thread in self._threads:

@@ -59,9 +59,11 @@ class Recovery:
         crashed = {boot.boot for boot in recovered}
         folder.measure()
         aside = [(name, path) for path in folder.unreadable if (name := parse_name(path.name)) is not None]
-        recovered[:0] = self._unreported(aside, crashed)
-        # A later boot that wrote nothing may have crashed before it could report this one.
-        if newest is not None and not newest.final and newest.boot not in crashed | {name.boot for name, _ in aside}:
+        # The first events of a boot report what an earlier one has lost. A boot that wrote nothing has not done that.
+        last_written = max((boot.boot for boot in recovered if boot.last_seq is not None), default="")
+        recovered[:0] = self._unreported(aside, crashed, max(last_written, newest.boot if newest else ""))
+        known = crashed | {name.boot for name, _ in aside}
+        if newest is not None and not newest.final and newest.boot not in known and newest.boot > last_written:
             recovered.insert(0, Recovered(newest.boot, newest.last_seq, 0))
         for mark in segment_files(folder.path, SHIPPED_SUFFIX):
             if not folder.has_segment(mark.stem):
@@ -86,15 +88,16 @@ class Recovery:
         self._folder.names_changed(path.parent)
         self.put_aside[target] = why
 
-    def _unreported(self, aside: list[tuple[SegmentName, Path]], crashed: set[str]) -> list[Recovered]:
+    def _unreported(
+        self, aside: list[tuple[SegmentName, Path]], crashed: set[str], last_written: str
+    ) -> list[Recovered]:
         """The boots of files that this start put aside, or that an earlier start did and wrote no event after.
 
         If a boot is reported as crashed, an unreadable seal of it means no further loss.
         """
-        newest = self._folder.newest
         recovered: dict[str, Recovered] = {}
         for name, path in aside:
-            if path not in self.put_aside and newest is not None and newest.boot > name.boot:
+            if path not in self.put_aside and last_written > name.boot:
                 continue
             last_seq = name.first_seq - 1
             if path.suffixes[0] == SEAL_SUFFIX:
