@@ -60,7 +60,7 @@ from mypyc.build import mypycify
 from setuptools import Distribution
 folder, group, *modules = sys.argv[1:]
 options = {"target_dir": folder, "group_name": group, "opt_level": "3", "debug_level": "0"}
-# Types of other packages do not matter here: an isolated build has none of them, so what depends on them is not checked.
+# An isolated build has no other packages: what depends on their types is not checked here.
 lenient = ["--follow-imports=silent", "--ignore-missing-imports", "--no-warn-return-any", "--no-warn-unused-ignores"]
 extensions = mypycify([*lenient, *modules], **options)
 command = Distribution({"name": "klamm", "ext_modules": extensions}).get_command_obj("build_ext")
