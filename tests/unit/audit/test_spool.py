@@ -566,18 +566,6 @@ def test_of_two_crashes_in_a_row_both_are_reported(tmp_path):
     assert writer.start("22222222") == [Recovered(first, 0, 0), Recovered(second, None, 0)]
 
 
-def test_a_crash_is_reported_once_though_the_boot_that_reported_it_crashed_before_its_first_seal(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    aged(writer, 1)
-    first = writer.spool.boot
-    writer.die()
-    assert writer.start("11111111") == [Recovered(first, 0, 0)]
-    second = writer.spool.boot
-    writer.write()
-    writer.die()
-    assert writer.start("22222222") == [Recovered(second, 0, 0)]
-
-
 def test_boots_sort_by_time_even_if_the_wall_clock_goes_back(writer):
     writer.start()
     writer.write()

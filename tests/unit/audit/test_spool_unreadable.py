@@ -10,7 +10,7 @@ from klamm_spark.spool.chain import read_folder
 from klamm_spark.spool.folder import SpoolError
 from klamm_spark.spool.layout import NO_CHAIN, open_segments, sealed_segments
 from klamm_spark.spool.losses import Deleted, Recovered
-from tests.unit.audit.test_spool import Writer, seals, seqs, with_a_sealed_segment
+from tests.unit.audit.test_spool import Writer, aged, seals, seqs, with_a_sealed_segment
 
 
 @pytest.fixture
@@ -289,3 +289,15 @@ def test_what_was_put_aside_fills_a_spool_that_is_to_stop_and_removed_by_hand_ma
         writer.write(padding=1000)
     aside.unlink()
     writer.write(padding=1000)
+
+
+def test_a_crash_is_reported_once_though_the_boot_that_reported_it_crashed_before_its_first_seal(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    aged(writer, 1)
+    first = writer.spool.boot
+    writer.die()
+    assert writer.start("11111111") == [Recovered(first, 0, 0)]
+    second = writer.spool.boot
+    writer.write()
+    writer.die()
+    assert writer.start("22222222") == [Recovered(second, 0, 0)]
