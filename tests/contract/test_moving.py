@@ -3,6 +3,7 @@
 import random
 import struct
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -283,6 +284,34 @@ def test_processors_come_and_go_while_clients_talk(serve, client_options):
     assert not failures, failures[0]
     wait_until(lambda: len(listener.all_processors) == 3)
     assert len({processor.index for processor in listener.all_processors}) == 3
+
+
+def test_connections_spread_over_new_processors(serve, client_options):
+    server = serve("listeners.default.processors=1")
+    listener = listener_of(server)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(server.address(), **client_options)) for _ in range(9)]
+        for client in clients:
+            client.call(MetadataRequest(topics=None), 12)
+        listener.resize(3)
+        wait_until(lambda: [processor.connection_count for processor in listener.processors] == [3, 3, 3])
+        for client in clients:
+            assert client.call(MetadataRequest(topics=None), 12).brokers
+
+
+@pytest.mark.parametrize("assigner", ["round_robin", "least_loaded"])
+def test_a_stuck_processor_gets_no_new_connection(serve, client_options, assigner):
+    server = serve("listeners.default.processors=2", f"listeners.default.assigner={assigner}")
+    stuck, _ = listener_of(server).processors
+    release = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(release.set)
+        stuck.inbox.call_soon(None, lambda _: release.wait(30), None)
+        wait_until(lambda: stuck.turn_age_ns(server.server.clock.monotonic_ns()) > 200_000_000)
+        for _ in range(4):
+            client = stack.enter_context(RawClient(server.address(), **client_options))
+            assert client.call(MetadataRequest(topics=None), 12).brokers
+        assert stuck.connection_count == 0
 
 
 def test_handlers_and_processors_follow_a_new_plan(serve, on_channel):

@@ -268,10 +268,7 @@ class Acceptor:
 
     def _place_by_balancer(self, connection: NewConnection) -> bool:
         """Give a connection to the processor that the balancer chooses, or to the next that has room."""
-        processors = self.processors
-        first = self._balancer.assign(connection.peer)
-        count = len(processors)
-        return any(processors[(first + step) % count].inbox.accept(connection) for step in range(count))
+        return any(processor.inbox.accept(connection) for processor in self._balancer.choose(connection.peer))
 
     def reopen(self, server_socket: socket.socket | ListeningSockets) -> None:
         """Accept again, after `stop`, from another listening socket."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.api.dispatch import ConnectionLoad, ProcessorAssigner, ProcessorLoad
 from klamm.network.channel import KafkaChannel
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from klamm.api.context import Address
 
 log = logging.getLogger("klamm.network")
+
+_STUCK_NS: Final = 100_000_000
 
 
 class BalancedProcessor(Protocol):
@@ -31,13 +33,15 @@ class BalancedProcessor(Protocol):
 
     def idle_ns_until(self, now_ns: int) -> int: ...
 
+    def turn_age_ns(self, now_ns: int) -> int: ...
+
     def measure(self) -> None: ...
 
     def migrate(self, channel: KafkaChannel, target: Any) -> None: ...
 
 
 class LoadBalancer:
-    """`assign` on the acceptor's thread, `tick` on the scheduler's; neither touches a channel but to read its counters.
+    """`choose` on the acceptor's thread, `tick` on the scheduler's; neither touches a channel but to read its counters.
 
     Nothing is measured before `tick` is called for the first time, nor while there is but one processor.
     """
@@ -53,11 +57,17 @@ class LoadBalancer:
         self._seen: dict[KafkaChannel, tuple[int, int]] = {}
         self._rates: dict[BalancedProcessor, tuple[float, float]] = {}
 
-    def assign(self, peer: Address) -> int:
-        """Index of the processor for a new connection."""
+    def choose(self, peer: Address) -> Sequence[BalancedProcessor]:
+        """The processors that may take a new connection, in the order in which to ask them.
+
+        One that is stuck in a turn is left out while another is not. Loads are an interval old: they do not show it.
+        """
+        now_ns = self._clock.monotonic_ns()
+        processors = [p for p in self.processors if p.turn_age_ns(now_ns) < _STUCK_NS] or self.processors
         rates = self._rates
-        loads = [ProcessorLoad(p.connection_count, *rates.get(p, (0.0, 0.0))) for p in self.processors]
-        return self._assigner.assign(peer, loads)
+        loads = [ProcessorLoad(p.connection_count, *rates.get(p, (0.0, 0.0))) for p in processors]
+        first = self._assigner.assign(peer, loads) % len(processors)
+        return [*processors[first:], *processors[:first]]
 
     def tick(self) -> None:
         """At the end of an interval, compute the loads and move connections."""
@@ -108,6 +118,22 @@ class LoadBalancer:
         self._idle_ns = {processor: processor.idle_ns_until(now_ns) for processor in processors}
         self._seen = {channel: _counters(channel) for processor in processors for channel in processor.channels}
         self._rates = {}
+
+
+def spread(sources: Sequence[BalancedProcessor], targets: Sequence[BalancedProcessor]) -> None:
+    """Move connections from processors to new ones, each at its next quiet point, until all have about as many.
+
+    Channels with an `AnswerQueue` stay: they are bound to their processor.
+    """
+    if not sources or not targets:
+        return
+    channels = {source: source.channels for source in sources}
+    share = -(-sum(map(len, channels.values())) // (len(sources) + len(targets)))
+    moves = 0
+    for source, own in channels.items():
+        for channel in [one for one in own if one.answers is None][: max(0, len(own) - share)]:
+            source.migrate(channel, targets[moves % len(targets)])
+            moves += 1
 
 
 def _counters(channel: KafkaChannel) -> tuple[int, int]:

@@ -61,6 +61,10 @@ class Processor:
         """When it last looked for something to do, on the monotonic clock."""
         return self._reactor.selector.now_ns
 
+    def turn_age_ns(self, now_ns: int) -> int:
+        """For how long its turn has taken; 0 while it sleeps."""
+        return 0 if self._reactor.poll_start_ns else max(0, now_ns - self._reactor.selector.now_ns)
+
     def served_until_ns(self) -> int:
         """Requests that had arrived by this moment, in monotonic nanoseconds, have run or are in the request queue.
 

@@ -19,7 +19,7 @@ from klamm.metrics.requests import RequestMetrics, RequestRecorder
 from klamm.network.accept_turns import AcceptTurns
 from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
-from klamm.network.balancer import LoadBalancer
+from klamm.network.balancer import LoadBalancer, spread
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.peer_failures import failure_log_of
 from klamm.network.processor import Processor
@@ -295,12 +295,13 @@ class Listener:
 
     def resize(self, count: int) -> None:
         """Set the number of processors. New connections go to all of them from now on; connections of excess processors
-        migrate to the others, each at its next quiet point."""
+        migrate to the others, and a fair share goes to new processors, each at its next quiet point."""
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
             self._accepting.pause()
         kept, surplus = self.processors[:count], self.processors[count:]
-        for _ in range(count - len(kept)):
+        before = len(kept)
+        for _ in range(count - before):
             # Never the index of one that may still run: connection ids and metrics contain it.
             processor = Processor(self._next_index, self.runtime)
             self._next_index += 1
@@ -312,6 +313,7 @@ class Listener:
             self._accepting.begin(self.processors)
         for processor in surplus:
             processor.retire(kept)
+        spread(kept[:before], kept[before:])
         assert self._parts is not None
         self._parts.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
 

@@ -2,14 +2,17 @@
 
 import errno
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from klamm import Delay
 from klamm.network import acceptor
-from klamm.network.balancer import LoadBalancer
+from klamm.network.balancer import LoadBalancer, spread
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
+from klamm_dispatch.assigners import RoundRobin
+from klamm_dispatch.least_loaded import LeastLoaded
 from tests.unit.network.fakes import connection_context, runtime
 
 SECOND_NS = 1_000_000_000
@@ -82,9 +85,13 @@ class FakeInbox:
 
 class Processor:
     connection_count = 0
+    age_ms = 0
 
     def __init__(self):
         self.inbox = FakeInbox()
+
+    def turn_age_ns(self, now_ns):
+        return self.age_ms * 1_000_000
 
 
 class First:
@@ -97,12 +104,12 @@ class First:
 
 
 class AcceptorHarness:
-    def __init__(self, *gates):
+    def __init__(self, *gates, assigner=None):
         self.clock = ManualClock()
         self.socket = Listening()
         self.processors = [Processor(), Processor()]
         self.scheduler = Scheduler(self.clock)
-        balancer = LoadBalancer("a", First(), self.clock)
+        balancer = LoadBalancer("a", assigner or First(), self.clock)
         balancer.processors = self.processors
         listener = runtime(
             context=connection_context("a").listener, gates=gates, clock=self.clock, scheduler=self.scheduler
@@ -223,3 +230,55 @@ def test_its_loop_may_place_connections_itself():
     harness.acceptor.accept_some(8)
     assert len(placed) == 1
     assert harness.taken == []
+
+
+@pytest.mark.parametrize("assigner", [First, RoundRobin, LeastLoaded])
+def test_a_stuck_processor_gets_no_connection_while_another_is_not(assigner):
+    harness = AcceptorHarness(assigner=assigner())
+    stuck, free = harness.processors
+    stuck.age_ms, free.age_ms = 100, 99
+    harness.socket.outcomes = [Connection() for _ in range(4)]
+    harness.acceptor.accept_some(4)
+    assert (len(stuck.inbox.taken), len(free.inbox.taken)) == (0, 4)
+    # Nor where the other one has no room: the connection waits.
+    free.inbox.full = True
+    harness.socket.outcomes = [Connection()]
+    harness.acceptor.accept_some(1)
+    assert not stuck.inbox.taken
+    assert harness.acceptor.paused_until_ns
+
+
+@pytest.mark.parametrize("assigner", [First, RoundRobin, LeastLoaded])
+def test_where_all_processors_are_stuck_all_get_connections(assigner):
+    harness = AcceptorHarness(assigner=assigner())
+    for processor in harness.processors:
+        processor.age_ms = 5_000
+    harness.socket.outcomes = [Connection() for _ in range(4)]
+    harness.acceptor.accept_some(4)
+    assert len(harness.taken) == 4
+
+
+class Loaded:
+    """A processor with channels, which records those that it is to give away."""
+
+    def __init__(self, channels):
+        self.channels = channels
+        self.moves = []
+
+    def migrate(self, channel, target):
+        self.moves.append((channel, target))
+
+
+def test_new_processors_get_a_fair_share_of_the_connections():
+    old = [Loaded([SimpleNamespace(answers=None) for _ in range(count)]) for count in (9, 1)]
+    new = [Loaded([]), Loaded([])]
+    spread(old, new)
+    assert [target for _, target in old[0].moves] == [*new, *new, *new]
+    assert old[1].moves == []
+
+
+def test_connections_that_are_bound_to_their_processor_stay():
+    free, bound = SimpleNamespace(answers=None), SimpleNamespace(answers=object())
+    old, new = Loaded([bound, free, bound, bound]), Loaded([])
+    spread([old], [new])
+    assert old.moves == [(free, new)]
