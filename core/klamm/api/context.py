@@ -282,6 +282,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "decisions",
+        "denied",
         "responder",
         "size_bytes",
         "throttle_time_ms",
@@ -307,6 +308,7 @@ class RequestContext:
         self.size_bytes = size_bytes
         self.throttle_time_ms = 0
         self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
+        self.denied = False
 
     @property
     def listener(self) -> ListenerContext:
@@ -341,7 +343,9 @@ class RequestContext:
         if authorizer is None:
             return True
         try:
-            granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_if_denied)
+            # A request that names many resources has one line in the log, with the first that is denied.
+            log_it = log_if_denied and not self.denied
+            granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_it)
             if granted is None:
                 raise unfit(granted, "True", "False")
         except Exception as error:
@@ -350,6 +354,7 @@ class RequestContext:
         if log_if_denied:
             if self.decisions is None:
                 self.decisions = []
+            self.denied = self.denied or not granted
             self.decisions.append((operation, resource_type, resource_name, granted))
         return granted
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from klamm import RateLimitedLog, clipped
 from klamm.acl import Authorizer
 from klamm.metrics import Counter, RatePerMinute
 from klamm_authorizers.index import AclIndex, Verdict
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.authorizer")
 
 _PLUGINS: Final = "kafka.server:type=plugins,name="
+_LINES_A_MINUTE: Final = 5
+_LINE: Final = "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s"
 _NOT_KNOWN: Final = Verdict(False, None)
 _SOME_RESOURCE: Final = "hardcode"
 """Kafka authorizes this name to find out whether resources without rules are allowed."""
 
 
 class IndexAuthorizer(Authorizer):
-    """Decides by `index`. Logs denials at INFO and permissions at DEBUG, as Kafka's `kafka.authorizer.logger` does."""
+    """Decides by `index`. Logs denials at INFO and permissions at DEBUG, as Kafka's `kafka.authorizer.logger` does.
+
+    Clients can cause denials without limit, so of each principal and host five lines a minute are written for each
+    operation and type of resource, then their number. DEBUG has all of them.
+    """
 
     settings: AclSettings | StaticSettings
 
@@ -37,9 +44,11 @@ class IndexAuthorizer(Authorizer):
         """Whether there are rules to decide by; without them only super users are allowed anything."""
         self._allowed = Counter()
         self._denied = Counter()
+        self._denials: RateLimitedLog | None = None
 
     def open(self, listener: ListenerContext) -> None:
         """Register the metrics under the listener's name."""
+        self._denials = RateLimitedLog(log, listener.services.scheduler.schedule, burst=_LINES_A_MINUTE)
         metrics = listener.services.metrics
         name = "klamm:type=Authorizer,name=DecisionsTotal"
         doc = "Decisions of the authorizer, by result."
@@ -80,19 +89,33 @@ class IndexAuthorizer(Authorizer):
         verdict = self._decide(principal, context.client_address.host, operation, resource_type, resource_name)
         level = logging.INFO if not verdict.allowed and log_if_denied else logging.DEBUG
         if log.isEnabledFor(level):
-            log.log(
-                level,
-                "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s",
-                context.listener.name,
-                principal,
-                "allowed" if verdict.allowed else "denied",
-                operation.name,
-                context.client_address.host,
-                resource_type.name,
-                resource_name,
-                verdict.rule or ("default" if self.is_known else "not known"),
-            )
+            self._log(level, context, operation, resource_type, resource_name, verdict)
         return self._counted(verdict.allowed)
+
+    def _log(
+        self,
+        level: int,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        verdict: Verdict,
+    ) -> None:
+        principal, host = clipped(str(context.principal)), context.client_address.host
+        arguments = (
+            context.listener.name,
+            principal,
+            "allowed" if verdict.allowed else "denied",
+            operation.name,
+            host,
+            resource_type.name,
+            clipped(resource_name),
+            clipped(str(verdict.rule or ("default" if self.is_known else "not known"))),
+        )
+        if self._denials is None or level == logging.DEBUG or log.isEnabledFor(logging.DEBUG):
+            log.log(level, _LINE, *arguments)
+        else:
+            self._denials.log((principal, host, operation, resource_type), level, _LINE, *arguments)
 
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType

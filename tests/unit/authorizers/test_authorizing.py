@@ -125,3 +125,41 @@ def test_all_wrong_rules_are_named_with_what_to_write():
     ]
     assert "User:alice" in problem
     assert check(("allow User:alice READ topic:orders",)) is None
+
+
+def denied_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+
+
+def test_a_request_with_many_denied_names_writes_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    _, listener = opened(SETTINGS)
+    request = request_of(listener, "mallory")
+    with caplog.at_level(logging.INFO, "klamm.authorizer"):
+        assert not any(request.authorize(READ, TOPIC, f"topic-{number}") for number in range(500))
+    (line,) = denied_lines(caplog)
+    assert "resource=TOPIC:topic-0 " in line
+    assert request.decisions is not None
+    assert len(request.decisions) == 500, "the audit has all of them"
+
+
+def test_denials_of_one_client_are_limited_by_rate_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock, address = ManualClock(), Address("127.0.0.1", 9092)
+    listener = ListenerContext("guarded", address, address, services=ServerServices(clock))
+    listener.authorizer = authorizer = StaticAuthorizer(SETTINGS)
+    authorizer.open(listener)
+    with caplog.at_level(logging.INFO, "klamm.authorizer"):
+        for _ in range(1000):
+            assert not request_of(listener, "mallory").authorize(READ, TOPIC, "orders")
+        assert not request_of(listener, "bob").authorize(READ, TOPIC, "orders")
+        lines = denied_lines(caplog)
+        assert [line.split()[1] for line in lines] == ["principal=User:mallory"] * 5 + ["principal=User:bob"]
+        clock.advance_ms(60_000)
+        listener.services.scheduler.run_due()
+    assert denied_lines(caplog)[-1].startswith("995 more in 60 s like the first, which was: listener=guarded")
+
+
+def test_names_that_clients_choose_are_clipped(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer, listener = opened(SETTINGS)
+    with caplog.at_level(logging.DEBUG, "klamm.authorizer"):
+        authorizer.authorize(request_of(listener, "m" * 30_000), READ, TOPIC, "t" * 30_000)
+    assert len(caplog.records[0].getMessage()) < 1_000
