@@ -43,8 +43,8 @@ def gateway(bootstrap, settings=(), *, node_ids=1, first_node_id=1, plugins=(), 
 class FakeNode:
     """A node that answers ApiVersions and Metadata, and hands every other request to `serve(node, sock, frame)`.
 
-    `brokers` are the node ids and ports that its Metadata names. `frames` are the other requests, in order;
-    `accepted` counts connections; `versions` is its answer to ApiVersions.
+    `brokers` are the node ids and ports that its Metadata names, `topics` the topics. `frames` are the other
+    requests, in order; `accepted` counts connections; `versions` is its answer to ApiVersions.
     """
 
     def __init__(self, serve=None, node_id=1):
@@ -58,6 +58,7 @@ class FakeNode:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.brokers = {node_id: self.port}
+        self.topics = []
         self._sockets = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
@@ -106,7 +107,7 @@ class FakeNode:
                     sock.sendall(response(correlation_id, key, version, answers.encode(version)))
                 elif key == 3:
                     brokers = [MetadataResponseBroker(each, "127.0.0.1", port) for each, port in self.brokers.items()]
-                    body = MetadataResponse(brokers=brokers, cluster_id="fake").encode(version)
+                    body = MetadataResponse(brokers=brokers, cluster_id="fake", topics=self.topics).encode(version)
                     sock.sendall(response(correlation_id, key, version, body))
                 else:
                     self.frames.append(frame)

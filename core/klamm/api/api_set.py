@@ -150,6 +150,14 @@ class ApiSet(Part[_Host]):
         """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
         return Features()
 
+    def topic_names(self) -> Callable[[bytes], str | None] | None:
+        """Return a function that gives the name of a topic id, None for an id that is not known; filters ask it.
+
+        Asked for once for each listener, after `open`; any thread calls the function. It says what the set itself
+        knows. A set that gives None leaves filters to learn names from the responses that they see.
+        """
+        return None
+
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:  # noqa: ARG002
         """The APIs served on one listener; asked for once for each. A set whose listeners differ overrides this."""
         return self.handlers()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from klamm.api.part_failures import PartFailures, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
@@ -121,6 +121,15 @@ def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
     raise NotImplementedError("this listener has no handler set")
 
 
+TopicNames: TypeAlias = "Callable[[bytes, RequestContext], str | None]"
+"""Gives the name of a topic id in a request; None for an id that is not known."""
+
+
+def _no_topic_names(part: object) -> TopicNames | None:  # noqa: ARG001
+    """Return None: nobody says which topic has which id."""
+    return None
+
+
 _INLINE_MAX_ANSWER_ELEMENTS: Final = 250
 
 
@@ -144,6 +153,8 @@ class ListenerContext:
     `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
     the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
     them from any thread but a processor's.
+    `topic_names(filter)`, from the filter's `open` on, gives what names topic ids as that filter sees them: the handler
+    set itself says them. None where the handler set does not.
     """
 
     name: str
@@ -165,6 +176,7 @@ class ListenerContext:
     go_online: Callable[[], None] = lambda: None
     reads_requests: bool = False
     api_set: str = ""
+    topic_names: Callable[[object], TopicNames | None] = _no_topic_names
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:

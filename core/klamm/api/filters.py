@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from klamm.api.part import ListenerPart
 
 if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
+    from klamm.api.context import RequestContext, TopicNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,13 @@ class RequestFilter(ListenerPart):
     def on_request(self, message: Any, context: RequestContext) -> Any:
         """The message that goes on, changed or not, or an `Answer`. Raises KafkaError to refuse the request with it."""
         return message
+
+    def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
+        """Return the name of a topic id as filters before this one see both; None for an id that is not known.
+
+        `behind` does so for what is behind this filter. A filter that changes names or ids of topics overrides this.
+        """
+        return behind(topic_id, context)
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
         """The response that goes on, changed or not. Raises KafkaError to answer with that error instead."""

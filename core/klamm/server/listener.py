@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -69,6 +69,7 @@ class Listener:
         self._accepting: AcceptorLoop
         self.counts = ConnectionCounts()
         self._next_index = 0
+        self.topic_names: Callable[[bytes], str | None] | None = None
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
@@ -136,7 +137,7 @@ class Listener:
         parts = self._parts = ListenerParts(self._plan, self.context)
         handlers = _complete(parts.with_authenticator_handlers(handlers), features, self._as_version)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
-        parts.open()
+        parts.open(self.topic_names)
         limits = self._request_limits(parts)
         requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=described_api_set)
 

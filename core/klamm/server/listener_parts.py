@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm.api.api_set import ApiHandler
@@ -23,6 +24,7 @@ from klamm.logs.causes import cause
 from klamm.requests.routes import FilterCalls
 
 if TYPE_CHECKING:
+    from klamm.api.context import RequestContext, TopicNames
     from klamm.config.plan import ListenerPlan, PartPlan
 
 log = logging.getLogger("klamm.server")
@@ -68,13 +70,26 @@ class ListenerParts:
         """The first part of that provider."""
         return next((part for plan, part in zip(self._plans, self.all, strict=True) if plan.name == name), None)
 
-    def open(self) -> None:
-        """Open every part, in the order of the plan. Raises PartError."""
+    def open(self, topic_names: Callable[[bytes], str | None] | None = None) -> None:
+        """Open every part, in the order of the plan; `topic_names` is the handler set's. Raises PartError."""
+        self._name_topics(topic_names)
         for part in self.all:
             with self.needed(part):
                 part.open(self._context)
             self._opened.append(part)
         self.refresh_throttles()
+
+    def _name_topics(self, names: Callable[[bytes], str | None] | None) -> None:
+        """Have each filter get the handler set's names as the filters behind it change them."""
+        if names is None:
+            return
+        lookup: TopicNames = partial(_of_handler_set, names)
+        by_filter: dict[int, TopicNames] = {}
+        for one in reversed(self.filters):
+            by_filter[id(one)] = lookup
+            if type(one).topic_name is not RequestFilter.topic_name:
+                lookup = partial(_through, one, lookup)
+        self._context.topic_names = lambda part: by_filter.get(id(part))
 
     def filter_calls(self) -> list[FilterCalls]:
         """The APIs and methods of the filters, in the order of the plan. Raises PartError."""
@@ -170,3 +185,11 @@ class ListenerParts:
             except Exception:
                 log.exception("listener=%s: closing %s failed", self.name, name_of(part))
         self._opened.clear()
+
+
+def _of_handler_set(names: Callable[[bytes], str | None], topic_id: bytes, context: RequestContext) -> str | None:  # noqa: ARG001
+    return names(topic_id)
+
+
+def _through(one: RequestFilter, behind: TopicNames, topic_id: bytes, context: RequestContext) -> str | None:
+    return one.topic_name(topic_id, context, behind)

@@ -179,6 +179,7 @@ class SocketServer:
         part, api_set = self.plan.api_sets[name], self.api_sets[name]
         with self._parts.needed(f"api set {name}", part):
             handlers = list(api_set.handlers_of(listener.context))
+            listener.topic_names = api_set.topic_names()
         listener.open_parts(
             handlers,
             features,

@@ -163,7 +163,7 @@ class Broker(ApiSet):
         self.configs = ConfigRegistry(
             self.live,
             self.store,
-            self._configs_changed,
+            lambda: self.topics.broker_configs_changed(),
             lambda: ((topic.name, topic.overrides) for topic in self.topics.all()),
             lambda node_id: server_keys(server, node_id, node_id - self.node_id),
             server.change_configs,
@@ -307,6 +307,9 @@ class Broker(ApiSet):
         """The levels in force."""
         return self.registered_features.published
 
+    def topic_names(self) -> Callable[[bytes], str | None]:
+        return partial(_name_of, self.topics)
+
     def handlers(self) -> Iterable[ApiHandler]:
         """One per module `klamm_broker.handlers.k…`: those of the first node."""
         return registry.handlers(self.services_of(0))
@@ -348,14 +351,16 @@ class Broker(ApiSet):
             shares=self.shares,
         )
 
-    def _configs_changed(self) -> None:
-        self.topics.broker_configs_changed()
-
     def _partitions_gone(self, topics: Sequence[Topic]) -> None:
         for partition in (each for topic in topics for each in topic.partitions):
             partition.wake_fetches()
         self.groups.offsets.topics_deleted({topic.name for topic in topics})
         self.shares.topics_deleted({topic.id for topic in topics})
+
+
+def _name_of(topics: TopicRegistry, topic_id: bytes) -> str | None:
+    topic = topics.by_id(topic_id)
+    return None if topic is None else topic.name
 
 
 def _counted(count: int, noun: str) -> str:

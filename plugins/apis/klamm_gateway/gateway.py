@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -194,6 +194,10 @@ class Gateway(ApiSet):
                 listener.name,
             )
         yield from self.handlers(unknown=unknown)
+
+    def topic_names(self) -> Callable[[bytes], str | None]:
+        """Those that the cluster behind it has told this gateway."""
+        return self.cluster.topic_name
 
     def handlers(self, *, unknown: bool = False) -> Iterator[ApiHandler]:
         """Every API that clients use, in the versions that klamm knows; with `unknown` in others too."""

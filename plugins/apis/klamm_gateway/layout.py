@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from klamm import clipped, escape_control_characters
 from klamm.wire.messages.api_versions import ApiVersionsResponse
 from klamm_gateway.upstream.security import SocketAddress
 
+log = logging.getLogger("klamm.gateway")
+
 MAX_TOPIC_IDS: Final = 200_000
+_REFUSED: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +84,28 @@ class Cluster:
             self.refresh()
 
     def note_topic(self, topic_id: bytes, name: str) -> None:
-        """A response says which topic has an id. Of very many, the oldest are forgotten."""
+        """A response says which topic has an id. Of very many, the oldest are forgotten.
+
+        An id keeps its name as long as its topic is there: one that gets another is known by neither from then on.
+        """
         if self._names.get(topic_id) == name:
             return
         with self._lock:
-            self._names[topic_id] = name
+            known = self._names.get(topic_id, name)
+            if known not in (name, _REFUSED):
+                log.error(
+                    "the topic id %s had the name %s and gets the name %s: requests with it are refused",
+                    topic_id.hex(),
+                    known,
+                    clipped(escape_control_characters(name)),
+                )
+            self._names[topic_id] = name if known == name else _REFUSED
             if len(self._names) > MAX_TOPIC_IDS:
                 del self._names[next(iter(self._names))]
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic id that some response has named."""
-        return self._names.get(topic_id)
+        """The name of a topic id that some response has named; None for one that has been given two."""
+        return self._names.get(topic_id) or None
 
 
 def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm import ErrorCode, KafkaError, RequestContext, RequestFilter, setting
+from klamm.filters import TopicNames
 from klamm.wire import map_entities
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.entities import map_consumer_protocol
@@ -37,6 +38,11 @@ class TopicPrefix(RequestFilter):
                 part.topics = [topic for topic in part.topics if self._is_ours(topic.name)]
         map_entities(response, "topicName", self._remove)
         return map_consumer_protocol(response, self._remove)
+
+    def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
+        """Return the name that filters before this one see; ids stay as they are."""
+        name = behind(topic_id, context)
+        return self._remove(name) if name is not None and self._is_ours(name) else None
 
     def _add(self, name: str) -> str:
         return self.settings.prefix + name

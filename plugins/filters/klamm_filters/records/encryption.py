@@ -11,7 +11,7 @@ from klamm_filters.records.batches import decrypted, encrypted
 from klamm_filters.records.encryption_settings import RecordEncryptionSettings
 from klamm_filters.records.keys import DecryptionError, KeyRing, UnknownKeyError, call_for_keys, read_keys
 from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
-from klamm_filters.records.topic_names import LEARNED_FROM, SHARED_KEY, TopicNames, first_match
+from klamm_filters.records.topic_names import TopicNames, first_match
 from klamm_filters.refusals import Refusals
 
 _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
@@ -40,7 +40,7 @@ class RecordEncryption(RequestFilter):
 
     def open(self, listener: ListenerContext) -> None:
         self._host = listener
-        self._names = listener.services.shared.once(SHARED_KEY, TopicNames)
+        self._names.open(listener, self)
         self._refusals.open(listener)
         self.reload()
 
@@ -61,7 +61,7 @@ class RecordEncryption(RequestFilter):
 
     @property
     def api_keys(self) -> Collection[int]:
-        return (ApiKey.PRODUCE, *_FETCHES, *LEARNED_FROM)
+        return (ApiKey.PRODUCE, *_FETCHES, *self._names.api_keys)
 
     @property
     def blocking(self) -> bool:
@@ -74,7 +74,7 @@ class RecordEncryption(RequestFilter):
         ring = self._keys()
 
         def check(topic: Any, partition: Any) -> Refusal | None:
-            refusal = self._encrypt(topic, partition, ring)
+            refusal = self._encrypt(topic, partition, ring, context)
             if refusal is not None:
                 self._refusals.note(context, refusal.message)
             return refusal
@@ -85,9 +85,9 @@ class RecordEncryption(RequestFilter):
         assert self._ring is not None
         return self._ring
 
-    def _encrypt(self, topic: Any, partition: Any, ring: KeyRing) -> Refusal | None:
+    def _encrypt(self, topic: Any, partition: Any, ring: KeyRing, context: RequestContext) -> Refusal | None:
         try:
-            if not self._is_for_all and self._is_wanted(self._names.known(topic.name, topic.topic_id)) is None:
+            if not self._is_for_all and self._is_wanted(self._names.known(topic.name, topic.topic_id, context)) is None:
                 return None
             partition.records = encrypted(partition.records or b"", ring)
         except KafkaError as error:
@@ -105,14 +105,14 @@ class RecordEncryption(RequestFilter):
             for partition in topic.partitions:
                 partition.records = _in_memory(partition.records)
         for topic in response.responses:
-            plain_passes = self._plain_passes or not self._may_be_wanted(topic)
+            plain_passes = self._plain_passes or not self._may_be_wanted(topic, context)
             for partition in topic.partitions:
                 if partition.records:
                     self._decrypt(partition, ring, context, plain_passes)
         return response
 
-    def _may_be_wanted(self, topic: Any) -> bool:
-        name = self._names.find(getattr(topic, "topic", ""), topic.topic_id)
+    def _may_be_wanted(self, topic: Any, context: RequestContext) -> bool:
+        name = self._names.find(getattr(topic, "topic", ""), topic.topic_id, context)
         return name is None or self._is_wanted(name) is not None
 
     def _decrypt(self, partition: Any, ring: KeyRing, context: RequestContext, plain_passes: bool) -> None:

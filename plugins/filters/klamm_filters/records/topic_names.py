@@ -1,43 +1,93 @@
-"""`TopicNames`: the names of topics that requests name by their ids, learned from responses that have both."""
+"""`TopicNames`: the names of topics that requests name by their ids."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from klamm import ErrorCode, KafkaError
+from klamm import (
+    ErrorCode,
+    KafkaError,
+    ListenerContext,
+    RequestContext,
+    RequestFilter,
+    clipped,
+    escape_control_characters,
+)
 from klamm.wire.api_keys import ApiKey
 
-SHARED_KEY: Final = "klamm.filters.topic_names"
-LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+if TYPE_CHECKING:
+    from klamm.filters import TopicNames as Lookup
+
+log = logging.getLogger("klamm.filters")
+
+_LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 _MAX_NAMES: Final = 100_000
 _KEPT_VERDICTS: Final = 10_000
+_REFUSED: Final = ""
 
 
 class TopicNames:
-    """Of one server, for all its listeners. Any thread may call it."""
+    """Of one filter. The handler set says the names; where it does not, they are learned from its responses.
+
+    Nothing is shared with other listeners: another cluster's responses say nothing of this one's topics. Any thread
+    may call it.
+    """
 
     def __init__(self) -> None:
         # Replaced when it is full; single reads and writes need no lock.
-        self._names: dict[bytes, str] = {}
+        self._learned: dict[bytes, str] = {}
+        self._ask: Lookup | None = None
+        self._listener = ""
+
+    def open(self, listener: ListenerContext, owner: RequestFilter) -> None:
+        """Ask the handler set of the listener from now on, if it says names."""
+        self._listener = listener.name
+        self._ask = listener.topic_names(owner)
+
+    @property
+    def api_keys(self) -> tuple[int, ...]:
+        """The APIs whose responses `learn` needs."""
+        return _LEARNED_FROM if self._ask is None else ()
 
     def learn(self, response: Any) -> None:
-        """Note the topics of a response of `LEARNED_FROM`."""
+        """Note the topics of a response of `api_keys`.
+
+        An id keeps its name as long as its topic is there: one that gets another is known by neither from then on.
+        """
         for topic in response.topics:
-            if topic.name and any(topic.topic_id) and self._names.get(topic.topic_id) != topic.name:
-                if len(self._names) >= _MAX_NAMES:
-                    self._names = {}
-                self._names[topic.topic_id] = topic.name
+            if not topic.name or not any(topic.topic_id):
+                continue
+            known = self._learned.get(topic.topic_id)
+            if known in (topic.name, _REFUSED):
+                continue
+            if known is None:
+                if len(self._learned) >= _MAX_NAMES:
+                    self._learned = {}
+                self._learned[topic.topic_id] = topic.name
+                continue
+            self._learned[topic.topic_id] = _REFUSED
+            log.error(
+                "listener=%s: the topic id %s had the name %s and gets the name %s: requests with it are refused",
+                self._listener,
+                topic.topic_id.hex(),
+                clipped(escape_control_characters(known)),
+                clipped(escape_control_characters(topic.name)),
+            )
 
-    def find(self, name: str, topic_id: bytes) -> str | None:
+    def find(self, name: str, topic_id: bytes, context: RequestContext) -> str | None:
         """The name of a topic that a message names by one of the two; None for an id that is not known."""
-        return name or self._names.get(topic_id)
+        if name:
+            return name
+        found = self._learned.get(topic_id) if self._ask is None else self._ask(topic_id, context)
+        return found or None
 
-    def known(self, name: str, topic_id: bytes) -> str:
+    def known(self, name: str, topic_id: bytes, context: RequestContext) -> str:
         """As `find`; raises KafkaError(UNKNOWN_TOPIC_ID): the client asks for Metadata, and then the id is known."""
-        found = self.find(name, topic_id)
+        found = self.find(name, topic_id, context)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "The topic id is not known here yet.")
         return found

@@ -10,7 +10,7 @@ from klamm.wire.api_keys import ApiKey
 from klamm.wire.records import Record, decode_records, validate_produced
 from klamm_filters.records.formats import Check, check_of
 from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
-from klamm_filters.records.topic_names import LEARNED_FROM, SHARED_KEY, TopicNames, first_match
+from klamm_filters.records.topic_names import TopicNames, first_match
 from klamm_filters.records.validation_settings import RecordRuleSettings, RecordValidationSettings
 from klamm_filters.refusals import Refusals
 
@@ -45,11 +45,11 @@ class _Rules:
         self._find = first_match(patterns)
         self._first_is_for_all = bool(patterns) and "*" in patterns[0]
 
-    def find(self, names: TopicNames, topic: Any) -> _Rule | None:
+    def find(self, names: TopicNames, topic: Any, context: RequestContext) -> _Rule | None:
         """The rule of a topic in a request. Raises KafkaError for an id whose name is not known."""
         if self._first_is_for_all:
             return self._rules[0]
-        number = self._find(names.known(topic.name, topic.topic_id))
+        number = self._find(names.known(topic.name, topic.topic_id, context))
         return None if number is None else self._rules[number]
 
 
@@ -64,7 +64,7 @@ class RecordValidation(RequestFilter):
         self._refusals = Refusals("record_validation")
 
     def open(self, listener: ListenerContext) -> None:
-        self._names = listener.services.shared.once(SHARED_KEY, TopicNames)
+        self._names.open(listener, self)
         self._rules = _Rules(self.settings)
         self._refusals.open(listener)
 
@@ -80,7 +80,7 @@ class RecordValidation(RequestFilter):
 
     @property
     def api_keys(self) -> Collection[int]:
-        return (ApiKey.PRODUCE, *LEARNED_FROM)
+        return (ApiKey.PRODUCE, *self._names.api_keys)
 
     @property
     def blocking(self) -> bool:
@@ -92,7 +92,7 @@ class RecordValidation(RequestFilter):
             return message
 
         def check(topic: Any, partition: Any) -> Refusal | None:
-            refusal = self._check(topic, partition)
+            refusal = self._check(topic, partition, context)
             if refusal is not None:
                 self._refusals.note(context, refusal.message)
             return refusal
@@ -105,9 +105,9 @@ class RecordValidation(RequestFilter):
         self._names.learn(response)
         return response
 
-    def _check(self, topic: Any, partition: Any) -> Refusal | None:
+    def _check(self, topic: Any, partition: Any, context: RequestContext) -> Refusal | None:
         try:
-            rule = self._rules.find(self._names, topic)
+            rule = self._rules.find(self._names, topic, context)
             if rule is None:
                 return None
             wrong = tuple(self._wrong_records(rule, partition.records or b""))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, KafkaPrincipal, ListenerContext, RequestContext, RequestFilter
+from klamm.filters import TopicNames
 from klamm.wire.api_keys import SPECS, ApiKey
 from klamm.wire.entities import map_consumer_protocol, map_entities
 from klamm_filters.refusals import Refusals
@@ -108,6 +109,13 @@ class TopicPrefix(RequestFilter):
             map_consumer_protocol(message, mapper.tenant.add)
         mapper.request_fields.apply(message)
         return message
+
+    def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
+        mapper = self._tenants.find(context.principal)
+        if mapper is None:
+            return None
+        name = behind(mapper.tenant.ids.to_broker(topic_id), context)
+        return mapper.tenant.strip(name) if name is not None and mapper.tenant.owns(name) else None
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
         mapper = self._tenants.find(context.principal)

@@ -1,0 +1,160 @@
+"""Topic ids in requests: a filter has their names from its listener's own handler set, whatever others say."""
+
+import contextlib
+import logging
+
+import pytest
+
+import klamm_filters
+from klamm import ApiSet, Provider, handles, hookimpl
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages import metadata as metadata_module
+from klamm.wire.messages import produce as produce_module
+from klamm.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from klamm.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.contract.filtered import served
+from tests.contract.gateway_nodes import FakeNode, free_ports, gateway
+from tests.contract.test_record_filters import batch, fetch, keys_file, produce, records_of, topic_id_of
+
+INVALID_RECORD, UNKNOWN_TOPIC_ID = 87, 100
+SECRET = "patients-1"
+
+
+def record_filters(listener, folder, before=(), behind=()):
+    names = ", ".join(f'"{one}"' for one in (*before, "record_validation", "record_encryption", *behind))
+    return [
+        f"listeners.{listener}.filters=[{names}]",
+        f'listeners.{listener}.record_validation.rules.r.topics=["patients-*"]',
+        f"listeners.{listener}.record_validation.rules.r.value=json",
+        f'listeners.{listener}.record_encryption.topics=["patients-*"]',
+        f"listeners.{listener}.record_encryption.keys_file={keys_file(folder, 'k1', 'k1')}",
+    ]
+
+
+def holds(client, door, topic_id, topic):
+    """Fail if Produce by id is not validated, or not encrypted."""
+    (partition,) = produce(client, "", batch((b"k", b"no json")), version=13, topic_id=topic_id)
+    assert partition.error_code == INVALID_RECORD
+    (partition,) = produce(client, "", batch((b"k", b'"secret"')), version=13, topic_id=topic_id)
+    assert partition.error_code == 0
+    stored = records_of(fetch(door, topic))
+    assert stored
+    assert not any(b"secret" in one.value for one in stored)
+
+
+def test_another_cluster_says_nothing_of_this_ones_topics(tmp_path):
+    """It names the id of `patients-1` before and after the broker has, with filters on both listeners."""
+    with FakeNode() as node:
+        settings = [
+            *record_filters("default", tmp_path),
+            "listeners.plain.bind=127.0.0.1:0",
+            "listeners.evil.bind=127.0.0.1:0",
+            "listeners.evil.api_set=gateway",
+            f'gateway.bootstrap=["{node.bootstrap}"]',
+            f"gateway.node_ports={free_ports(1)}",
+            "gateway.first_node_id=1",
+            *record_filters("evil", tmp_path),
+        ]
+        import klamm_gateway
+
+        server = EmbeddedServer(settings, plugins=[klamm_filters, klamm_gateway])
+        with server, RawClient(server.address()) as client, RawClient(server.address("plain")) as door:
+            server.admin.create_topic(SECRET)
+            topic_id = topic_id_of(door, SECRET)
+            node.topics = [MetadataResponseTopic(name="public", topic_id=topic_id)]
+            with RawClient(server.address("evil")) as stranger:
+                assert [one.name for one in stranger.call(MetadataRequest(None), 12).topics] == ["public"]
+                holds(client, door, topic_id, SECRET)
+                assert topic_id_of(client, SECRET) == topic_id
+                stranger.call(MetadataRequest(None), 12)
+            holds(client, door, topic_id, SECRET)
+
+
+def test_a_broker_says_its_names_to_all_its_listeners(tmp_path):
+    """No response has named the id on this listener: the broker knows it."""
+    with served("broker", [*record_filters("default", tmp_path), "listeners.plain.bind=127.0.0.1:0"]) as (broker, _):
+        broker.admin.create_topic(SECRET)
+        with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as door:
+            holds(client, door, topic_id_of(door, SECRET), SECRET)
+
+
+@pytest.mark.parametrize("tenancy", ["before", "behind"])
+def test_names_are_those_that_a_filter_sees_in_its_place(tenancy, tmp_path):
+    """Before `topic_prefix`, names and ids are those of the tenant; behind it, those of the broker."""
+    prefix, topic = ("patients-", "1") if tenancy == "before" else ("a.", SECRET)
+    settings = [
+        *record_filters("default", tmp_path, **{tenancy: ("topic_prefix",)}),
+        f"listeners.default.topic_prefix.prefix={prefix}",
+        "listeners.plain.bind=127.0.0.1:0",
+    ]
+    with served("broker", settings) as (broker, _):
+        broker.admin.create_topic(topic)
+        with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as door:
+            holds(client, door, topic_id_of(client, topic), prefix + topic)
+            own = topic_id_of(door, prefix + topic)
+            (partition,) = produce(client, "", batch((b"k", b"1")), version=13, topic_id=own)
+            assert partition.error_code == UNKNOWN_TOPIC_ID
+
+
+# ---- an id that changes its name
+
+
+class Stranger(ApiSet):
+    """A handler set that says no names of ids, and answers Metadata with what `topics` has."""
+
+    topics = ()
+    written = 0
+
+    @handles(metadata_module, versions=range(0, 14))
+    def metadata(self, request, context):
+        return MetadataResponse(
+            topics=[MetadataResponseTopic(name=name, topic_id=topic) for name, topic in self.topics]
+        )
+
+    @handles(produce_module, versions=range(3, 14))
+    def produce(self, request, context):
+        self.written += 1
+        return ProduceResponse(
+            [TopicProduceResponse(one.name, one.topic_id, [PartitionProduceResponse(0)]) for one in request.topic_data]
+        )
+
+
+class Plugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("stranger", f"{__name__}:Stranger", summary="says no names")
+
+
+def topics_of_node(node, topics):
+    node.topics = [MetadataResponseTopic(name=name, topic_id=topic_id) for name, topic_id in topics]
+
+
+@contextlib.contextmanager
+def strange(kind, settings):
+    """A server over what answers Metadata, and the function that sets what it answers."""
+    if kind == "stranger":
+        settings = ["listeners.default.api_set=stranger", *settings]
+        with EmbeddedServer(settings, plugins=[klamm_filters, Plugin()]) as server:
+            yield server, lambda topics: setattr(server.api_set(), "topics", topics)
+    else:
+        with FakeNode() as node, gateway(node.bootstrap, settings, plugins=[klamm_filters]) as server:
+            yield server, lambda topics: topics_of_node(node, topics)
+
+
+@pytest.mark.parametrize("kind", ["stranger", "gateway"])
+def test_an_id_that_changes_its_name_is_refused_and_logged(kind, tmp_path, caplog):
+    topic_id = bytes(range(16))
+    with strange(kind, record_filters("default", tmp_path)) as (server, answer), RawClient(server.address()) as client:
+        for number, name in enumerate((SECRET, SECRET, "public", "other", SECRET)):
+            answer([(name, topic_id)])
+            client.call(MetadataRequest(None), 12)
+            if number < 2:
+                (partition,) = produce(client, "", batch((b"k", b"no json")), version=13, topic_id=topic_id)
+                assert partition.error_code == INVALID_RECORD
+                continue
+            (partition,) = produce(client, "", batch((b"k", b"1")), version=13, topic_id=topic_id)
+            assert partition.error_code == UNKNOWN_TOPIC_ID, name
+    lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+    # Each of the two filters that learn by themselves says so once, and the gateway for both.
+    assert len(lines) == (2 if kind == "stranger" else 1)
+    assert all(topic_id.hex() in one and SECRET in one and "public" in one for one in lines)
