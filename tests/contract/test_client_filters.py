@@ -12,12 +12,14 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.list_groups import ListGroupsRequest
-from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.metadata import VERSIONS, MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
 from klamm_filters.settings import DenyApisSettings
 from tests.contract.filtered import API_SETS, refusals, served
+from tests.waiting import wait_until
 
+UNKNOWN_TOPIC_OR_PARTITION = 3
 POLICY_VIOLATION = 44
 BATCH = bytes(encode_batch([Record(timestamp_ms=1, value=b"v")]))
 
@@ -50,6 +52,37 @@ def test_denied_apis_are_refused_and_others_are_not(api_set):
         assert client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators[0].error_code == 0
         assert "new" not in {topic.name for topic in client.call(MetadataRequest(None), 9).topics}
         assert refusals(front) == {"deny_apis": 2}
+
+
+@on_both
+@pytest.mark.parametrize("denied", ['deny=["Create*"]', 'allow=["Metadata"]'])
+def test_denied_creation_is_denied_by_metadata_too(api_set, denied):
+    """In each version: what is there is described, what is not is not made, and all topics are all topics."""
+    settings = [*with_filter("deny_apis", denied, 'except_principals=["User:x"]')]
+    with served(api_set, ["listeners.plain.bind=127.0.0.1:0", *settings] if api_set == "broker" else settings) as (
+        broker,
+        front,
+    ):
+        door = broker.address("plain" if api_set == "broker" else None)
+        with RawClient(door) as direct, connect(front) as client:
+            assert direct.call(CreateTopicsRequest([CreatableTopic("there", 1, 1)]), 7).topics[0].error_code == 0
+            for version in VERSIONS:
+                wanted = [MetadataRequestTopic(name=name) for name in (f"made-{version}", "there", "there")]
+                topics = client.call(MetadataRequest(wanted), version).topics
+                assert {one.name: (one.error_code, len(one.partitions)) for one in topics} == {
+                    f"made-{version}": (UNKNOWN_TOPIC_OR_PARTITION, 0),
+                    "there": (0, 1),
+                }
+                of_all = client.call(MetadataRequest(None if version else []), version).topics
+                assert [one.name for one in of_all] == ["there"]
+            # Creation is asked for before the answer is given, and done soon after it: this one comes behind all.
+            wait_until(lambda: creates(direct, "by-another"))
+            assert {one.name for one in direct.call(MetadataRequest(None), 9).topics} == {"there", "by-another"}
+
+
+def creates(client, name):
+    (topic,) = client.call(MetadataRequest([MetadataRequestTopic(name=name)]), 9).topics
+    return not topic.error_code
 
 
 @on_both

@@ -62,11 +62,11 @@ def test_another_cluster_says_nothing_of_this_ones_topics(tmp_path):
             server.admin.create_topic(SECRET)
             topic_id = topic_id_of(door, SECRET)
             node.topics = [MetadataResponseTopic(name="public", topic_id=topic_id)]
-            with RawClient(server.address("evil")) as stranger:
-                assert [one.name for one in stranger.call(MetadataRequest(None), 12).topics] == ["public"]
+            with RawClient(server.address("evil")) as outside:
+                assert [one.name for one in outside.call(MetadataRequest(None), 12).topics] == ["public"]
                 holds(client, door, topic_id, SECRET)
                 assert topic_id_of(client, SECRET) == topic_id
-                stranger.call(MetadataRequest(None), 12)
+                outside.call(MetadataRequest(None), 12)
             holds(client, door, topic_id, SECRET)
 
 
@@ -99,7 +99,7 @@ def test_names_are_those_that_a_filter_sees_in_its_place(tenancy, tmp_path):
 # ---- an id that changes its name
 
 
-class Stranger(ApiSet):
+class Unnamed(ApiSet):
     """A handler set that says no names of ids, and answers Metadata with what `topics` has."""
 
     topics = ()
@@ -122,7 +122,7 @@ class Stranger(ApiSet):
 class Plugin:
     @hookimpl
     def klamm_api_sets(self):
-        yield Provider("stranger", f"{__name__}:Stranger", summary="says no names")
+        yield Provider("unnamed", f"{__name__}:Unnamed", summary="says no names")
 
 
 def topics_of_node(node, topics):
@@ -132,8 +132,8 @@ def topics_of_node(node, topics):
 @contextlib.contextmanager
 def strange(kind, settings):
     """A server over what answers Metadata, and the function that sets what it answers."""
-    if kind == "stranger":
-        settings = ["listeners.default.api_set=stranger", *settings]
+    if kind == "unnamed":
+        settings = ["listeners.default.api_set=unnamed", *settings]
         with EmbeddedServer(settings, plugins=[klamm_filters, Plugin()]) as server:
             yield server, lambda topics: setattr(server.api_set(), "topics", topics)
     else:
@@ -141,7 +141,7 @@ def strange(kind, settings):
             yield server, lambda topics: topics_of_node(node, topics)
 
 
-@pytest.mark.parametrize("kind", ["stranger", "gateway"])
+@pytest.mark.parametrize("kind", ["unnamed", "gateway"])
 def test_an_id_that_changes_its_name_is_refused_and_logged(kind, tmp_path, caplog):
     topic_id = bytes(range(16))
     with strange(kind, record_filters("default", tmp_path)) as (server, answer), RawClient(server.address()) as client:
@@ -156,5 +156,5 @@ def test_an_id_that_changes_its_name_is_refused_and_logged(kind, tmp_path, caplo
             assert partition.error_code == UNKNOWN_TOPIC_ID, name
     lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
     # Each of the two filters that learn by themselves says so once, and the gateway for both.
-    assert len(lines) == (2 if kind == "stranger" else 1)
+    assert len(lines) == (2 if kind == "unnamed" else 1)
     assert all(topic_id.hex() in one and SECRET in one and "public" in one for one in lines)

@@ -126,7 +126,7 @@ TopicNames: TypeAlias = "Callable[[bytes, RequestContext], str | None]"
 
 
 def _no_topic_names(part: object) -> TopicNames | None:  # noqa: ARG001
-    """Return None: nobody says which topic has which id."""
+    """Return None: the handler set does not say names."""
     return None
 
 

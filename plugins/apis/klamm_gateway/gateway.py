@@ -196,7 +196,7 @@ class Gateway(ApiSet):
         yield from self.handlers(unknown=unknown)
 
     def topic_names(self) -> Callable[[bytes], str | None]:
-        """Those that the cluster behind it has told this gateway."""
+        """Those that the cluster behind it has named to this gateway."""
         return self.cluster.topic_name
 
     def handlers(self, *, unknown: bool = False) -> Iterator[ApiHandler]:
