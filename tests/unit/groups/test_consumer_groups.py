@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 
 import pytest
 from consumers import FIRST, Consumer, partitions, settle
-from groups_playbook import GROUP, REBALANCE_MS, Playbook, topic_id
+from groups_playbook import GROUP, REBALANCE_MS, Call, Playbook, topic_id
 
 from klamm import ErrorCode
+from klamm_broker.groups import CommitRequest, PartitionCommit
 from klamm_broker.groups.consumer.group import ConsumerGroup
 
 T = topic_id("t")
@@ -414,3 +416,91 @@ def test_an_expression_is_looked_at_behind_group_member_and_epoch(play: Playbook
 def test_a_member_without_topics_gets_nothing(play: Playbook) -> None:
     result = play.beat("a", 0, topics=[])
     assert (result.error_code, result.assignment) == (ErrorCode.NONE, {})
+
+
+def commit(play: Playbook, member_id: str, epoch: int, *indexes: int) -> set[ErrorCode]:
+    """Commit positions of "t", and return the outcomes."""
+    commits = [PartitionCommit("t", index, 1, topic_id=T) for index in indexes]
+    return set(play.commit(*commits, member_id=member_id, generation_id=epoch))
+
+
+def commit_in_transaction(play: Playbook, member_id: str, epoch: int, *indexes: int) -> set[ErrorCode]:
+    call: Call[Sequence[ErrorCode]] = Call()
+    commits = [PartitionCommit("t", index, 1, topic_id=T) for index in indexes]
+    play.coordinator.transactional_offsets.commit(7, CommitRequest(GROUP, commits, epoch, member_id), call)
+    play.settle()
+    return set(call.result)
+
+
+@pytest.mark.parametrize("end", [None, "crash"])
+@pytest.mark.parametrize(
+    ("committed", "stale"),
+    [(commit, ErrorCode.STALE_MEMBER_EPOCH), (commit_in_transaction, ErrorCode.ILLEGAL_GENERATION)],
+)
+def test_an_earlier_epoch_commits_what_the_member_has_kept(
+    play: Playbook, committed: Callable[..., set[ErrorCode]], stale: ErrorCode, end: str | None
+) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    # What it has still to revoke is committed in its epoch.
+    assert committed(play, "a", FIRST, 0, 1, 2, 3) == {ErrorCode.NONE}
+    settle(a, b)
+    assert a.epoch == b.epoch == FIRST + 1
+    if end is not None:
+        getattr(play, end)()
+    kept, gone = sorted(a.owned[T]), sorted(b.owned[T])
+    assert committed(play, "a", FIRST, *kept) == {ErrorCode.NONE}
+    assert committed(play, "a", FIRST - 1, *kept) == {stale}
+    assert committed(play, "a", FIRST, *kept, gone[0]) == {stale}
+    assert committed(play, "a", FIRST + 2, *kept) == {stale}
+    assert committed(play, "b", FIRST, *gone) == {stale}
+    # The current epoch commits anything, as in Kafka.
+    assert committed(play, "a", FIRST + 1, *gone) == {ErrorCode.NONE}
+
+
+def test_a_transaction_of_a_client_that_names_no_member(play: Playbook) -> None:
+    Consumer(play, "a").beat()
+    assert commit_in_transaction(play, "", -1, 0) == {ErrorCode.NONE}
+    assert commit_in_transaction(play, "", -2, 0) == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_commits_by_epoch_against_the_assignments_that_were_returned(play: Playbook, seed: int) -> None:
+    rng = random.Random(seed)
+    alive: dict[str, Consumer] = {}
+    since: dict[str, dict[int, int]] = {}
+
+    def beat(member: Consumer) -> bool:
+        before = member.epoch, member.owned
+        assert member.beat().error_code is ErrorCode.NONE
+        known = since.setdefault(member.member_id, {})
+        owned = member.owned.get(T, frozenset())
+        since[member.member_id] = {index: known.get(index, member.epoch) for index in owned}
+        return before != (member.epoch, member.owned)
+
+    for number in range(12):
+        if alive and rng.random() < 0.35:
+            gone = alive.pop(rng.choice(sorted(alive)))
+            play.beat(gone.member_id, -1)
+        else:
+            alive[f"m{number}"] = Consumer(play, f"m{number}")
+        for _ in range(rng.randrange(4)):
+            if alive:
+                beat(rng.choice(list(alive.values())))
+        if rng.random() < 0.2:
+            play.crash()
+        if rng.random() < 0.5:
+            for _ in range(20):
+                if not sum(beat(each) for each in alive.values()):
+                    break
+            else:
+                raise AssertionError("the group does not settle")
+            for member in alive.values():
+                returned = since[member.member_id]
+                for index in range(4):
+                    for epoch in range(member.epoch + 2):
+                        is_taken = epoch == member.epoch or returned.get(index, member.epoch) <= epoch < member.epoch
+                        expected = ErrorCode.NONE if is_taken else ErrorCode.STALE_MEMBER_EPOCH
+                        assert commit(play, member.member_id, epoch, index) == {expected}, (seed, number, index, epoch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.classic_membership import ClassicMembership
-from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
 from klamm_broker.groups.requests import Protocol
 from klamm_broker.groups.state import (
     COMPLETING_REBALANCE,
@@ -143,7 +143,9 @@ class ClassicGroup(ClassicMembership):
     def die(self) -> None:
         self.transition_to(DEAD)
 
-    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
         if self.state is DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and self.state is EMPTY:
@@ -156,7 +158,9 @@ class ClassicGroup(ClassicMembership):
         if self.state is COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
         """In any state, as in Kafka; clients before TxnOffsetCommit v3 name neither member nor generation."""
         if self.state is DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from klamm import clipped
 from klamm_broker.groups.lock import GroupLock
@@ -13,6 +13,10 @@ from klamm_broker.groups.lock import GroupLock
 if TYPE_CHECKING:
     from klamm.runtime import Timer
     from klamm_broker.groups.expiration import ExpirationTimer
+
+
+CommittedPartitions: TypeAlias = Iterable[tuple[bytes, int]]
+"""Topic ids and indexes of partitions."""
 
 
 class CommittedOffset(NamedTuple):
@@ -169,15 +173,20 @@ class Group(GroupLock, ABC):
         """It is deleted or replaced."""
 
     @abstractmethod
-    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
         """Raise KafkaError unless this member may commit offsets in this generation (or member epoch).
 
-        A generation of -1 is that of an administrator, or of a consumer without group management.
+        A generation of -1 is that of an administrator, or of a consumer without group management. `partitions` are read
+        only where an earlier epoch may do for some of them.
         """
 
-    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
         """As `validate_commit`, for offsets of a transaction (KIP-447)."""
-        self.validate_commit(member_id, group_instance_id, generation_id)
+        self.validate_commit(member_id, group_instance_id, generation_id, partitions)
 
     @abstractmethod
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -40,13 +40,14 @@ UNSTABLE: Final = CommittedOffset(-1, -1, "", -1)
 
 
 class PartitionCommit(NamedTuple):
-    """One position to commit. `leader_epoch` is -1 when unknown."""
+    """One position to commit. `leader_epoch` is -1 when unknown; an earlier member epoch needs `topic_id`."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int = -1
     metadata: str | None = None
+    topic_id: bytes = b""
 
 
 class CommitRequest(NamedTuple):
@@ -116,7 +117,8 @@ class OffsetManager:
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
         if isinstance(group, ConsumerGroup) and not request.knows_member_epochs:
             group.require_classic_protocol(request.member_id)
-        group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
+        partitions = ((each.topic_id, each.partition) for each in request.commits if not self._is_too_large(each))
+        group.validate_commit(request.member_id, request.group_instance_id, request.generation_id, partitions)
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
             member = group.members.get(request.member_id)
             if member is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import CommittedOffset, Group
-from klamm_broker.groups.offsets import CommitRequest
+from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
 
@@ -52,7 +52,12 @@ class TransactionalOffsets:
             group, _ = self._registry.get_or_create(request.group_id)
         with group:
             try:
-                group.validate_transactional_commit(request.member_id, request.group_instance_id, request.generation_id)
+                group.validate_transactional_commit(
+                    request.member_id,
+                    request.group_instance_id,
+                    request.generation_id,
+                    ((each.topic_id, each.partition) for each in request.commits if not self._is_too_large(each)),
+                )
             except KafkaError as error:
                 code = error.error_code
                 if code == ErrorCode.STALE_MEMBER_EPOCH:
@@ -60,6 +65,9 @@ class TransactionalOffsets:
                 group.answer(reply, [code] * len(request.commits))
                 return
             self._commit_held(group, producer_id, request, reply)
+
+    def _is_too_large(self, commit: PartitionCommit) -> bool:
+        return len(commit.metadata or "") > self._settings.offset_metadata_max_bytes
 
     def _commit_held(
         self, group: Group, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]
@@ -69,11 +77,10 @@ class TransactionalOffsets:
         outcomes = [ErrorCode.NONE] * len(request.commits)
         accepted: dict[tuple[str, int], CommittedOffset] = {}
         for index, commit in enumerate(request.commits):
-            metadata = commit.metadata or ""
-            if len(metadata) > self._settings.offset_metadata_max_bytes:
+            if self._is_too_large(commit):
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                pending = CommittedOffset(commit.offset, commit.leader_epoch, metadata, timestamp_ms)
+                pending = CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata or "", timestamp_ms)
                 accepted[commit.topic, commit.partition] = pending
         if not accepted:
             group.answer(reply, outcomes)

@@ -76,6 +76,7 @@ def commit_offsets(
                         partition.committed_offset,
                         partition.committed_leader_epoch,
                         partition.committed_metadata,
+                        topic.id,
                     )
                 )
     if not commits:

@@ -74,6 +74,7 @@ def commit_in_transaction(
                         each.committed_offset,
                         each.committed_leader_epoch,
                         each.committed_metadata,
+                        topic.id,
                     )
                 )
     if not commits:

@@ -13,7 +13,7 @@ from klamm_broker.groups.consumer.state import (
     ConsumerGroupState,
     IllegalConsumerGroupTransitionError,
 )
-from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
@@ -124,16 +124,31 @@ class ConsumerGroup(ConsumerMembership):
         if member is not None and member.classic is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
-    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
         if self.is_dead:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and not self.members:
             return
-        self._validate_epoch(self.member(member_id), generation_id)
+        member = self.member(member_id)
+        if generation_id >= member.epoch:
+            self._validate_epoch(member, generation_id)
+            return
+        # A member whose epoch has just risen may still commit what it has kept (KIP-1251).
+        for topic_id, index in partitions:
+            since = member.assignment_epoch(topic_id, index)
+            if since is None or generation_id < since:
+                raise _stale(member, f"The epoch {generation_id} is from before the assignment of partition {index}.")
 
-    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
+        """As in Kafka, clients before TxnOffsetCommit v3 name neither member nor epoch."""
+        if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
+            return
         try:
-            self.validate_commit(member_id, group_instance_id, generation_id)
+            self.validate_commit(member_id, group_instance_id, generation_id, partitions)
         except KafkaError as error:
             if error.error_code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
@@ -145,10 +160,7 @@ class ConsumerGroup(ConsumerMembership):
 
     def _validate_epoch(self, member: ConsumerMember, epoch: int) -> None:
         if epoch != member.epoch:
-            raise KafkaError(
-                ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH,
-                f"The received epoch {epoch} does not match the member's epoch {member.epoch}.",
-            )
+            raise _stale(member, f"The received epoch {epoch} does not match the member's epoch {member.epoch}.")
 
     def validate_offset_delete(self) -> None:
         """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""
@@ -158,3 +170,8 @@ class ConsumerGroup(ConsumerMembership):
 
     def retained_since_ms(self, committed: CommittedOffset) -> int | None:
         return committed.commit_timestamp_ms
+
+
+def _stale(member: ConsumerMember, message: str) -> KafkaError:
+    code = ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH
+    return KafkaError(code, message)

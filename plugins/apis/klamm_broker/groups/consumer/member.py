@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.state import MemberState
@@ -19,6 +19,10 @@ STATIC_LEAVE_EPOCH: Final = -2
 """The epoch of a static member that leaves temporarily."""
 
 NO_PARTITIONS: Final[Mapping[bytes, frozenset[int]]] = MappingProxyType({})
+
+AssignmentEpochs: TypeAlias = Mapping[bytes, Mapping[int, int]]
+"""Member epochs by topic id and partition."""
+NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class ConsumerMember:
                           which is accepted once more because the response may have been lost.
     `assigned`            what it has or is to take.
     `pending_revocation`  what it has to revoke.
+    `assignment_epochs`   the epoch at which it was assigned each of these partitions.
     `classic`             set for a member that speaks the classic protocol.
     """
 
@@ -55,7 +60,14 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     pending_revocation: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    assignment_epochs: AssignmentEpochs = field(default_factory=lambda: NO_EPOCHS)
     classic: ClassicProtocol | None = None
+
+    def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
+        """Return the epoch at which it was assigned a partition; None for one that it does not have."""
+        if partition in self.assigned.get(topic_id, ()) or partition in self.pending_revocation.get(topic_id, ()):
+            return self.assignment_epochs.get(topic_id, {}).get(partition, self.epoch)
+        return None
 
     @property
     def size_bytes(self) -> int:

@@ -109,6 +109,9 @@ class Migration:
                     epoch=group.generation_id,
                     previous_epoch=group.generation_id,
                     assigned=assigned,
+                    assignment_epochs={
+                        topic: dict.fromkeys(indexes, group.generation_id) for topic, indexes in assigned.items()
+                    },
                     classic=ClassicProtocol(member.session_timeout_ms, member.protocols),
                 )
             )

@@ -96,6 +96,9 @@ def _member_text(member: ConsumerMember) -> str:
             "state": member.state.value,
             "assigned": _as_json(member.assigned),
             "pending_revocation": _as_json(member.pending_revocation),
+            "assignment_epochs": {
+                topic.hex(): sorted(epochs.items()) for topic, epochs in member.assignment_epochs.items()
+            },
             "classic": None
             if classic is None
             else {
@@ -112,6 +115,9 @@ def _member(member_id: str, row: dict[str, Any]) -> ConsumerMember:
     row["state"] = MemberState(row["state"])
     for name in ("assigned", "pending_revocation"):
         row[name] = _partitions(row[name])
+    # Rows of earlier builds have none.
+    epochs = row.pop("assignment_epochs", {})
+    row["assignment_epochs"] = {bytes.fromhex(topic): dict(each) for topic, each in epochs.items()}
     protocol = None
     if classic is not None:
         protocols = tuple((name, bytes.fromhex(metadata)) for name, metadata in classic["protocols"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from klamm_broker.groups.assignors import Partitions
-from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
+from klamm_broker.groups.consumer.member import NO_PARTITIONS, AssignmentEpochs, ConsumerMember
 from klamm_broker.groups.consumer.state import MemberState
 
 
@@ -70,6 +70,7 @@ def _step_from(
             epoch=epoch,
             assigned=kept,
             pending_revocation=revoked,
+            assignment_epochs=_epochs(member, target_epoch, kept, revoked),
         )
     return replace(
         member,
@@ -78,4 +79,16 @@ def _step_from(
         epoch=target_epoch,
         assigned={topic: kept.get(topic, none) | free.get(topic, none) for topic in kept.keys() | free.keys()},
         pending_revocation=NO_PARTITIONS,
+        assignment_epochs=_epochs(member, target_epoch, kept, free),
     )
+
+
+def _epochs(member: ConsumerMember, epoch: int, *parts: Partitions) -> AssignmentEpochs:
+    """Return the assignment epochs of partitions: what the member has keeps its own, what is new gets this one."""
+    epochs: dict[bytes, dict[int, int]] = {}
+    for topic, indexes in (each for partitions in parts for each in partitions.items()):
+        known, assigned = member.assignment_epochs.get(topic, {}), member.assigned.get(topic, frozenset())
+        epochs.setdefault(topic, {}).update(
+            (index, known.get(index, epoch) if index in assigned else epoch) for index in indexes
+        )
+    return epochs

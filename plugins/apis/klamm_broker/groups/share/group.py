@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.assignors import Partitions
-from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
@@ -167,7 +167,9 @@ class ShareGroup(Group):
             timer.cancel()
         self.timers.clear()
 
-    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+    def validate_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
         raise self._no_offsets()
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
