@@ -12,6 +12,7 @@ from klamm.wire.messages import metadata as metadata_module
 from klamm.wire.messages import produce as produce_module
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from klamm.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.audit_spool import events_of
 from tests.contract.filtered import served
 from tests.contract.gateway_nodes import FakeNode, free_ports, gateway
 from tests.contract.test_record_filters import batch, fetch, keys_file, produce, records_of, topic_id_of
@@ -68,6 +69,37 @@ def test_another_cluster_says_nothing_of_this_ones_topics(tmp_path):
                 assert topic_id_of(client, SECRET) == topic_id
                 outside.call(MetadataRequest(None), 12)
             holds(client, door, topic_id, SECRET)
+
+
+def test_another_cluster_gives_this_ones_topics_no_names_in_the_audit(tmp_path):
+    """Both listeners write into one spool."""
+    import klamm_gateway
+
+    topic_id = bytes(range(16))
+    with FakeNode() as node:
+        settings = [
+            "listeners.default.api_set=unnamed",
+            "listeners.evil.bind=127.0.0.1:0",
+            "listeners.evil.api_set=gateway",
+            f'gateway.bootstrap=["{node.bootstrap}"]',
+            f"gateway.node_ports={free_ports(1)}",
+            "gateway.first_node_id=1",
+        ]
+        for name in ("default", "evil"):
+            settings += [f'listeners.{name}.observers=["audit"]', f"listeners.{name}.audit.spool={tmp_path / 'spool'}"]
+            settings.append(f"listeners.{name}.audit.node=node-1")
+        with (
+            EmbeddedServer(settings, plugins=[Plugin(), klamm_gateway]) as server,
+            RawClient(server.address()) as client,
+        ):
+            server.api_set("unnamed").topics = [(SECRET, topic_id)]
+            topics_of_node(node, [("public", topic_id)])
+            with RawClient(server.address("evil")) as other:
+                for asked in (client, other):
+                    asked.call(MetadataRequest(None), 12)
+            produce(client, "", batch((b"k", b"v")), version=13, topic_id=topic_id)
+    produced = [event for event in events_of(tmp_path / "spool") if event["api_name"] == "Produce"]
+    assert [one["name"] for event in produced for one in event["resources"]] == [SECRET]
 
 
 def test_a_broker_says_its_names_to_all_its_listeners(tmp_path):

@@ -29,7 +29,7 @@ from klamm_spark.requests.resources import (
 from klamm_spark.requests.state_changes import CHANGING, is_change, summarize_change
 
 if TYPE_CHECKING:
-    from collections import deque
+    from collections import defaultdict, deque
     from collections.abc import Sequence
 
     from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
@@ -61,7 +61,7 @@ class HasQueue(Protocol):
 class Queues(Protocol):
     """Where events go: the `AuditSink`."""
 
-    topics: TopicNames
+    topics: defaultdict[str, TopicNames]
     new_counting: deque[Client]
     journal: IntentJournal
 
@@ -88,7 +88,7 @@ class ListenerAudit:
         above = settings.aggregate_above_per_second
         self.aggregate_above = above if above >= 0 else _ALWAYS
         self.max_resources = settings.max_resources
-        self.topics = sink.topics
+        self.topics = sink.topics[listener.api_set]
         self.put = sink.requests.queue.put
         self.put_security = sink.security.queue.put
         self.put_administration = sink.administration.queue.put

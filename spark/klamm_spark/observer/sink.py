@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
+from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -86,7 +87,8 @@ class AuditSink:
         self.administration = self.streams[ADMINISTRATION]
         self.topic: AuditTopic | None = None
         self.filtered_listeners: set[str] = set()
-        self.topics = TopicNames()
+        self.topics: defaultdict[str, TopicNames] = defaultdict(TopicNames)
+        """By handler set."""
         self.new_counting: deque[Client] = self.requests.new_counting
         self._users = 0
         # Protects the count of users: the first starts the writer, the last stops it.

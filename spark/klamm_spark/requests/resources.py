@@ -6,20 +6,25 @@ Names and counts only. Results hold no view of a frame, so that a large request 
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klamm import clipped, escape_control_characters
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.response_errors import named_errors
 
 if TYPE_CHECKING:
     from klamm import RequestEvent
 
+log = logging.getLogger("klamm.audit")
+
 AUTHORIZATION_ERRORS: Final = frozenset({29, 30, 31, 53, 65})
 """TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
 _TOPIC_IDS_KEPT: Final = 100_000
+_TWO_NAMES: Final = ""
 _NO_ID: Final = bytes(16)
 _BATCH_LENGTH: Final = Struct(">i")
 _BATCH_LENGTH_AT: Final = 8
@@ -73,7 +78,11 @@ class Summary:
 
 
 class TopicNames:
-    """Names of topic ids, learned from Metadata and CreateTopics responses: later requests have ids alone (KIP-516)."""
+    """Names of topic ids, learned from Metadata and CreateTopics responses: later requests have ids alone (KIP-516).
+
+    Of one handler set: another one may stand before another cluster, whose responses say nothing of this one's topics.
+    An id that gets a second name has neither from then on.
+    """
 
     def __init__(self) -> None:
         self._names: dict[bytes, str] = {}
@@ -82,9 +91,20 @@ class TopicNames:
         """From structs with `name` and `topic_id`."""
         for topic in topics:
             if topic.name and topic.topic_id != _NO_ID:
-                if len(self._names) >= _TOPIC_IDS_KEPT:
-                    self._names.clear()
-                self._names[bytes(topic.topic_id)] = topic.name
+                topic_id = bytes(topic.topic_id)
+                known = self._names.get(topic_id)
+                if known is None:
+                    if len(self._names) >= _TOPIC_IDS_KEPT:
+                        self._names.clear()
+                    self._names[topic_id] = topic.name
+                elif known not in (topic.name, _TWO_NAMES):
+                    self._names[topic_id] = _TWO_NAMES
+                    log.error(
+                        "audit: the topic id %s had the name %s and gets the name %s: it is recorded as an id",
+                        self.id_text(topic_id),
+                        clipped(escape_control_characters(known)),
+                        clipped(escape_control_characters(topic.name)),
+                    )
 
     def name(self, topic_id: Any) -> str:
         """The name, or the id as Kafka writes it."""

@@ -15,6 +15,7 @@ from klamm.wire.messages import (
     describe_configs,
     fetch,
     find_coordinator,
+    metadata,
     offset_fetch,
     produce,
 )
@@ -112,6 +113,17 @@ def test_fetched_records_in_memory_are_counted_and_those_in_files_only_weighed()
 def test_a_fetch_session_returns_new_records_and_newly_added_partitions():
     found = summary_of(*fetched(b"x", topic="known", asked=["new"])).resources
     assert [(resource.name, resource.bytes) for resource in found] == [("known", 1), ("new", None)]
+
+
+def test_a_topic_id_that_changes_its_name_is_recorded_as_an_id(caplog):
+    topics, topic_id = TopicNames(), bytes(range(16))
+    for name in ("orders", "orders", "public", "orders"):
+        topics.learn([metadata.MetadataResponseTopic(0, name, topic_id)])
+        expected = "orders" if not caplog.records else TopicNames.id_text(topic_id)
+        assert topics.name(topic_id) == expected
+    (line,) = caplog.messages
+    assert "orders" in line
+    assert "public" in line
 
 
 def test_adding_up_gives_the_same_whether_messages_or_summaries_are_added():
