@@ -34,6 +34,7 @@ NAMESPACES: Final = (
 WIRE: Final = (
     "records",
     "batch_headers",
+    "batch_limits",
     "errors",
     "api_keys",
     "chunks",

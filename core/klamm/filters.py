@@ -1,6 +1,19 @@
-"""What a `klamm.RequestFilter` may return or raise beside messages, `klamm.Answer` and `klamm.KafkaError`."""
+"""What a `klamm.RequestFilter` may return or raise beside messages, `klamm.Answer` and `klamm.KafkaError`; and records.
+
+`RecordAccess` gives the records in Produce, Fetch and ShareFetch.
+"""
 
 from klamm.api.context import TopicNames
+from klamm.api.filtered_records import PartitionRecords, RecordAccess, clear_records
 from klamm.api.filters import Disconnect, EncodedResponse, Hold, Release
 
-__all__ = ["Disconnect", "EncodedResponse", "Hold", "Release", "TopicNames"]
+__all__ = [
+    "Disconnect",
+    "EncodedResponse",
+    "Hold",
+    "PartitionRecords",
+    "RecordAccess",
+    "Release",
+    "TopicNames",
+    "clear_records",
+]

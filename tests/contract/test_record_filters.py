@@ -7,6 +7,7 @@ import pytest
 
 from klamm.testing import RawClient
 from klamm.wire.compression import Codec
+from klamm.wire.messages.delete_topics import DeleteTopicsRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -243,7 +244,7 @@ def test_keys_rotate_and_a_key_that_is_gone_fails_closed(tmp_path):
         produce(client, "t", batch((b"k", b"two")))
         assert [one.value for one in records_of(fetch(client, "t"))] == [b"one", b"two"]
         with RawClient(broker.address("plain")) as door:
-            ids = [dict(one.headers)["klamm-encryption"][2:4] for one in records_of(fetch(door, "t"))]
+            ids = [dict(one.headers)["klamm-encryption"][3:5] for one in records_of(fetch(door, "t"))]
         assert ids == [b"k1", b"k2"]
         keys_file(tmp_path, "k2", "k2")
         front.server.reload()
@@ -276,13 +277,81 @@ def test_what_was_changed_is_not_sent(tmp_path):
         assert refusals(front)["record_encryption"] == 4
 
 
-def test_a_producer_cannot_send_the_header(tmp_path):
+def with_header(content, codec=Codec.NONE, value=b"x"):
+    return bytes(
+        encode_batch([Record(timestamp_ms=1, value=value, headers=[("klamm-encryption", content)])], codec=codec)
+    )
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("topic", ["secret-1", "open"])
+def test_a_producer_cannot_send_the_header(topic, codec, tmp_path):
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]')
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        broker.admin.create_topic(topic)
+        (partition,) = produce(client, topic, with_header(b"", codec))
+        assert partition.error_code == INVALID_RECORD
+        assert broker.admin.offset(topic) == 0
+        (partition,) = produce(client, topic, batch((b"klamm-encryption", b"klamm-encryption"), codec=codec))
+        assert partition.error_code == 0, "these are no headers"
+
+
+@pytest.mark.parametrize("topics", ['["secret-*", "own"]', '["secret-*"]'])
+def test_a_ciphertext_is_not_decrypted_in_another_topic(topics, tmp_path):
+    """Who has a ciphertext, and a topic of their own, gets no plaintext of it, however it came there."""
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"), f"topics={topics}")
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        for topic in ("secret-1", "own"):
+            broker.admin.create_topic(topic)
+        produce(client, "secret-1", batch((b"k", b"plain")))
+        with RawClient(broker.address("plain")) as door:
+            stolen = bytes(encode_batch(records_of(fetch(door, "secret-1"))))
+            (refused,) = produce(client, "own", stolen)
+            assert refused.error_code == INVALID_RECORD
+            (written,) = produce(door, "own", stolen)
+            assert written.error_code == 0
+        read = fetch(client, "own")
+        assert b"plain" not in bytes(read.records or b"")
+        assert read.error_code == (CORRUPT_MESSAGE if "own" in topics else 0)
+        assert [one.value for one in records_of(fetch(client, "secret-1"))] == [b"plain"]
+
+
+def test_a_topic_that_is_made_again_reads_what_was_written_to_that_name(tmp_path):
     with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
         broker.admin.create_topic("t")
-        forged = bytes(encode_batch([Record(timestamp_ms=1, value=b"x", headers=[("klamm-encryption", b"")])]))
-        (partition,) = produce(client, "t", forged)
-        assert partition.error_code == INVALID_RECORD
-        assert broker.admin.offset("t") == 0
+        produce(client, "t", batch((b"k", b"plain")))
+        with RawClient(broker.address("plain")) as door:
+            kept = bytes(encode_batch(records_of(fetch(door, "t"))))
+            client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 3)
+            broker.admin.create_topic("t", 2)
+            produce(door, "t", batch((b"k", b"other")), kept)
+        request = FetchRequest(
+            None,
+            -1,
+            None,
+            100,
+            0,
+            1 << 20,
+            0,
+            0,
+            -1,
+            [FetchTopic("t", partitions=[FetchPartition(1, -1, 0, -1, -1, 1 << 20)])],
+        )
+        partition = client.call(request, 11).responses[0].partitions[0]
+        assert [one.value for one in records_of(partition)] == [b"plain"], "and in another partition"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"junk", bytes(200)])
+def test_a_junk_header_in_a_topic_that_is_not_encrypted_stops_no_consumer(content, tmp_path):
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]', "plain_values=refuse")
+    with served("broker", settings) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("open")
+        with RawClient(broker.address("plain")) as door:
+            produce(door, "open", with_header(content, value=b"x" * 50))
+        produce(client, "open", batch((b"k", b"next")))
+        partition = fetch(client, "open")
+        assert partition.error_code == 0
+        assert [one.value for one in records_of(partition)] == [b"x" * 50, b"next"]
 
 
 @pytest.mark.parametrize(("plain", "code"), [("pass", 0), ("refuse", CORRUPT_MESSAGE)])

@@ -21,6 +21,7 @@ from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
 from klamm.shared.worker_share import WorkerShare
 from klamm.wire.api_keys import find_spec
+from klamm.wire.batch_limits import DEFAULT_LIMITS
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class ServerServices:
     are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
     nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
     silent client compares its deadline with this moment, not with the clock. `worker` says which of several worker
-    processes this is (`[server] workers`): a part that keeps a limit keeps its part of it.
+    processes this is (`[server] workers`): a part that keeps a limit keeps its part of it. `batch_limits` are what one
+    produced batch may have: those of the broker, if there is one.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ServerServices:
         self.listeners: dict[str, ListenerContext] = {}
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
         self.worker = WorkerShare()
+        self.batch_limits = DEFAULT_LIMITS
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""

@@ -44,6 +44,7 @@ class SharedInterpreter:
         # Protects what follows; notified when a turn ends.
         self._changed = threading.Condition()
         self._running = {False: 0, True: 0}
+        self._of_this_thread = threading.local()
         self._turns = 0
         self._turns_before = 0
         self._busy_s = 0
@@ -65,17 +66,22 @@ class SharedInterpreter:
     def turn(self, schedule: Schedule, *, may_wait: bool) -> Iterator[None]:
         """The block is a large request, of an API that may wait or of one that never does. Waits for its turn.
 
-        `schedule(delay_ms, call)` is used for the end of the second.
+        `schedule(delay_ms, call)` is used for the end of the second. A thread that has its turn waits for no other.
         """
+        if getattr(self._of_this_thread, "has_turn", False):
+            yield
+            return
         with self._changed:
             while self._running[may_wait] >= AT_ONCE[may_wait]:
                 self._changed.wait()
             self._collect_if_due()
             self._running[may_wait] += 1
             self._switch_often(schedule)
+        self._of_this_thread.has_turn = True
         try:
             yield
         finally:
+            self._of_this_thread.has_turn = False
             with self._changed:
                 self._running[may_wait] -= 1
                 if self._schedule is None and not self.running:

@@ -72,6 +72,7 @@ __all__ = [
     "encode_end_transaction_marker",
     "holds_one_batch",
     "iterate_batches",
+    "iterate_records",
     "read_header",
     "set_max_timestamp",
     "unpack_header",
@@ -117,7 +118,11 @@ def decode_records(batch: ReadBuffer) -> Iterator[Record]:
     the bytes do not match the header, INVALID_RECORD if a record's size is wrong.
     """
     header = read_header(batch)
-    body = decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes])
+    yield from iterate_records(header, decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes]))
+
+
+def iterate_records(header: RecordBatchHeader, body: ReadBuffer) -> Iterator[Record]:
+    """The records of a batch with this header, from its body, which is unpacked. Raises as `decode_records`."""
     fixed_timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else None
     position = 0
     try:
@@ -233,14 +238,18 @@ def encode_batch(
 
 
 def encode_batch_like(
-    header: RecordBatchHeader, records: Iterable[Record], *, delete_horizon_ms: int | None
+    header: RecordBatchHeader,
+    records: Iterable[Record],
+    *,
+    delete_horizon_ms: int | None,
+    last_offset: int | None,
 ) -> bytearray:
     """A batch in place of one with this header: other records at its offsets, with its codec, producer and kind."""
     return encode_batch(
         records,
         codec=header.codec,
         base_offset=header.base_offset,
-        last_offset=header.last_offset,
+        last_offset=last_offset,
         partition_leader_epoch=header.partition_leader_epoch,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

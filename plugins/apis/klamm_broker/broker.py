@@ -25,7 +25,6 @@ from klamm_broker.handlers import registry
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.background_compaction import BackgroundCompaction
-from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
@@ -123,16 +122,13 @@ class Broker(ApiSet):
         if server.temporary_data and self._may_skip_syncs:
             self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)
+        limits = server.services.batch_limits = self.settings.batch_limits
         self.logs = LogManager(
             server.data_dir,
             clock=server.clock,
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
-            batch_limits=BatchLimits(
-                self.settings.record_max_count,
-                self.settings.record_max_unpacked_bytes,
-                self.settings.record_max_unpacked_ratio,
-            ),
+            batch_limits=limits,
         )
         self._compaction = BackgroundCompaction(self.logs.compaction)
         # Takes the directory's lock: from here on only this process writes to it.

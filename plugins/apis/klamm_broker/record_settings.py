@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klamm import setting
+from klamm.wire.batch_limits import BatchLimits
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 
 
@@ -38,3 +39,8 @@ class RecordSettings:
         minimum=1,
         doc="Most times its own size that a compressed batch may unpack to, above 32 MiB. klamm's own key.",
     )
+
+    @property
+    def batch_limits(self) -> BatchLimits:
+        """What one produced batch may have."""
+        return BatchLimits(self.record_max_count, self.record_max_unpacked_bytes, self.record_max_unpacked_ratio)

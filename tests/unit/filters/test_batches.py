@@ -4,8 +4,12 @@ import os
 
 import pytest
 
+from klamm.filters import RecordAccess
 from klamm.runtime import SystemClock
+from klamm.testing import MemoryListener
 from klamm.wire.compression import Codec
+from klamm.wire.messages.fetch import PartitionData
+from klamm.wire.messages.produce import PartitionProduceData
 from klamm.wire.records import (
     CONTROL,
     TRANSACTIONAL,
@@ -16,7 +20,7 @@ from klamm.wire.records import (
     encode_end_transaction_marker,
     iterate_batches,
 )
-from klamm_filters.records.batches import decrypted, encrypted
+from klamm_filters.records.batches import decrypt, encrypt
 from klamm_filters.records.keys import KeyRing, checked_keys
 
 RING = KeyRing(checked_keys({"current": "k", "keys": {"k": bytes(32)}}), SystemClock(), os.urandom, 100, 60_000)
@@ -32,6 +36,23 @@ KEPT = (
     "producer_epoch",
     "base_sequence",
 )
+
+
+ACCESS = RecordAccess(MemoryListener().context)
+
+
+def encrypted(batch, ring):
+    partition = PartitionProduceData(0, batch)
+    with ACCESS.of(partition) as records:
+        encrypt(records, "t", ring)
+    return partition.records
+
+
+def decrypted(batches, ring, *, plain_passes):
+    partition = PartitionData(records=batches)
+    with ACCESS.of(partition) as records:
+        decrypt(records, "t", ring, plain_passes=plain_passes)
+    return partition.records
 
 
 def ciphertext():

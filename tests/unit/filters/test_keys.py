@@ -82,7 +82,7 @@ def test_a_header_that_was_changed(position):
         first.cipher_of(bytes(header))
 
 
-@pytest.mark.parametrize("header", [b"", b"\1", b"\1\5a", bytes(200)])
+@pytest.mark.parametrize("header", [b"", b"\2", b"\2\1", b"\2\1\5a", b"\1\1" + bytes(100), bytes(200)])
 def test_what_is_no_header(header):
     with pytest.raises(DecryptionError, match="cannot be read"):
         ring(a=bytes(32)).cipher_of(header)

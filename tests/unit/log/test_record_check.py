@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.batch_limits import check_count
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records import HEADER_BYTES, Record, batch_checksum, decode_records, encode_batch, read_header
 from klamm_broker.log import plain_records, record_check, record_plans
-from klamm_broker.log.record_check import UnpacksToMoreError, check_count, check_records
+from klamm_broker.log.record_check import UnpacksToMoreError, check_records
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced
 
 OpenLog = Callable[..., LogPlaybook]

@@ -149,7 +149,7 @@ class BatchFilter:
         if len(kept) == header.records_count and not needs_horizon:
             return batch
         new_horizon_ms = self._now_ms + self._delete_retention_ms if needs_horizon else horizon_ms
-        return encode_batch_like(header, kept, delete_horizon_ms=new_horizon_ms)
+        return encode_batch_like(header, kept, delete_horizon_ms=new_horizon_ms, last_offset=header.last_offset)
 
     def _keeps(self, offset: int, key: bytes | None, value: bytes | None, horizon_ms: int | None) -> bool:
         if offset > self._map.latest_offset:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from klamm.runtime import Clock
+from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.log.files import OpenFiles
 from klamm_broker.log.flusher import Flushable
-from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
 
 log = logging.getLogger("klamm.broker.log")
 

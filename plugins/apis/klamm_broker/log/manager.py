@@ -14,6 +14,7 @@ from typing import Final
 
 from klamm import KafkaError
 from klamm.runtime import Clock
+from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
@@ -33,7 +34,6 @@ from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, OpenFiles
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.recovery import bytes_from
 from klamm_broker.log.serial_worker import SerialWorker
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.batch_limits import check_count
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import (
     LOG_OVERHEAD_BYTES,
@@ -26,7 +27,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.files import stored_directory
 from klamm_broker.log.produce_validation import is_costly_to_prepare, prepare
 from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry
-from klamm_broker.log.record_check import UnpacksToMoreError, check_count, check_records
+from klamm_broker.log.record_check import UnpacksToMoreError, check_records
 from klamm_broker.log.segment import LogSegment, aborted_transaction
 from klamm_broker.log.segmented_log import SegmentedLog, storage_error
 

@@ -11,12 +11,13 @@ plan of the whole batch, then plain records. A compiled walk is quicker than the
 from __future__ import annotations
 
 import threading
-from typing import Final, NamedTuple
+from typing import Final
 
-from klamm import ErrorCode, KafkaError
+from klamm import KafkaError
+from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits, check_room
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
 from klamm.wire.primitives import ReadBuffer
-from klamm.wire.records import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
+from klamm.wire.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
 from klamm_broker.log.plain_records import walk_plain
 from klamm_broker.log.record_plans import fits_plan, learn_plan
 from klamm_broker.log.record_walk import IS_COMPILED, invalid, walk
@@ -25,37 +26,15 @@ from klamm_broker.log.thread_scratch import OF_THIS_THREAD
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
 """Largest uncompressed size of a batch that a processor's thread checks itself."""
 
-ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
-"""Up to this size, a batch may unpack to any multiple of its own."""
-
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
-_SMALLEST_RECORD_BYTES: Final = 7
 # Up to here, a compiled walk takes less than a plan; above, the copy that it needs takes more.
 _PLANS_ABOVE_BYTES: Final = 128 * 1024 if IS_COMPILED else 0
 
 
 class UnpacksToMoreError(Exception):
     """A batch cannot be checked within the bytes that were allowed; it may be sound, or not."""
-
-
-class BatchLimits(NamedTuple):
-    """What one batch may have: records, bytes when unpacked, and these as a multiple of the packed ones.
-
-    The multiple counts above `ANY_RATIO_BYTES`.
-    """
-
-    max_records: int = 500_000
-    max_unpacked_bytes: int = MAX_UNCOMPRESSED_BYTES
-    max_ratio: int = 20_000
-
-    def unpacked_bytes(self, packed_bytes: int) -> int:
-        """What so many bytes may unpack to."""
-        return min(self.max_unpacked_bytes, max(ANY_RATIO_BYTES, packed_bytes * self.max_ratio))
-
-
-DEFAULT_LIMITS: Final = BatchLimits()
 
 
 def check_records(
@@ -93,25 +72,8 @@ def check_records(
         _check_body(decompress(codec, body, min(max_bytes, allowed_bytes)), header.records_count)
 
 
-def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
-    """Check that a batch can and may have as many records as its header says, without reading them.
-
-    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
-    """
-    if header.records_count > limits.max_records:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch has {header.records_count} records, the broker takes {limits.max_records} (record.max.count).",
-        )
-    is_packed = header.attributes & CODEC_MASK
-    body_bytes = limits.max_unpacked_bytes if is_packed else header.size_bytes - HEADER_BYTES
-    if header.records_count * _SMALLEST_RECORD_BYTES > body_bytes:
-        raise invalid(f"{header.records_count} records do not fit in {body_bytes} bytes.")
-
-
 def _check_body(body: ReadBuffer, count: int) -> None:
-    if count * _SMALLEST_RECORD_BYTES > len(body):
-        raise invalid(f"{count} records do not fit in {len(body)} bytes.")
+    check_room(count, len(body))
     may_have_plan = len(body) > _PLANS_ABOVE_BYTES
     if may_have_plan and fits_plan(body, count):
         return

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
+from klamm.filters import RecordAccess, clear_records
 from klamm.wire.api_keys import ApiKey
-from klamm_filters.records.batches import decrypted, encrypted
+from klamm_filters.records.batches import decrypt, encrypt, refuse_header
 from klamm_filters.records.encryption_settings import RecordEncryptionSettings
 from klamm_filters.records.keys import DecryptionError, KeyRing, UnknownKeyError, call_for_keys, read_keys
 from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
@@ -15,13 +16,13 @@ from klamm_filters.records.topic_names import TopicNames, first_match
 from klamm_filters.refusals import Refusals
 
 _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
-_BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class RecordEncryption(RequestFilter):
-    """Encrypts the values of Produce and decrypts those of Fetch and ShareFetch.
+    """Encrypts the values of Produce and decrypts those of Fetch and ShareFetch, in the topics that it is for.
 
-    A value that cannot be encrypted is not written, and one that cannot be decrypted is not sent: the partition gets an
+    A value is bound to the name of its topic, and no producer sends the header of encryption, to whatever topic. A
+    value that cannot be encrypted is not written, and one that cannot be decrypted is not sent: the partition gets an
     error instead.
     """
 
@@ -31,15 +32,16 @@ class RecordEncryption(RequestFilter):
         super().__init__(settings)
         self._names = TopicNames()
         self._is_wanted = first_match((settings.topics,))
-        self._is_for_all = "*" in settings.topics
         self._plain_passes = settings.plain_values == "pass"
         self._refused = RefusedPartitions("record_encryption")
         self._refusals = Refusals("record_encryption")
         self._ring: KeyRing | None = None
         self._host: ListenerContext | None = None
+        self._records: RecordAccess | None = None
 
     def open(self, listener: ListenerContext) -> None:
         self._host = listener
+        self._records = RecordAccess(listener)
         self._names.open(listener, self)
         self._refusals.open(listener)
         self.reload()
@@ -71,25 +73,29 @@ class RecordEncryption(RequestFilter):
     def on_request(self, message: Any, context: RequestContext) -> Any:
         if context.api_key != ApiKey.PRODUCE:
             return message
-        ring = self._keys()
 
         def check(topic: Any, partition: Any) -> Refusal | None:
-            refusal = self._encrypt(topic, partition, ring, context)
+            refusal = self._encrypt(topic, partition, context)
             if refusal is not None:
                 self._refusals.note(context, refusal.message)
             return refusal
 
         return self._refused.take_out(message, context, check)
 
-    def _keys(self) -> KeyRing:
+    def _parts(self) -> tuple[RecordAccess, KeyRing]:
+        assert self._records is not None
         assert self._ring is not None
-        return self._ring
+        return self._records, self._ring
 
-    def _encrypt(self, topic: Any, partition: Any, ring: KeyRing, context: RequestContext) -> Refusal | None:
+    def _encrypt(self, topic: Any, partition: Any, context: RequestContext) -> Refusal | None:
+        access, ring = self._parts()
         try:
-            if not self._is_for_all and self._is_wanted(self._names.known(topic.name, topic.topic_id, context)) is None:
-                return None
-            partition.records = encrypted(partition.records or b"", ring)
+            name = self._names.known(topic.name, topic.topic_id, context)
+            with access.of(partition) as records:
+                if self._is_wanted(name) is None:
+                    refuse_header(records)
+                else:
+                    encrypt(records, name, ring)
         except KafkaError as error:
             return Refusal(error.error_code, error.message or "The records cannot be read.")
         return None
@@ -100,44 +106,34 @@ class RecordEncryption(RequestFilter):
         if context.api_key not in _FETCHES:
             self._names.learn(response)
             return response
-        ring = self._keys()
         for topic in response.responses:
+            # An id whose name is not known may be that of a topic that is encrypted, and is bound to its name.
+            name = self._names.find(getattr(topic, "topic", ""), topic.topic_id, context)
+            if name is not None and self._is_wanted(name) is None:
+                continue
             for partition in topic.partitions:
-                partition.records = _in_memory(partition.records)
-        for topic in response.responses:
-            plain_passes = self._plain_passes or not self._may_be_wanted(topic, context)
-            for partition in topic.partitions:
-                if partition.records:
-                    self._decrypt(partition, ring, context, plain_passes)
+                if partition.records is not None:
+                    self._decrypt(name, partition, context)
         return response
 
-    def _may_be_wanted(self, topic: Any, context: RequestContext) -> bool:
-        name = self._names.find(getattr(topic, "topic", ""), topic.topic_id, context)
-        return name is None or self._is_wanted(name) is not None
-
-    def _decrypt(self, partition: Any, ring: KeyRing, context: RequestContext, plain_passes: bool) -> None:
+    def _decrypt(self, topic: str | None, partition: Any, context: RequestContext) -> None:
+        access, ring = self._parts()
+        code = ErrorCode.CORRUPT_MESSAGE
         try:
-            partition.records = decrypted(partition.records, ring, plain_passes=plain_passes)
-            return
+            if topic is not None:
+                with access.of(partition) as records:
+                    decrypt(records, topic, ring, plain_passes=self._plain_passes)
+                return
+            code, why = ErrorCode.UNKNOWN_TOPIC_ID, "The topic id is not known here yet."
         except UnknownKeyError as error:
             # Consumers try again: the key may come with the next SIGHUP.
             code, why = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
         except DecryptionError as error:
-            code, why = ErrorCode.CORRUPT_MESSAGE, str(error)
+            why = str(error)
         except KafkaError as error:
-            code, why = ErrorCode.CORRUPT_MESSAGE, error.message or error.error_code.name
-        partition.records = None
+            why = error.message or error.error_code.name
+        clear_records(partition)
         partition.error_code = int(code)
         if context.api_key == ApiKey.SHARE_FETCH:
             partition.acquired_records = []
         self._refusals.note(context, why)
-
-
-def _in_memory(records: Any) -> Any:
-    """Bytes, also of a region of a file, which is closed."""
-    if records is None or isinstance(records, _BYTES):
-        return records
-    try:
-        return records.read(records.position, records.size_bytes)
-    finally:
-        records.close()

@@ -18,12 +18,16 @@ from klamm.runtime import Clock
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-VERSION: Final = 1
+VERSION: Final = 2
+AES_256_GCM: Final = 1
+"""The algorithm of values: 32 bytes of data key, nonces of 12 bytes, tags of 16."""
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 _DATA_KEY_BYTES: Final = 32
 _KEY_SIZES: Final = (16, 24, 32)
 _MAX_ID_BYTES: Final = 255
+_HEAD_BYTES: Final = 3
+"""Of a header before the id of its key: version, algorithm, length of the id."""
 _WRAPPED_BYTES: Final = NONCE_BYTES + _DATA_KEY_BYTES + TAG_BYTES
 _WRAPS: Final = b"klamm data key"
 _KEPT_DATA_KEYS: Final = 1000
@@ -133,7 +137,7 @@ class KeyRing:
 
     def _new(self, now_ns: int) -> DataKey:
         data_key, nonce, key_id = self._random_bytes(_DATA_KEY_BYTES), self.nonce(), self._current.encode()
-        head = bytes([VERSION, len(key_id)]) + key_id
+        head = bytes([VERSION, AES_256_GCM, len(key_id)]) + key_id
         wrapped = self._wrapping[self._current].encrypt(nonce, data_key, _WRAPS + head)
         return DataKey(head + nonce + wrapped, self._cipher(data_key), now_ns)
 
@@ -150,10 +154,13 @@ class KeyRing:
     def _unwrap(self, header: bytes) -> AESGCM:
         from cryptography.exceptions import InvalidTag
 
-        if len(header) < 2 or header[0] != VERSION or len(header) != 2 + header[1] + _WRAPPED_BYTES:
+        if header[:2] != bytes([VERSION, AES_256_GCM]) or len(header) < _HEAD_BYTES:
             raise DecryptionError("the header of the encryption cannot be read")
-        head, wrapped = header[: 2 + header[1]], header[2 + header[1] :]
-        key_id = head[2:].decode(errors="replace")
+        head_bytes = _HEAD_BYTES + header[_HEAD_BYTES - 1]
+        if len(header) != head_bytes + _WRAPPED_BYTES:
+            raise DecryptionError("the header of the encryption cannot be read")
+        head, wrapped = header[:head_bytes], header[head_bytes:]
+        key_id = head[_HEAD_BYTES:].decode(errors="replace")
         wrapping = self._wrapping.get(key_id)
         if wrapping is None:
             raise UnknownKeyError(f'there is no key "{key_id}"')

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
+from klamm.filters import RecordAccess
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.records import Record, decode_records, validate_produced
+from klamm.wire.records import Record
 from klamm_filters.records.formats import Check, check_of
 from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
 from klamm_filters.records.topic_names import TopicNames, first_match
@@ -15,7 +16,6 @@ from klamm_filters.records.validation_settings import RecordRuleSettings, Record
 from klamm_filters.refusals import Refusals
 
 MAX_RECORD_ERRORS: Final = 1000
-_NO_LIMIT: Final = 2**31
 
 
 class _Rule:
@@ -62,8 +62,10 @@ class RecordValidation(RequestFilter):
         self._rules = _Rules(RecordValidationSettings())
         self._refused = RefusedPartitions("record_validation")
         self._refusals = Refusals("record_validation")
+        self._records: RecordAccess | None = None
 
     def open(self, listener: ListenerContext) -> None:
+        self._records = RecordAccess(listener)
         self._names.open(listener, self)
         self._rules = _Rules(self.settings)
         self._refusals.open(listener)
@@ -110,19 +112,22 @@ class RecordValidation(RequestFilter):
             rule = self._rules.find(self._names, topic, context)
             if rule is None:
                 return None
-            wrong = tuple(self._wrong_records(rule, partition.records or b""))
+            wrong = tuple(self._wrong_records(rule, partition))
         except KafkaError as error:
             return Refusal(error.error_code, error.message or "The records cannot be read.")
         if not wrong:
             return None
         return Refusal(ErrorCode.INVALID_RECORD, "One or more records have been rejected", wrong)
 
-    def _wrong_records(self, rule: _Rule, records: Any) -> Iterator[tuple[int, str]]:
+    def _wrong_records(self, rule: _Rule, partition: Any) -> Iterator[tuple[int, str]]:
         """Index and message of each record that is refused. Raises KafkaError for what is no batch."""
-        header = validate_produced(records, _NO_LIMIT)
+        assert self._records is not None
         found = 0
-        for index, record in enumerate(decode_records(memoryview(records)[: header.size_bytes])):
-            problem = rule.problem(record)
-            if problem is not None and found < MAX_RECORD_ERRORS:
-                found += 1
-                yield index, problem
+        with self._records.of(partition) as records:
+            for index, record in enumerate(records):
+                problem = rule.problem(record)
+                if problem is not None:
+                    yield index, problem
+                    found += 1
+                    if found == MAX_RECORD_ERRORS:
+                        return

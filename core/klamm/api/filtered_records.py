@@ -1,0 +1,207 @@
+"""`RecordAccess`: the records of a partition in a Produce, Fetch or ShareFetch, for filters that look into them.
+
+A filter sees records. Codecs, batches, regions of files, limits and the encoding of what was changed are done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from klamm.api.context import ListenerContext
+from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
+from klamm.wire.batch_limits import BatchLimits, check_count, check_room
+from klamm.wire.compression import Codec, decompress
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.primitives import ReadBuffer
+from klamm.wire.records import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    Record,
+    RecordBatchHeader,
+    encode_batch_like,
+    encode_empty_batch,
+    iterate_batches,
+    iterate_records,
+    validate_produced,
+)
+
+SMALL_UNPACKED_BYTES: Final = 64 * 1024
+"""Up to this size, and up to `SMALL_RECORDS`, a batch waits for no turn."""
+SMALL_RECORDS: Final = 100
+_NO_SIZE_LIMIT: Final = 2**31
+_BUFFERS: Final = (bytes, bytearray, memoryview)
+
+Change = Callable[[Record], "Record | None"]
+"""A record to the one in its place: itself if nothing changes, None to drop it."""
+
+
+class _NothingChangedError(Exception):
+    """Ends the encoding of records that are the same as before."""
+
+
+class RecordAccess:
+    """Gives a filter the records of partitions. Made in `open` of the filter; any thread may call it.
+
+    What one batch may have is what the broker allows (`record.max.count` and the others), or their defaults before a
+    gateway. Counts are checked before anything is unpacked.
+    """
+
+    def __init__(self, listener: ListenerContext) -> None:
+        self._services = listener.services
+
+    @contextmanager
+    def of(self, partition: Any) -> Iterator[PartitionRecords]:
+        """The records of a partition, for the block: `for record in records`, `records.change`.
+
+        `partition` is one of a ProduceRequest, or of the response to a Fetch or ShareFetch. The records of a file are
+        read into memory then; those of a partition that no filter asks for stay where they are. Large batches wait for
+        the turn of large requests, and keep it until the block ends.
+
+        Raises KafkaError for what is no batch, or more than a batch may have: here, or when the records are read.
+        """
+        with ExitStack() as turns:
+            yield PartitionRecords(partition, self._services.batch_limits, lambda: self._take_turn(turns))
+
+    def _take_turn(self, turns: ExitStack) -> None:
+        turns.enter_context(SHARED_INTERPRETER.turn(self._services.scheduler.schedule, may_wait=False))
+
+
+class PartitionRecords:
+    """The records of one partition. Iterating reads one after the other; control records are left out."""
+
+    def __init__(self, partition: Any, limits: BatchLimits, take_turn: Callable[[], object]) -> None:
+        self._partition = partition
+        self._limits = limits
+        self._take_turn: Callable[[], object] | None = take_turn
+        self._is_produced = _is_produced(partition)
+        if self._is_produced:
+            header = validate_produced(partition.records or b"", _NO_SIZE_LIMIT)
+            check_count(header, limits)
+        else:
+            into_memory(partition)
+
+    def __iter__(self) -> Iterator[Record]:
+        for header, batch in self._batches():
+            if not header.is_control:
+                yield from iterate_records(header, self._unpacked(header, batch))
+
+    @property
+    def count(self) -> int:
+        """How many there are, as the headers of the batches say."""
+        return sum(header.records_count for header, _ in self._batches() if not header.is_control)
+
+    def contains(self, text: bytes) -> bool:
+        """Whether these bytes are anywhere in keys, values or headers: a search, which takes far less than a walk.
+
+        False says that no record has them. True may be chance: bytes of two fields, or of a length.
+        """
+        return any(text in self._unpacked(header, batch) for header, batch in self._batches() if not header.is_control)
+
+    def change(self, change: Change, append: Iterable[Record] = ()) -> bool:
+        """Put what `change` returns for each record in its place, None to drop it; False if nothing has changed.
+
+        Batches in which nothing changes, and control batches, stay as they are. `append` adds records to the batch of a
+        Produce, whose offsets then follow one another. Raises KafkaError(INVALID_RECORD) where a Produce would have no
+        record left, or another number of records in a batch with sequence numbers: its producer counts them.
+        """
+        added = list(append)
+        if added and not self._is_produced:
+            raise ValueError("records can be appended to those of a Produce alone")
+        parts: list[ReadBuffer] = []
+        changed = False
+        for header, batch in self._batches():
+            made = None if header.is_control else self._changed(header, batch, change, added)
+            changed = changed or made is not None
+            parts.append(batch if made is None else made)
+        if changed:
+            self._partition.records = b"".join(parts)
+        return changed
+
+    def _batches(self) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
+        # A produced batch that is cut off may follow the one; it is left out, as the last one of a fetch.
+        for header, batch in iterate_batches(self._partition.records or b""):
+            check_count(header, self._limits)
+            yield header, batch
+
+    def _unpacked(self, header: RecordBatchHeader, batch: memoryview) -> bytes:
+        codec, body = header.codec, batch[HEADER_BYTES:]
+        if header.records_count > SMALL_RECORDS or len(body) > SMALL_UNPACKED_BYTES:
+            self._wait()
+        unpacked: ReadBuffer = body
+        if codec is not Codec.NONE:
+            allowed_bytes = self._limits.unpacked_bytes(len(body))
+            try:
+                unpacked = decompress(codec, body, min(SMALL_UNPACKED_BYTES, allowed_bytes))
+            except KafkaError:
+                # The library does not report whether the data are garbage or too large.
+                self._wait()
+                unpacked = decompress(codec, body, allowed_bytes)
+        check_room(header.records_count, len(unpacked))
+        return bytes(unpacked)
+
+    def _wait(self) -> None:
+        take_turn, self._take_turn = self._take_turn, None
+        if take_turn is not None:
+            take_turn()
+
+    def _changed(
+        self, header: RecordBatchHeader, batch: memoryview, change: Change, append: list[Record]
+    ) -> ReadBuffer | None:
+        """The batch with what `change` and `append` make of it; None if it stays as it is."""
+        count = 0
+
+        def records() -> Iterator[Record]:
+            nonlocal count
+            changed = bool(append)
+            for record in iterate_records(header, self._unpacked(header, batch)):
+                made = change(record)
+                changed = changed or made is not record
+                if made is not None:
+                    count += 1
+                    yield made._replace(offset=-1) if self._is_produced else made._replace(offset=record.offset)
+            for record in append:
+                count += 1
+                yield record._replace(offset=-1)
+            if not changed:
+                raise _NothingChangedError
+
+        # The last offset of a fetched batch stays: a consumer goes on behind it, whatever was dropped.
+        last_offset = None if self._is_produced else header.last_offset
+        try:
+            encoded = encode_batch_like(
+                header, records(), delete_horizon_ms=header.delete_horizon_ms, last_offset=last_offset
+            )
+        except _NothingChangedError:
+            return None
+        if not self._is_produced:
+            return encoded if count else encode_empty_batch(header)
+        if not count:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "No record is left of the batch.")
+        if count != header.records_count and header.producer_id > NO_PRODUCER_ID:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "A batch with sequence numbers keeps the number of its records.")
+        return encoded
+
+
+def clear_records(partition: Any) -> None:
+    """Take the records out of a fetched partition, and close the file that they lie in."""
+    records, partition.records = partition.records, None
+    if records is not None and not isinstance(records, _BUFFERS):
+        records.close()
+
+
+def into_memory(partition: Any) -> None:
+    """Read the records of a file into memory, and close it."""
+    records = partition.records
+    if records is not None and not isinstance(records, _BUFFERS):
+        try:
+            partition.records = records.read(records.position, records.size_bytes)
+        finally:
+            records.close()
+
+
+def _is_produced(partition: Any) -> bool:
+    from klamm.wire.messages.produce import PartitionProduceData
+
+    return isinstance(partition, PartitionProduceData)
