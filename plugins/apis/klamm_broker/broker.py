@@ -107,8 +107,6 @@ class Broker(ApiSet):
         self.fetch_purgatory: Purgatory
         self.shares: SharePartitions
         self.maintenance: Scheduler
-        self._cleaner_timer: Timer
-        self._compaction: BackgroundCompaction
         self._recovered_in_ms = 0.0
 
     def open(self, server: ServerContext) -> None:
@@ -166,6 +164,7 @@ class Broker(ApiSet):
         )
         self.configs.load()
         self.fetch_purgatory = Purgatory(server.scheduler)
+        self._opening = OpeningInBackground(server.clock)
         self.cluster = Cluster(settings, server.listeners)
         self.topics = TopicRegistry(
             self.store,
@@ -176,6 +175,7 @@ class Broker(ApiSet):
             self._partitions_gone,
             self.fetch_purgatory.check_and_complete,
             self.cluster.placement,
+            self._opening.add,
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
@@ -259,8 +259,7 @@ class Broker(ApiSet):
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._compaction.run)
             self.live.subscribe(self._set_cleaner_backoff)
-        if self.topics.partition_count:
-            OpeningInBackground(self.topics.all(), self.clock, self.maintenance)
+        self._opening.start(self.maintenance, self.topics.all())
         self.maintenance.start("klamm-log-maintenance")
 
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:

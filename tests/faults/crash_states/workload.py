@@ -218,10 +218,11 @@ class Workload(Noted):
     def close(self) -> None:
         """Close in good order: everything is synced then."""
         logs = {
-            (self.topics[topic.name], partition.index): partition.log
+            (self.topics[topic.name], partition.index): log
             for topic in self.harness.broker.topics.all()
             if topic.name in self.topics
             for partition in topic.partitions
+            if (log := partition.opened_log) is not None
         }
         self.harness.broker.close()
         for key, log in logs.items():
@@ -252,7 +253,9 @@ class Workload(Noted):
     def delete(self, name: str) -> None:
         self.topics.pop(name, None)
         with self.event("topic", name, None) as event:
-            answers = self.harness.call(delete_topics.DeleteTopicsRequest(topic_names=[name]), 5).responses
+            answers = self.harness.call(
+                delete_topics.DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5
+            ).responses
             self.check(answers[0])
         committed = {each.key for each in self.events if each.kind == "offset" and each.key[1] == name}
         for key in committed:
@@ -367,7 +370,8 @@ class Workload(Noted):
         for name, topic in self.topics.items():
             found = self.harness.broker.topics.get(name)
             for partition in found.partitions if found is not None else ():
-                self._note_flushed((topic, partition.index), partition.log.recovery_point)
+                if (log := partition.opened_log) is not None:
+                    self._note_flushed((topic, partition.index), log.recovery_point)
 
     def _note_flushed(self, key: tuple[Incarnation, int], offset: int) -> None:
         now = len(self.recording)

@@ -199,9 +199,9 @@ ASKED = {
     ),
     "ConsumerGroupDescribe": Asked(ConsumerGroupDescribeRequest(["c"]), 1, {GROUP}, ("allow User:* DESCRIBE group:c",)),
     **{api: Asked(request, version, {GROUP}, rules) for api, (request, version, rules) in share.OF_GROUPS.items()},
-    "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
+    "DeleteTopics": Asked(DeleteTopicsRequest([], ["t"], 99), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
     "DeleteTopics by the cluster": Asked(
-        DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
+        DeleteTopicsRequest([], ["t"], 99), 5, {TOPIC}, ("allow User:* DELETE cluster",)
     ),
     "DeleteRecords": Asked(
         DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 0)])]),
@@ -299,7 +299,7 @@ ASKED = {
     ),
     "DescribeLogDirs": Asked(DescribeLogDirsRequest(None), 4, {CLUSTER}, ("allow User:* DESCRIBE cluster",)),
     "CreatePartitions": Asked(
-        CreatePartitionsRequest([CreatePartitionsTopic("t", 2, None)]), 3, {TOPIC}, ("allow User:* ALTER topic:t",)
+        CreatePartitionsRequest([CreatePartitionsTopic("t", 2, None)], 99), 3, {TOPIC}, ("allow User:* ALTER topic:t",)
     ),
     "DeleteGroups": Asked(DeleteGroupsRequest(["g"]), 2, {GROUP}, ("allow User:* DELETE group:g",)),
     "ElectLeaders": Asked(ElectLeadersRequest(0, None), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
@@ -471,7 +471,7 @@ def test_ids_do_not_disclose_names(guarded: BrokerHarness) -> None:
     guard(guarded)
     (by_id,) = guarded.call(MetadataRequest([MetadataRequestTopic(topic_id, None)]), 12).topics
     assert (by_id.error_code, by_id.name) == (TOPIC, None)
-    (deleted,) = guarded.call(DeleteTopicsRequest([DeleteTopicState(None, topic_id)]), 6).responses
+    (deleted,) = guarded.call(DeleteTopicsRequest([DeleteTopicState(None, topic_id)], [], 99), 6).responses
     assert (deleted.error_code, deleted.name) == (TOPIC, None)
 
 

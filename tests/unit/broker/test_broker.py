@@ -196,6 +196,7 @@ def test_producers_expire(tmp_path: Path) -> None:
 
 def test_files_of_deleted_topics_go_after_a_while(harness: BrokerHarness) -> None:
     harness.create_topic("t", file_delete_delay_ms="1000")
+    harness.advance_ms(60)
     topic = harness.broker.topics.get("t")
     assert topic is not None
     harness.broker.topics.delete(topic)

@@ -157,5 +157,5 @@ def test_a_fetch_that_waits_is_counted_once(harness: BrokerHarness) -> None:
 def test_the_count_for_all_never_falls(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.produce("t", b"a")
-    harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"]), 5)
+    harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
     assert counts(harness, "MessagesInPerSec") == {"": 1}

@@ -259,7 +259,7 @@ def test_other_partitions_do_not_end_the_wait(harness: BrokerHarness) -> None:
 def test_deletion_ends_the_wait(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
-    harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"]), 3)
+    harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
     data = waiting.response.responses[0].partitions[0]
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

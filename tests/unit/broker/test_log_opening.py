@@ -93,7 +93,7 @@ def test_a_topic_deleted_before_the_first_use_is_gone(harness: BrokerHarness) ->
     harness.reopen()
     gone = partition(harness)
     topics = [delete_topics.DeleteTopicState("t")]
-    assert harness.call(delete_topics.DeleteTopicsRequest(topics), 6).responses[0].error_code == 0
+    assert harness.call(delete_topics.DeleteTopicsRequest(topics, timeout_ms=1000), 6).responses[0].error_code == 0
     with pytest.raises(Exception, match="UNKNOWN_TOPIC_OR_PARTITION"):
         _ = gone.log
     assert not (harness.data_dir / "t-0").exists()
@@ -102,6 +102,7 @@ def test_a_topic_deleted_before_the_first_use_is_gone(harness: BrokerHarness) ->
 def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     harness.produce("t", b"a", partition=1)
+    harness.advance_ms(60)
     harness.reopen()
     directory = harness.data_dir / "t-0"
     aside = directory.with_name("aside")

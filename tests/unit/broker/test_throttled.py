@@ -103,7 +103,7 @@ def test_added_partitions_count(harness, quota, version, strict):
     harness.create_topic("t", 2)
     quota.partitions = 1
     quota.strict.clear()
-    response = harness.call(CreatePartitionsRequest([CreatePartitionsTopic("t", 4, None)]), version)
+    response = harness.call(CreatePartitionsRequest([CreatePartitionsTopic("t", 4, None)], timeout_ms=1000), version)
     assert (response.results[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED) == strict
     assert len(harness.broker.topics.get("t").partitions) == (2 if strict else 4)
     assert quota.strict == [strict]
@@ -114,7 +114,7 @@ def test_added_partitions_count(harness, quota, version, strict):
 def test_deleted_partitions_count(harness, quota, version, strict):
     harness.create_topic("t", 2)
     quota.partitions = 1
-    request = DeleteTopicsRequest(topic_names=["t"])
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
     response = harness.call(request, version)
     assert (response.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED) == strict
     assert (harness.broker.topics.get("t") is not None) == strict

@@ -12,6 +12,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.messages import create_partitions, create_topics, delete_topics
+from klamm_broker.log import FileOperations
 from klamm_broker.storage.store import Store
 from tests.unit.broker.broker_harness import BrokerHarness
 
@@ -41,6 +42,7 @@ def test_create_in_every_version(harness: BrokerHarness, version: int) -> None:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
         assert {config.name: config.value for config in result.configs}["cleanup.policy"] == "delete"
     assert result.topic_id == (topic.id if version >= 7 else bytes(16))
+    harness.advance_ms(60)
     for index in range(3):
         assert (harness.data_dir / f"t-{index}").is_dir()
 
@@ -151,9 +153,9 @@ def test_partitions_that_cannot_be_are_not_summed_up(harness: BrokerHarness) -> 
 def test_delete_by_name_in_every_version(harness: BrokerHarness, version: int) -> None:
     topic_id = harness.create_topic("t")
     if version >= 6:
-        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("t")])
+        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("t")], timeout_ms=1000)
     else:
-        request = delete_topics.DeleteTopicsRequest(topic_names=["t"])
+        request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
     (result,) = harness.call(request, version).responses
     assert (result.name, result.error_code) == ("t", 0)
     assert result.topic_id == (topic_id if version >= 6 else bytes(16))
@@ -163,7 +165,7 @@ def test_delete_by_name_in_every_version(harness: BrokerHarness, version: int) -
 
 
 def delete(harness: BrokerHarness, *states: Any) -> list[Any]:
-    results: list[Any] = harness.call(delete_topics.DeleteTopicsRequest(list(states)), 6).responses
+    results: list[Any] = harness.call(delete_topics.DeleteTopicsRequest(list(states), timeout_ms=1000), 6).responses
     return results
 
 
@@ -236,7 +238,7 @@ def test_delete_disabled(tmp_path: Path, version: int, error: ErrorCode) -> None
     harness = BrokerHarness(tmp_path)
     harness.open(delete_topic_enable=False)
     harness.create_topic("t")
-    (result,) = harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"]), version).responses
+    (result,) = harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), version).responses
     assert result.error_code == error
     assert harness.broker.topics.get("t") is not None
     harness.broker.close()
@@ -256,8 +258,11 @@ def test_a_new_topic_of_a_deleted_name_is_empty(harness: BrokerHarness) -> None:
 # More partitions
 
 
-def add(harness: BrokerHarness, count: int, assignments: list[Any] | None = None, **fields: Any) -> Any:
-    topic = create_partitions.CreatePartitionsTopic("t", count, assignments)
+def add(
+    harness: BrokerHarness, count: int, assignments: list[Any] | None = None, *, name: str = "t", **fields: Any
+) -> Any:
+    topic = create_partitions.CreatePartitionsTopic(name, count, assignments)
+    fields = {"timeout_ms": 1000} | fields
     (result,) = harness.call(create_partitions.CreatePartitionsRequest([topic], **fields), 3).results
     return result
 
@@ -270,7 +275,9 @@ def on(*brokers: int) -> create_partitions.CreatePartitionsAssignment:
 def test_create_partitions(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t", 2)
     harness.produce("t", b"x", partition=1)
-    request = create_partitions.CreatePartitionsRequest([create_partitions.CreatePartitionsTopic("t", 3, None)])
+    request = create_partitions.CreatePartitionsRequest(
+        [create_partitions.CreatePartitionsTopic("t", 3, None)], timeout_ms=1000
+    )
     (result,) = harness.call(request, version).results
     assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
     assert harness.fetch("t", partition=1).high_watermark == 1
@@ -328,6 +335,7 @@ def test_topics_survive_a_restart(harness: BrokerHarness) -> None:
 
 def test_crash_between_store_and_directories_of_a_new_topic(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
+    harness.advance_ms(60)
     harness.broker.close()
     shutil.rmtree(harness.data_dir / "t-1")
     harness.open()
@@ -370,15 +378,83 @@ def test_directories_without_a_store_are_taken_in(harness: BrokerHarness, caplog
     assert "taking it in" in caplog.text
 
 
-def test_disk_refuses_a_new_topic(harness: BrokerHarness) -> None:
+def test_a_disk_that_refuses_a_directory_refuses_requests_for_its_partition_alone(harness: BrokerHarness) -> None:
     # A file stands where the directory of the second partition has to be.
     (harness.data_dir / "t-1").write_text("in the way")
-    (result,) = create(harness, creatable("t", 2))
-    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert harness.broker.topics.get("t") is None
-    assert harness.broker.store.read("SELECT * FROM topics") == []
+    (result,) = create(harness, creatable("t", 3))
+    assert result.error_code == 0
+    harness.advance_ms(60)
+    assert harness.produce("t", b"x", partition=1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert harness.produce("t", b"x", partition=2).error_code == 0
     (harness.data_dir / "t-1").unlink()
-    assert create(harness, creatable("t", 2))[0].error_code == 0
+    assert harness.produce("t", b"x", partition=1).error_code == 0
+    harness.reopen()
+    assert [harness.fetch("t", partition=index).high_watermark for index in range(3)] == [0, 1, 1]
+
+
+def test_a_store_that_was_full_leaves_the_name_free(harness: BrokerHarness) -> None:
+    connection = harness.broker.store._connection
+    assert connection is not None
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    configs = [create_topics.CreatableTopicConfig("retention.ms", "5")]
+    wanted = [creatable(f"t{number:03d}" + "x" * 200, 3, configs=configs) for number in range(100)]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    for result in create(harness, *wanted):
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert result.error_message == "The broker's metadata cannot be stored or read now."
+    assert harness.broker.topics.all() == []
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert {result.error_code for result in create(harness, *wanted)} == {0}
+    harness.reopen()
+    assert [topic.name for topic in harness.broker.topics.all()] == [each.name for each in wanted]
+
+
+def test_a_change_that_did_not_get_its_turn_in_time_is_not_made(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    late = ErrorCode.REQUEST_TIMED_OUT
+    for timeout_ms in (0, -1):
+        assert create(harness, creatable("u"), timeout_ms=timeout_ms)[0].error_code == late
+        assert add(harness, 3, timeout_ms=timeout_ms).error_code == late
+        request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=timeout_ms)
+        assert harness.call(request, 5).responses[0].error_code == late
+    (topic,) = harness.broker.topics.all()
+    assert (topic.name, len(topic.partitions)) == ("t", 1)
+
+
+def test_changes_sync_by_request_and_not_by_partition(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs: list[object] = []
+    monkeypatch.setattr(FileOperations, "fsync", staticmethod(syncs.append))
+    writes: list[object] = []
+    original = harness.broker.store.write_and_wait
+    monkeypatch.setattr(harness.broker.store, "write_and_wait", lambda rows: (writes.append(rows), original(rows)))
+    create(harness, creatable("many", 500), *(creatable(f"t{number}") for number in range(99)))
+    assert add(harness, 2, name="t0").error_code == 0
+    assert not syncs
+    assert len(writes) == 2
+    harness.advance_ms(60)
+    names = ["many", *(f"t{number}" for number in range(99))]
+    harness.call(delete_topics.DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)
+    assert len(writes) == 3
+    assert len(syncs) < 10
+
+
+def test_a_name_is_free_when_its_directories_are_gone(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.create_topic("t")
+    harness.produce("t", b"old")
+    original = harness.broker.logs.delete_all
+    meanwhile: list[int] = []
+
+    def delete_all(keys: Any) -> Any:
+        meanwhile.append(create(harness, creatable("t"))[0].error_code)
+        meanwhile.append(create(harness, creatable("other"))[0].error_code)
+        return original(keys)
+
+    monkeypatch.setattr(harness.broker.logs, "delete_all", delete_all)
+    request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    assert harness.call(request, 5).responses[0].error_code == 0
+    assert meanwhile == [ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+    harness.create_topic("t")
+    assert harness.fetch("t").high_watermark == 0
 
 
 def test_a_topic_that_is_gone_cannot_be_changed(harness: BrokerHarness) -> None:
@@ -413,7 +489,10 @@ def test_a_deletion_that_fails_midway_leaves_nothing_to_the_next_topic(
         original(source, target)
 
     monkeypatch.setattr(type(operations), "rename", staticmethod(rename))
-    assert harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == 0
+    assert (
+        harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5).responses[0].error_code
+        == 0
+    )
     monkeypatch.undo()
 
     harness.create_topic("t", 3)
@@ -455,6 +534,7 @@ def test_directories_that_are_taken_in_keep_their_configs(harness: BrokerHarness
         topic = harness.broker.topics.get(name)
         assert topic is not None
         harness.broker.topics.set_overrides(topic, overrides)
+    harness.advance_ms(60)
     for _ in range(2):
         lose_the_store(harness)
         assert {topic.name: topic.overrides for topic in harness.broker.topics.all()} == {
@@ -466,6 +546,7 @@ def test_directories_that_are_taken_in_keep_their_configs(harness: BrokerHarness
 
 def test_directories_with_a_bad_copy_of_their_configs_are_taken_in(harness: BrokerHarness) -> None:
     harness.create_topic("t", retention_ms="7")
+    harness.advance_ms(60)
     (harness.data_dir / "t-0" / "topic.configs").write_text("[")
     lose_the_store(harness)
     topic = harness.broker.topics.get("t")

@@ -449,7 +449,7 @@ def test_an_open_log_takes_little_memory(tmp_path: Path) -> None:
     def use(topic: str, partitions: int) -> None:
         log_config = LogConfig()
         for index in range(partitions):
-            opened = manager.get_or_create(topic, index, TOPIC_ID, log_config, is_new=True)
+            opened = manager.get_or_create(topic, index, TOPIC_ID, log_config)
             opened.append(bytearray(batch), now_ms=START_MS)
 
     use("before", 20)

@@ -50,7 +50,7 @@ def test_a_deletion_takes_the_entries_out_of_the_checkpoints(managed: Managed) -
 def test_records_of_a_topic_that_was_made_again_survive_a_kill(managed: Managed) -> None:
     deleted_up_to(managed, 10)
     managed.manager.delete("topic", 0)
-    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config())
     again.append(produced(b"acknowledged"), now_ms=START_MS)
 
     managed.kill()
@@ -61,12 +61,12 @@ def test_records_of_a_topic_that_was_made_again_survive_a_kill(managed: Managed)
 def test_checkpoints_that_cannot_be_written_at_a_deletion_keep_the_name_from_being_used(managed: Managed) -> None:
     deleted_up_to(managed, 10)
     managed.disk.free_bytes = 0
-    assert managed.manager.delete_all("topic", [0]) is not None
+    assert managed.manager.delete_all([("topic", 0)])
     with pytest.raises(OSError, match="no space"):
-        managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+        managed.manager.get_or_create("topic", 0, OTHER_ID, config())
 
     managed.disk.free_bytes = None
-    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config())
     again.append(produced(b"acknowledged"), now_ms=START_MS)
     managed.kill()
 
@@ -79,7 +79,7 @@ def test_entries_of_another_topic_id_count_for_nothing(managed: Managed, caplog:
     kept = {name: (managed.data_dir / name).read_bytes() for name in CHECKPOINTS[:2]}
     ids = (managed.data_dir / "checkpoint-topic-ids").read_bytes()
     managed.manager.delete("topic", 0)
-    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config())
     again.append(produced(b"acknowledged"), now_ms=START_MS)
     for name, content in {**kept, "checkpoint-topic-ids": ids}.items():
         (managed.data_dir / name).write_bytes(content)
@@ -203,7 +203,8 @@ def test_a_new_partition_takes_no_directory_that_does_not_say_whose_it_is(manage
     (managed.data_dir / "topic-0" / "partition.metadata").write_bytes(b"")
     managed.start()
 
-    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    managed.manager.make_room("topic", [0])
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config())
 
     assert again.end_offset == 0
     assert any(name.endswith("-stray") for name in managed.names())
@@ -221,7 +222,7 @@ def test_a_topic_gets_its_directory_back_that_does_not_say_whose_it_is(managed: 
 def test_an_open_log_of_another_topic_is_set_aside(managed: Managed) -> None:
     managed.log().append(produced(b"old"), now_ms=START_MS)
 
-    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config())
 
     assert again.end_offset == 0
     assert LogManager.get(managed.manager, "topic", 0) is again

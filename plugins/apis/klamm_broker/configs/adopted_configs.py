@@ -19,12 +19,12 @@ log = logging.getLogger("klamm.broker.topics")
 TOPIC_CONFIGS_FILE: Final = "topic.configs"
 
 
-def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[str, str]) -> None:
-    """Keep a copy in a partition's directory, durably. A failure is logged: only the copy is missing then."""
+def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[str, str], *, sync: bool) -> None:
+    """Keep a copy in a partition's directory. A failure is logged: only the copy is missing then."""
     path = directory / TOPIC_CONFIGS_FILE
     try:
         if overrides:
-            operations.replace_content(path, json.dumps(dict(overrides), indent=1).encode(), sync=True)
+            operations.replace_content(path, json.dumps(dict(overrides), indent=1).encode(), sync=sync)
         elif path.exists():
             operations.remove(path)
     except OSError as error:

@@ -1,7 +1,7 @@
 """CreateTopics, versions 2 to 7.
 
-Topics are durable and ready when the response is sent. Follows `ControllerApis.createTopics` and
-`ReplicationControlManager.createTopics`.
+Topics are durable and ready when the response is sent; their directories are made afterwards. Follows
+`ControllerApis.createTopics` and `ReplicationControlManager.createTopics`.
 
 - More than 10,000 partitions in total: POLICY_VIOLATION for every topic, before anything else is checked.
 - Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
@@ -12,6 +12,7 @@ Topics are durable and ready when the response is sent. Follows `ControllerApis.
   with numbers of partitions or replicas: INVALID_REQUEST.
 - Configs: INVALID_CONFIG.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
+- Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - `validate_only` returns the result and creates nothing; the topic id is then zero.
 
 Authorization: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
@@ -36,14 +37,17 @@ from klamm.wire.messages.create_topics import (
 )
 from klamm_broker.configs.registry import check_topic_configs
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
+from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.security.authorization import may_cluster, may_topic, require_topic
+from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.topic import Topic
 
 _DEFAULT = -1
 _MAX_PARTITIONS_PER_REQUEST = 10_000
@@ -61,7 +65,9 @@ def create_named_topics(
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     times = Counter(wanted.name for wanted in request.topics)
     every = may_cluster(context, AclOperation.CREATE, log_if_denied=False)
-    results = []
+    deadline = Deadline(broker.clock, request.timeout_ms)
+    topics: dict[str, NewTopic] = {}
+    results: list[CreatableTopicResult] = []
     for wanted in {each.name: each for each in request.topics}.values():
         try:
             if times[wanted.name] > 1:
@@ -72,20 +78,68 @@ def create_named_topics(
                 )
             if not every:
                 require_topic(context, AclOperation.CREATE, wanted.name)
-            result = _create(broker, wanted, request.validate_only, context)
-            if not may_topic(context, AclOperation.DESCRIBE_CONFIGS, wanted.name, log_if_denied=False):
-                result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                result.num_partitions = result.replication_factor = -1
-                result.configs = None
-            results.append(result)
+            deadline.check()
+            topics[wanted.name] = _checked(broker, wanted, context)
+            results.append(CreatableTopicResult(wanted.name, error_message=None))
         except KafkaError as error:
-            results.append(CreatableTopicResult(wanted.name, error_code=error.error_code, error_message=error.message))
+            results.append(_failed(wanted.name, error))
+    made = {} if request.validate_only else broker.topics.create_all(topics, deadline.check)
+    _describe(broker, context, results, topics, made)
     return CreateTopicsResponse(topics=results)
 
 
-def _create(
-    broker: BrokerServices, wanted: CreatableTopic, validate_only: bool, context: RequestContext
-) -> CreatableTopicResult:
+def _describe(
+    broker: BrokerServices,
+    context: RequestContext,
+    results: list[CreatableTopicResult],
+    topics: Mapping[str, NewTopic],
+    made: Mapping[str, Topic | KafkaError],
+) -> None:
+    """Complete the results of topics that could be created, from what became of those that were to be."""
+    configs = _Configs(broker)
+    for index, result in enumerate(results):
+        if result.error_code:
+            continue
+        outcome = made.get(result.name)
+        if isinstance(outcome, KafkaError):
+            results[index] = _failed(result.name, outcome)
+            continue
+        if outcome is not None:
+            result.topic_id = outcome.id
+        if may_topic(context, AclOperation.DESCRIBE_CONFIGS, result.name, log_if_denied=False):
+            topic = topics[result.name]
+            result.num_partitions, result.replication_factor = topic.partitions, topic.replication_factor
+            result.configs = configs.of(topic)
+        else:
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            result.num_partitions = result.replication_factor = -1
+            result.configs = None
+
+
+def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name, error_code=error.error_code, error_message=error.message)
+
+
+class _Configs:
+    """Describes the configs of new topics, once for all that have the same."""
+
+    def __init__(self, broker: BrokerServices) -> None:
+        self._broker = broker
+        self._described: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def of(self, topic: NewTopic) -> list[CreatableTopicConfigs]:
+        key = tuple(topic.overrides.items())
+        found = self._described.get(key)
+        if found is None:
+            found = self._described[key] = [
+                CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
+                for entry in self._broker.configs.describe_topic(topic.overrides, as_written=True)
+            ]
+        return found
+
+
+def _checked(broker: BrokerServices, wanted: CreatableTopic, context: RequestContext) -> NewTopic:
+    """What is to be created. Raises KafkaError."""
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:
@@ -96,24 +150,9 @@ def _create(
     partitions = _partition_count(broker, wanted)
     factor = _replication_factor(broker, wanted)
     context.charge_mutations(partitions, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
-    topic_id = None
-    if validate_only:
-        broker.configs.log_config(overrides)
-    else:
-        topic_id = broker.topics.create(wanted.name, partitions, overrides, _replicas(wanted), factor).id
-    result = CreatableTopicResult(
-        wanted.name,
-        num_partitions=partitions,
-        replication_factor=factor,
-        error_message=None,
-        configs=[
-            CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
-            for entry in broker.configs.describe_topic(overrides, as_written=True)
-        ],
-    )
-    if topic_id is not None:
-        result.topic_id = topic_id
-    return result
+    # Values that are valid alone may contradict each other.
+    broker.configs.log_config(overrides)
+    return NewTopic(partitions, overrides, _replicas(wanted), factor)
 
 
 def _requested_count(broker: BrokerServices, wanted: CreatableTopic) -> int:

@@ -8,6 +8,7 @@ By name, or from version 6 by id. A topic is removed at once, its files after th
   INVALID_REQUEST, answered once, under its name.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+- Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
 
 Authorization: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
@@ -28,6 +29,7 @@ from klamm.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.security.authorization import may_cluster, require_topic
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def delete_named_topics(
         wanted = request.topics
     else:
         wanted = [DeleteTopicState(name) for name in request.topic_names]
+    deadline = Deadline(broker.clock, request.timeout_ms)
     times = Counter((each.name, each.topic_id) for each in wanted)
     every = may_cluster(context, AclOperation.DELETE, log_if_denied=False)
     ids = {topic_id for name, topic_id in times if name is None}
@@ -85,7 +88,7 @@ def delete_named_topics(
             results.append(DeletableTopicResult(name, topic_id))
         except KafkaError as error:
             results.append(DeletableTopicResult(name, topic_id, error.error_code, error.message))
-    failures = broker.topics.delete_all(found)
+    failures = broker.topics.delete_all(found, deadline.check)
     for result in results:
         if failures and not result.error_code and (failure := failures.get(result.name or "")) is not None:
             result.error_code, result.error_message = failure.error_code, failure.message

@@ -5,6 +5,7 @@ Adds partitions to topics; no record moves. Follows `ReplicationControlManager.c
 - A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
 - Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
 - A topic named twice: INVALID_REQUEST.
+- Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 3 only a `throttle_time_ms`.
 
 Authorization: ALTER on each topic.
@@ -24,6 +25,7 @@ from klamm.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.security.authorization import require_topic
 from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
 
@@ -40,6 +42,7 @@ def add_partitions(
 ) -> CreatePartitionsResponse:
     """Add partitions to topics, or only validate the request."""
     times = Counter(wanted.name for wanted in request.topics)
+    deadline = Deadline(broker.clock, request.timeout_ms)
     results = []
     for wanted in {each.name: each for each in request.topics}.values():
         result = CreatePartitionsTopicResult(wanted.name)
@@ -47,14 +50,18 @@ def add_partitions(
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             require_topic(context, AclOperation.ALTER, wanted.name)
-            _add(broker, wanted, request.validate_only, context)
+            deadline.check()
+            _add(broker, wanted, context, None if request.validate_only else deadline)
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message
         results.append(result)
     return CreatePartitionsResponse(results=results)
 
 
-def _add(broker: BrokerServices, wanted: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
+def _add(
+    broker: BrokerServices, wanted: CreatePartitionsTopic, context: RequestContext, deadline: Deadline | None
+) -> None:
+    """Add partitions until a deadline; without one, only check whether they could be added."""
     topic = broker.topics.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -72,6 +79,6 @@ def _add(broker: BrokerServices, wanted: CreatePartitionsTopic, validate_only: b
         for assignment in wanted.assignments:
             broker.topics.placement.check_replicas(assignment.broker_ids)
     context.charge_mutations(wanted.count - now, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
-    if not validate_only:
+    if deadline is not None:
         replicas = [tuple(each.broker_ids) for each in wanted.assignments or ()]
-        broker.topics.add_partitions(topic, wanted.count, replicas)
+        broker.topics.add_partitions(topic, wanted.count, replicas, deadline.check)

@@ -7,6 +7,7 @@ Offset checkpoints (`OffsetCheckpointFile`) have one offset per partition of a d
 from __future__ import annotations
 
 import base64
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -171,9 +172,18 @@ class LeaderEpochs:
 
 
 def write_partition_metadata(operations: FileOperations, directory: Path, topic_id: bytes) -> None:
-    """Write the topic id of a partition's directory, durably. Raises OSError."""
+    """Write the topic id of a partition's directory; `sync_partition_metadata` makes it durable. Raises OSError."""
     text = f"version: 0\ntopic_id: {_id_text(topic_id)}"
-    operations.replace_content(directory / PARTITION_METADATA, text.encode(), sync=True)
+    operations.replace_content(directory / PARTITION_METADATA, text.encode(), sync=False)
+
+
+def sync_partition_metadata(operations: FileOperations, directory: Path) -> None:
+    """Make the topic id of a partition's directory durable, as far as the file is concerned. Raises OSError."""
+    descriptor = operations.open(directory / PARTITION_METADATA, os.O_RDONLY)
+    try:
+        operations.fsync(descriptor)
+    finally:
+        operations.close(descriptor)
 
 
 def read_partition_metadata(directory: Path) -> bytes | None:

@@ -45,6 +45,38 @@ class DelayedDeletions:
             self._remove(path)
 
 
+class NewDirectories:
+    """The directories of partitions that were made: many become durable with one sync of the directory they are in.
+
+    Each gets a number. The caller that needs one to be durable names its number.
+    """
+
+    __slots__ = ("_data_dir", "_lock", "_made", "_operations", "_synced")
+
+    def __init__(self, data_dir: Path, operations: FileOperations) -> None:
+        self._data_dir = data_dir
+        self._operations = operations
+        self._made = 0
+        self._synced = 0
+        # Held for a sync, so that those who wait for it need none of their own.
+        self._lock = threading.Lock()
+
+    def made(self) -> int:
+        """Number a directory that has been made. The caller holds the manager's lock."""
+        self._made += 1
+        return self._made
+
+    def sync(self, number: int) -> None:
+        """Make the directories up to this number durable. Raises OSError."""
+        if number <= self._synced:
+            return
+        with self._lock:
+            if number > self._synced:
+                made = self._made
+                self._operations.sync_directory(self._data_dir)
+                self._synced = made
+
+
 def random_below(limit: int) -> int:
     """An integer from 0 to `limit` - 1."""
     return int.from_bytes(os.urandom(16), "big") % limit
@@ -64,6 +96,7 @@ class LogContext:
         "deletions",
         "batch_limits",
         "flush_later",
+        "new_directories",
         "open_files",
         "operations",
         "random_below",
@@ -71,6 +104,7 @@ class LogContext:
         "validates_records",
     )
 
+    # 9 parameters: all that every log of a directory needs.
     def __init__(
         self,
         clock: Clock,
@@ -82,11 +116,13 @@ class LogContext:
         *,
         validates_records: bool = True,
         batch_limits: BatchLimits = DEFAULT_LIMITS,
+        data_dir: Path = Path(),
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
         self.open_files = OpenFiles() if open_files is None else open_files
         self.deletions = DelayedDeletions(self.remove)
+        self.new_directories = NewDirectories(data_dir, self.operations)
         self.random_below = random_below
         self.start_offset_moved = start_offset_moved
         self.flush_later = flush_later

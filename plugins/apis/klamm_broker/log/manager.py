@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -79,6 +79,7 @@ class LogManager:
             self.flusher.request,
             validates_records=validates_records,
             batch_limits=batch_limits,
+            data_dir=data_dir,
         )
         # Protects the map of logs, and the directories of partitions while they come and go.
         self._lock = threading.Lock()
@@ -87,7 +88,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self.is_clean = False
         """Whether the last shutdown had synced all logs."""
-        # Names of the directories that were there and have not been opened yet.
+        # Names of the directories of partitions that are there and not open.
         self._unopened: set[str] = set()
         self.compaction = LogCompaction(self._context, self._checkpoints, self._table, self._lock)
 
@@ -134,29 +135,25 @@ class LogManager:
         return max((each.highest_producer_id() for each in self.logs()), default=-1)
 
     def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check.
-
-        Also if there is no directory, which opening creates.
-        """
+        """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check."""
         key = (topic, partition)
-        if self.is_clean or key in self._logs:
+        name = f"{topic}-{partition}"
+        if self.is_clean or name not in self._unopened:
             return False
-        try:
-            doubtful_bytes = bytes_from(
-                self.data_dir / f"{topic}-{partition}", self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
-            )
-        except FileNotFoundError:
-            return True
-        return doubtful_bytes > _QUICKLY_CHECKED_BYTES
+        recovery_point = self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
+        return bytes_from(self.data_dir / name, recovery_point) > _QUICKLY_CHECKED_BYTES
 
-    def get_or_create(
-        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
-    ) -> PartitionLog:
+    def make_room(self, topic: str, partitions: Iterable[int]) -> None:
+        """Set aside the directories that stand where those of new partitions are to be. Raises OSError."""
+        for partition in partitions:
+            if f"{topic}-{partition}" in self._unopened:
+                self.set_aside(topic, partition)
+
+    def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
         """The log of a partition, which is opened or created if necessary; the topic id has 16 bytes. Raises OSError.
 
-        `is_new`: the partition is being created. A directory of another topic of that name is set aside, with the
-        suffix `-stray`; for a new partition also one without a topic id. A directory that was made is
-        durable after `sync_directory`.
+        A directory of another topic of that name is set aside, with the suffix `-stray`. A directory that was made
+        is durable once records in it are.
         """
         key = (topic, partition)
         with self._lock:
@@ -164,7 +161,9 @@ class LogManager:
             if found is not None and found.topic_id == topic_id:
                 return found
             directory = self.data_dir / f"{topic}-{partition}"
-            self._make_directory(directory, key, topic_id, is_new=is_new)
+            new_directory = self._make_directory(directory, key, topic_id)
+            # If it cannot be opened, it is there.
+            self._unopened.add(directory.name)
             opened = PartitionLog(
                 directory,
                 topic,
@@ -176,27 +175,32 @@ class LogManager:
                 is_clean=self.is_clean,
             )
             opened.topic_id = topic_id
+            if not (self.is_clean and opened.recovery_point):
+                opened.is_in_new_directory(new_directory)
             self._checkpoints.open(key, topic_id)
             self._logs[key] = opened
             self.compaction.opened(key, self._checkpoints.offset(CLEANER_OFFSETS, key, topic_id))
             self._unopened.discard(directory.name)
             return opened
 
-    def _make_directory(self, directory: Path, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> None:
+    def _make_directory(self, directory: Path, key: TopicPartition, topic_id: bytes) -> int:
+        """Let the directory be there, and be this topic's. Its number if it was made now, else 0."""
         operations = self._context.operations
         if directory.is_dir():
             found_id = read_partition_metadata(directory)
             if found_id == topic_id:
-                return
-            if found_id is None and not is_new:
+                return 0
+            if found_id is None:
                 log.warning("%s has no topic id: it is used for the topic of its name", directory)
                 write_partition_metadata(operations, directory, topic_id)
-                return
+                return 0
             self._set_aside(directory, key)
         # Before the directory is there, so that nothing of an older topic counts for it.
         self._checkpoints.forget([key])
         operations.mkdir(directory)
+        self._unopened.add(directory.name)
         write_partition_metadata(operations, directory, topic_id)
+        return self._context.new_directories.made()
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Keep a directory that belongs to no topic, with the suffix `-stray`. Raises OSError."""
@@ -218,49 +222,49 @@ class LogManager:
             dropped.abandon(directory)
         return dropped
 
-    def sync_directory(self) -> None:
-        """Make durable which partitions have directories. Raises OSError."""
-        self._context.operations.sync_directory(self.data_dir)
-
     def delete(self, topic: str, partition: int) -> None:
         """As `delete_all`, for one partition. Raises OSError."""
-        if failure := self.delete_all(topic, [partition]):
+        for failure in self.delete_all([(topic, partition)]).values():
             raise failure
 
-    def delete_all(self, topic: str, partitions: Iterable[int]) -> OSError | None:
+    def delete_all(self, keys: Collection[TopicPartition]) -> dict[str, OSError]:
         """Delete partitions, open or not, if they exist; their files are deleted after `file.delete.delay.ms`.
 
-        Durable on return, with what the checkpoints have of them. One that fails does not keep the others: the first
-        failure is returned. A partition that failed takes no more records.
+        Durable on return, with what the checkpoints have of them. One that fails does not keep the others: a failure
+        is returned for each topic that has one. A partition that failed takes no more records.
         """
-        failure: OSError | None = None
-        keys = [(topic, partition) for partition in partitions]
+        failures: dict[str, OSError] = {}
         for key in keys:
             try:
                 self._delete(key)
             except OSError as error:
                 log.error("%s-%d cannot be removed: %s", *key, error)
-                failure = failure or error
+                failures[key[0]] = error
         try:
             self._checkpoints.forget(keys)
-            self.sync_directory()
+            self._context.operations.sync_directory(self.data_dir)
         except OSError as error:
-            log.error("%s: the deletion of %s cannot be made durable: %s", self.data_dir, topic, error)
-            failure = failure or error
-        return failure
+            log.error("%s: the deletion of %d partitions cannot be made durable: %s", self.data_dir, len(keys), error)
+            failures = {topic: error for topic, _partition in keys} | failures
+        return failures
 
     def _delete(self, key: TopicPartition) -> None:
+        name = f"{key[0]}-{key[1]}"
         with self._lock:
-            directory = self.data_dir / f"{key[0]}-{key[1]}"
+            if key not in self._logs and name not in self._unopened:
+                return
+            directory = self.data_dir / name
             renamed = _unused_path(self.data_dir, key, self._context.random_below, _DELETE_SUFFIX)
-            is_there = directory.is_dir()
+            is_there = True
             try:
-                if is_there:
-                    self._context.operations.rename(directory, renamed)
+                self._context.operations.rename(directory, renamed)
+            except FileNotFoundError:
+                is_there = False
             except OSError:
                 self._forget(key, directory)
+                self._unopened.add(name)
                 raise
-            self._unopened.discard(directory.name)
+            self._unopened.discard(name)
             dropped = self._forget(key, renamed)
             delay_ms = dropped.config.file_delete_delay_ms if dropped is not None else 0
             if is_there:

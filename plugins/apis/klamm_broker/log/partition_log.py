@@ -23,6 +23,7 @@ from klamm.wire.records import (
     read_header,
     validate_produced,
 )
+from klamm_broker.log.checkpoints import sync_partition_metadata
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.files import stored_directory
 from klamm_broker.log.produce_validation import is_costly_to_prepare, prepare
@@ -261,6 +262,7 @@ class PartitionLog(SegmentedLog):
             segments = self._segments
             ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
             try:
+                self._sync_new_directory()
                 for segment, end_offset in zip(segments, ends, strict=True):
                     if segment.base_offset < offset and end_offset > self.recovery_point:
                         self._sync_segment(segment)
@@ -268,6 +270,16 @@ class PartitionLog(SegmentedLog):
             except OSError as error:
                 raise self._sync_failed(error) from error
             self.recovery_point = offset
+
+    def is_in_new_directory(self, number: int) -> None:
+        """Let the first sync of records make the topic id durable, and the directory, by its number if not 0."""
+        self._new_directory = number
+
+    def _sync_new_directory(self) -> None:
+        if self._new_directory is not None:
+            sync_partition_metadata(self._context.operations, self.directory)
+            self._context.new_directories.sync(self._new_directory)
+            self._new_directory = None
 
     def _one_flush(self) -> threading.Lock:
         """The lock that is held for a flush."""
@@ -314,7 +326,9 @@ class PartitionLog(SegmentedLog):
         with self._lock:
             if self._refusal is not None:
                 raise KafkaError(self._refusal.error_code, self._refusal.message)
-            self._storage(self._seal)
+            # One that never had a record has nothing to keep. There may be many thousand such.
+            if self.end_offset:
+                self._storage(self._seal)
         self.flush(now_ms)
         with self._lock:
             self._refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The log is closed.")

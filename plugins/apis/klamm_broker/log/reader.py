@@ -101,7 +101,7 @@ class LogReader:
                 return look()
             except OSError as error:
                 if not isinstance(error, FileNotFoundError) or segments is self._segments:
-                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
     def _read(self, fetch_offset: int, max_bytes: int, min_one_message: bool, committed_only: bool) -> LogRead:
         end_offset, segment, end, stable_offset = self._tail

@@ -30,9 +30,11 @@ class SegmentedLog(LogReader):
         "_context",
         "_cut",
         "_disk_refuses",
+        "_durable_start",
         "_flush_lock",
         "_flushed_ms",
         "_lock",
+        "_new_directory",
         "_producers",
         "_refusal",
         "_snapshots",
@@ -85,12 +87,16 @@ class SegmentedLog(LogReader):
         self.topic_id = b""
         self.partition = partition
         self._directory = stored_directory(directory)
+        # The number in `NewDirectories`, 0 if it has none, of a directory that may not be durable; None: it is.
+        self._new_directory: int | None = None
         self.recovery_point = loaded.recovery_point
         self._context = context
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         self._refusal: KafkaError | None = None
         self._disk_refuses = False
+        # The checkpoint of log start offsets has one that is not before it.
+        self._durable_start = loaded.log_start_offset
         # Segments from whose end failed writes were cut, until that is durable. Guarded by `_lock`.
         self._cut: tuple[LogSegment, ...] = ()
         self._flushed_ms = context.clock.wall_ms()
@@ -248,12 +254,14 @@ class SegmentedLog(LogReader):
         with self._lock:
             if offset > self.high_watermark:
                 raise self._out_of_range(offset)
-            if offset <= self.log_start_offset:
+            if offset <= self._durable_start:
                 return
-            self.log_start_offset = offset
-            self._publish(self.end_offset)
+            if offset > self.log_start_offset:
+                self.log_start_offset = offset
+                self._publish(self.end_offset)
             self._storage(lambda: self.leader_epochs.truncate_from_start(offset))
         self._storage(self._context.start_offset_moved)
+        self._durable_start = max(self._durable_start, offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the records from an offset on, with the whole batch that holds it. Raises KafkaError."""
@@ -294,4 +302,5 @@ class SegmentedLog(LogReader):
 
 def storage_error(error: OSError) -> KafkaError:
     """What a client gets for a failed call of the disk."""
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    # Without the path, which is none of a client's business.
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk refuses.")

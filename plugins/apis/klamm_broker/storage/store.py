@@ -201,10 +201,17 @@ _MAX_WRITES_PER_COMMIT = 4096
 
 
 class StoreError(KafkaError):
-    """The store could not be opened, read or written. Clients see KAFKA_STORAGE_ERROR."""
+    """The store could not be opened, read or written. Clients see KAFKA_STORAGE_ERROR.
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+    The text of the exception is for logs. `message`, which clients get, has neither paths nor SQL.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, "The broker's metadata cannot be stored or read now.")
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 @dataclass(slots=True, eq=False)
@@ -236,6 +243,8 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
         self._closing = False
+        # The last write failed: further failures are not logged.
+        self._refuses = False
 
     def open(self) -> None:
         """Open or create the file and bring its schema up to date.
@@ -412,7 +421,14 @@ class Store:
                 connection.execute("COMMIT")
             except Exception as error:
                 self._roll_back(connection)
-                raise StoreError(f"cannot write {self.path}: {error}") from error
+                failure = StoreError(f"cannot write {self.path}: {error}")
+                if not self._refuses:
+                    log.error("store: %s", failure)
+                    self._refuses = True
+                raise failure from error
+            if self._refuses:
+                log.warning("store: %s can be written again", self.path)
+                self._refuses = False
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         # SQLite may have rolled back already, e.g. on a full disk.

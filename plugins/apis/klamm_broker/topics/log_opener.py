@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock, Scheduler
+from klamm_broker.configs.adopted_configs import write_copy
 
 if TYPE_CHECKING:
-    from klamm_broker.log import LogConfig, LogManager
+    from klamm_broker.log import FileOperations, LogConfig, LogManager
     from klamm_broker.topics.topic import Partition, Topic
 
 log = logging.getLogger("klamm.broker.topics")
 
 _PERIOD_MS: Final = 50
 _SLICE_NS: Final = 5_000_000
+_PAUSE_MS: Final = 1000
 
 
 class LogConfigs(Protocol):
@@ -36,11 +39,12 @@ class LogConfigs(Protocol):
 class LogOpener:
     """Any thread may open any log. `lock` is held while one is opened, deleted, or gets changed configs."""
 
-    def __init__(self, logs: LogManager, configs: LogConfigs) -> None:
+    def __init__(self, logs: LogManager, configs: LogConfigs, operations: FileOperations) -> None:
         # Held while a log is opened, deleted, or gets changed configs.
         self.lock = threading.Lock()
         self._logs = logs
         self._configs = configs
+        self._operations = operations
 
     def open(self, partition: Partition) -> None:
         """Open the log of a partition, unless it is open. Raises KafkaError: KAFKA_STORAGE_ERROR, and if it is gone."""
@@ -48,7 +52,7 @@ class LogOpener:
             self.open_now(partition)
         except OSError as error:
             log.error("%s cannot be opened: %s", partition, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
     def open_now(self, partition: Partition) -> None:
         """As `open`, but raises OSError for disk errors."""
@@ -59,7 +63,11 @@ class LogOpener:
             if topic.deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
-            partition.log = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
+            opened = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
+            if not partition.index and not opened.end_offset:
+                # It may be new. Nothing is lost with an empty one.
+                write_copy(self._operations, opened.directory, topic.overrides, sync=False)
+            partition.log = opened
 
     def open_if_slow(self, topic: Topic) -> None:
         """Open those logs of a topic whose recovery would delay a request. One that fails costs its requests alone."""
@@ -73,6 +81,13 @@ class LogOpener:
         for partition in topic.partitions:
             with _reported(partition):
                 self.open_now(partition)
+
+    def copy_configs(self, topic: Topic) -> None:
+        """Keep a copy of changed configs beside the records, if they have a directory; else it is made with that."""
+        directory = self._logs.data_dir / f"{topic.name}-0"
+        with self.lock:
+            if directory.is_dir():
+                write_copy(self._operations, directory, topic.overrides, sync=True)
 
     def update_configs(self, topic: Topic, config: LogConfig) -> None:
         """Apply changed configs to the open logs of a topic; others get them when they are opened."""
@@ -95,26 +110,43 @@ class OpeningInBackground:
     """Opens the logs that no request has needed so far: retention, compaction and metrics need them all.
 
     It takes a tenth of a processor until all are open. One that cannot be opened is reported, and tried again by each
-    request for it.
+    request for it; the others follow later, as the disk may be full.
     """
 
-    def __init__(self, topics: Iterable[Topic], clock: Clock, scheduler: Scheduler) -> None:
-        self._unopened = _unopened(topics)
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._timer = scheduler.every(_PERIOD_MS, self._open_some)
+        # Protects what is waiting, and whether a turn is scheduled.
+        self._lock = threading.Lock()
+        self._waiting: deque[Partition] = deque()
+        self._scheduler: Scheduler | None = None
+        self._is_scheduled = False
+
+    def start(self, scheduler: Scheduler, topics: Iterable[Topic]) -> None:
+        """Open the logs of these topics, and what was added so far; the scheduler's thread does the work."""
+        self._scheduler = scheduler
+        self.add(each for topic in topics for each in topic.partitions if each.opened_log is None)
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        """Open the logs of these too."""
+        with self._lock:
+            self._waiting.extend(partitions)
+            self._schedule(_PERIOD_MS)
+
+    def _schedule(self, delay_ms: int) -> None:
+        if self._waiting and self._scheduler is not None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.schedule(delay_ms, self._open_some)
 
     def _open_some(self) -> None:
         deadline_ns = self._clock.monotonic_ns() + _SLICE_NS
-        for partition in self._unopened:
-            with contextlib.suppress(KafkaError):
-                _ = partition.log
-            if self._clock.monotonic_ns() >= deadline_ns:
-                return
-        self._timer.cancel()
-
-
-def _unopened(topics: Iterable[Topic]) -> Iterator[Partition]:
-    for topic in topics:
-        for partition in topic.partitions:
-            if partition.opened_log is None:
-                yield partition
+        delay_ms = _PERIOD_MS
+        while self._waiting and self._clock.monotonic_ns() < deadline_ns:
+            try:
+                _ = self._waiting.popleft().log
+            except KafkaError as error:
+                if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    delay_ms = _PAUSE_MS
+                    break
+        with self._lock:
+            self._is_scheduled = False
+            self._schedule(delay_ms)

@@ -1,0 +1,115 @@
+"""Creating and deleting many partitions: `python -m bench.topic_changes [--partitions 10000] [--rounds 3]`.
+
+For one topic with all of them, for topics of 100, and for topics of one: how long CreateTopics and DeleteTopics take
+and what processor time the server spends meanwhile; the longest answer to IncrementalAlterConfigs of another topic,
+asked again and again on a connection of its own; then a clean stop and the next start, with all directories made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.many_topics import first_answer_ms
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_topics import DeleteTopicsRequest
+from klamm.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.peers.klamm_server import KlammServer
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
+
+_TIMEOUT_MS = 120_000
+_TOPIC = 2
+
+
+def processor_s(server: Server) -> float:
+    """What the server's process has used so far."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Neighbour:
+    """Alters the configs of one topic without a pause, and notes the longest wait."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._stop = threading.Event()
+        self.longest_ms = 0.0
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Neighbour:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        with WireClient(HOST, self._server.port, 120) as client:
+            while not self._stop.is_set():
+                number += 1
+                change = AlterableConfig("retention.ms", 0, str(number + 1000))
+                request = IncrementalAlterConfigsRequest([AlterConfigsResource(_TOPIC, "neighbour", [change])])
+                begin = time.monotonic()
+                (answer,) = client.call(request, 1).responses
+                self.longest_ms = max(self.longest_ms, (time.monotonic() - begin) * 1000)
+                if answer.error_code:
+                    raise RuntimeError(answer.error_message)
+
+
+def measured(server: Server, work: Callable[[WireClient], Sequence[Any]]) -> str:
+    """Seconds, processor seconds, and what the neighbour waited at most."""
+    with WireClient(HOST, server.port, 120) as client, Neighbour(server) as neighbour:
+        used, begin = processor_s(server), time.monotonic()
+        answers = work(client)
+        took, used = time.monotonic() - begin, processor_s(server) - used
+    if failed := [each for each in answers if each.error_code]:
+        raise RuntimeError(failed[0].error_message)
+    return f"{took:.2f} s ({used:.2f} s processor, neighbour at most {neighbour.longest_ms:.0f} ms)"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.topic_changes", description="Many partitions at once")
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--settle-s", type=float, default=0, help="wait for directories before the stop")
+    chosen = parser.parse_args(arguments)
+    count = chosen.partitions
+    print("| | Create | Stop | Start | Delete |\n| --- | --- | --- | --- | --- |")
+    for each in (count, 100, 1):
+        names = [f"topic-{number:05d}" for number in range(count // each)]
+        for _ in range(chosen.rounds):
+            with tempfile.TemporaryDirectory(prefix="klamm-bench-") as name:
+                server = KlammServer(Path(name) / "data")
+                server.stop_timeout_s = 120
+                first_answer_ms(server)
+                with WireClient(HOST, server.port) as client:
+                    client.call(CreateTopicsRequest([CreatableTopic("neighbour", 1, 1)]), 7)
+                topics = [CreatableTopic(topic, each, 1) for topic in names]
+                request = CreateTopicsRequest(topics, timeout_ms=_TIMEOUT_MS)
+                created = measured(server, lambda client, wanted=request: client.call(wanted, 7).topics)
+                time.sleep(chosen.settle_s)
+                begin = time.monotonic()
+                server.stop()
+                stopped = time.monotonic() - begin
+                started = first_answer_ms(server)
+                gone = DeleteTopicsRequest(topic_names=names, timeout_ms=_TIMEOUT_MS)
+                deleted = measured(server, lambda client, wanted=gone: client.call(wanted, 5).responses)
+                server.stop()
+            print(f"| {len(names)} topics of {each} | {created} | {stopped:.2f} s | {started:.0f} ms | {deleted} |")
+
+
+if __name__ == "__main__":
+    main()

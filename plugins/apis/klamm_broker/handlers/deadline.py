@@ -1,0 +1,28 @@
+"""`Deadline`: the `timeout_ms` of a request that changes topics.
+
+As in Kafka's controller, it bounds the wait for the turn of the change: one that was not started by then is not made,
+and one that was started is answered when it is durable. A timeout of 0 or less is over at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.numbers import NS_PER_MS
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock
+
+
+class Deadline:
+    """Counts from when it is made."""
+
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+        self._clock = clock
+        self._ends_ns = clock.monotonic_ns() + timeout_ms * NS_PER_MS
+
+    def check(self) -> None:
+        """Raise KafkaError(REQUEST_TIMED_OUT) if the time is over."""
+        if self._clock.monotonic_ns() >= self._ends_ns:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,70 @@
+"""The rows that topics have in the store: statements that add, change and remove them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.topics.leadership import delete_leaderships, first_leadership
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement
+    from klamm_broker.topics.placement import NewTopic, ReplicaPlacement
+    from klamm_broker.topics.topic import Partition, Topic
+
+TOPIC_RESOURCE: Final = 2
+"""`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
+
+DELETION: Final = "deleted-topic/"
+"""Rows of the store's table `cluster`: this and the id, in hex, of a topic whose directories may still be there."""
+
+
+def insert_topic(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
+    """Adds a topic, with its configs and leaderships."""
+    return [
+        ("INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)", (name, topic_id, wanted.partitions)),
+        delete_configs(name),
+        *insert_configs(name, wanted.overrides),
+        *placement.put(topic_id, map(first_leadership, wanted.replicas)),
+    ]
+
+
+def delete_topic(topic: Topic) -> list[Statement]:
+    """Removes a topic with all that belongs to it, and notes that its directories have to go."""
+    return [
+        ("DELETE FROM topics WHERE name = ?", (topic.name,)),
+        delete_configs(topic.name),
+        ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
+        ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
+        delete_leaderships(topic.id),
+        ("INSERT INTO cluster (key, value) VALUES (?, ?)", (DELETION + topic.id.hex(), topic.name)),
+    ]
+
+
+def insert_configs(name: str, overrides: Mapping[str, str]) -> list[Statement]:
+    """Adds configs of a topic that has none."""
+    return [
+        (
+            "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
+            (TOPIC_RESOURCE, name, key, value),
+        )
+        for key, value in overrides.items()
+    ]
+
+
+def delete_configs(name: str) -> Statement:
+    """Removes the configs of a topic."""
+    return ("DELETE FROM configs WHERE resource_type = ? AND resource_name = ?", (TOPIC_RESOURCE, name))
+
+
+def grow_topic(placement: ReplicaPlacement, topic: Topic, partitions: Sequence[Partition]) -> list[Statement]:
+    """Gives a topic these partitions, which are more than it has."""
+    return [
+        ("UPDATE topics SET partitions = ? WHERE name = ?", (len(partitions), topic.name)),
+        *placement.put(topic.id, (each.leadership for each in partitions)),
+    ]
+
+
+def directories_gone(topic_id: bytes) -> Statement:
+    """Removes the note of a deleted topic."""
+    return ("DELETE FROM cluster WHERE key = ?", (DELETION + topic_id.hex(),))
