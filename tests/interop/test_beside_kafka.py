@@ -18,6 +18,8 @@ from klamm.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.interop.beside_kafka import admin_cases, data_cases
 from tests.interop.beside_kafka.comparison import Case, Target, differences
+from tests.interop.beside_kafka.consumer_steps import PARTITIONS, ConsumerSteps
+from tests.interop.beside_kafka.consumer_steps import TOPIC as EPOCHS_TOPIC
 from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
 from tests.interop.beside_kafka.share_steps import TOPIC, ShareSteps
 from tests.interop.beside_kafka.transaction_steps import Steps, settled
@@ -146,5 +148,15 @@ def test_share_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
     for target in targets:
         target.client.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 5)
         outcomes.append(list(ShareSteps(target).run()))
+    differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
+    assert not differ, "\n".join(differ)
+
+
+def test_members_and_their_offsets_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+    outcomes = []
+    for target in targets:
+        target.client.call(CreateTopicsRequest([CreatableTopic(EPOCHS_TOPIC, PARTITIONS, 1)]), 5)
+        assert settled(partial(target.client.call, FindCoordinatorRequest("epochs", 1), 3)) == ErrorCode.NONE
+        outcomes.append(list(ConsumerSteps(target).run()))
     differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
     assert not differ, "\n".join(differ)
