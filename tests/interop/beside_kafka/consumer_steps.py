@@ -131,7 +131,7 @@ class ConsumerSteps:
             ("long before", member, before - 2, kept),
             ("a later epoch", member, after + 1, kept),
             ("no member", "", -1, kept),
-            ("a stranger", "nobody", after, kept),
+            ("an unknown member", "nobody", after, kept),
         ):
             yield (
                 f"in a transaction: {name}",
