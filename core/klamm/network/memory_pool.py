@@ -11,23 +11,20 @@ _TENURE_NS: Final = 500_000_000
 _SILENT_NS: Final = 1_000_000_000
 _TENURE_BYTES: Final = 64 * 1024
 _VACANT_NS: Final = 50_000_000
-_READ_AGAIN_NS: Final = 300_000_000
-_LOOK_EVERY_NS: Final = 100_000_000
 
 
 class Claim:
     """What one connection holds for a request that has not come whole yet, and its place among those that wait.
 
-    `evicted` says that the pool wants it back: the connection is to be closed. `refused` says that it waits for memory,
-    so its peer cannot be silent.
+    `evicted` says that the pool wants it back: the connection is to be closed.
     """
 
-    __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses", "refused")
+    __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses")
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self.lapses = 0
-        self.evicted = self.refused = False
+        self.evicted = False
         self.asked_ns = 0
 
 
@@ -47,8 +44,6 @@ class MemoryPool:
     4. The first stays first while its bytes keep coming: 64 KiB in half a second, or all that it lacks. Else the next
        claim that needs memory is first. It has bytes to store, so a silent connection does not hold up the others; one
        that has lost its turn gets another only when no other claim needs it.
-
-    5. Once a claim is refused, all others are closed that got their memory and have been silent for a second.
 
     Hence the first is completed or loses its turn to one that is, and each end frees memory: no request waits for ever.
     The limit is exceeded by less than one request at any time, and not at all while no request is larger than half of
@@ -72,8 +67,6 @@ class MemoryPool:
         self._vacant_since_ns = 0
         self._lapsed: set[Claim] = set()
         self._evicted: set[Claim] = set()
-        self._holders: set[Claim] = set()
-        self._next_look_ns = 0
         self._depleted_since_ns: int | None = None
         self._depleted_ns = 0
         self.depletions = 0
@@ -121,7 +114,7 @@ class MemoryPool:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks
             if not fits and not self._goes_first(claim, size_bytes, now_ns):
-                self._refuse(claim, now_ns)
+                self._refuse(now_ns)
                 return False
             self._available -= size_bytes
             if self._first is claim:
@@ -131,25 +124,18 @@ class MemoryPool:
     def grow(self, claim: Claim, wanted_bytes: int, at_least: int = 1) -> int:
         """Take memory for bytes of a partial request: how much was granted, 0 or from `at_least` to what is wanted."""
         with self._lock:
-            now_ns = self._clock.monotonic_ns()
-            if not claim.refused:
-                claim.asked_ns = now_ns
+            now_ns = claim.asked_ns = self._clock.monotonic_ns()
             granted = 0
             if not self._first_lacks:
                 granted = min(wanted_bytes, self._partial_limit - self._partial, self._available)
             if granted < at_least:
                 if not self._goes_first(claim, at_least, now_ns):
-                    self._refuse(claim, now_ns)
+                    self._refuse(now_ns)
                     return 0
                 granted = max(at_least, min(wanted_bytes, self._available))
             self._available -= granted
             self._partial += granted
             claim.held_bytes += granted
-            if claim.refused:
-                # What came meanwhile is still to be read; of a peer that sent nothing, the silence goes on.
-                claim.refused = False
-                claim.asked_ns = max(claim.asked_ns, now_ns - _SILENT_NS + _READ_AGAIN_NS)
-            self._holders.add(claim)
             return granted
 
     def settle(self, claim: Claim, arrived_bytes: int, unused_bytes: int) -> None:
@@ -169,7 +155,7 @@ class MemoryPool:
         with self._lock:
             self._partial -= claim.held_bytes
             claim.held_bytes = claim.lapses = 0
-            claim.evicted = claim.refused = False
+            claim.evicted = False
             self._forget(claim)
 
     def release(self, size_bytes: int) -> None:
@@ -220,26 +206,13 @@ class MemoryPool:
             self._first_lacks = False
             return True
         victim = max(silent or self._lapsed, key=lambda one: (one.lapses, one.held_bytes))
-        self._evict(victim)
-        return False
-
-    def _evict_silent(self, now_ns: int) -> None:
-        for one in self._holders:
-            silent = one.held_bytes and not one.refused and now_ns - one.asked_ns >= _SILENT_NS
-            if silent and not one.evicted:
-                self._evict(one)
-
-    def _evict(self, victim: Claim) -> None:
         self._lapsed.discard(victim)
         self._evicted.add(victim)
         victim.evicted = True
         self.evictions += 1
+        return False
 
-    def _refuse(self, claim: Claim, now_ns: int) -> None:
-        claim.refused = True
-        if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + _LOOK_EVERY_NS
-            self._evict_silent(now_ns)
+    def _refuse(self, now_ns: int) -> None:
         self.depletions += 1
         if self._depleted_since_ns is None:
             self._depleted_since_ns = now_ns
@@ -247,7 +220,6 @@ class MemoryPool:
     def _forget(self, claim: Claim) -> None:
         self._lapsed.discard(claim)
         self._evicted.discard(claim)
-        self._holders.discard(claim)
         if self._over is claim:
             self._over = None
         if self._first is claim:

@@ -129,36 +129,6 @@ def test_silent_peers_delay_no_other_client(honest, silent, pool_bytes, seed):
     assert pool.used_bytes == 0
 
 
-def test_peers_that_are_silent_while_memory_is_needed_are_closed_at_once():
-    clock = ManualClock()
-    pool = MemoryPool(80_000, clock=clock)
-    silent = [Claim() for _ in range(40)]
-    assert all(pool.grow(claim, 1_000, 1_000) for claim in silent)
-    clock.advance_ms(1_000)
-    other, waiting = Claim(), Claim()
-    # The first goes on beyond the half; the next is refused, which frees the memory of all that are silent.
-    assert pool.grow(other, 4_000, 4_000)
-    assert not pool.grow(waiting, 4_000, 4_000)
-    assert all(claim.evicted for claim in silent)
-    assert (other.evicted, waiting.evicted, pool.evictions) == (False, False, 40)
-    for claim in silent:
-        pool.abandon(claim)
-    assert pool.grow(waiting, 30_000, 30_000)
-
-
-def test_one_that_waits_for_memory_is_not_silent():
-    clock = ManualClock()
-    pool = MemoryPool(8_000, clock=clock)
-    first, held_up, late = Claim(), Claim(), Claim()
-    assert pool.grow(held_up, 4_000, 4_000)
-    assert pool.grow(first, 1_000, 1_000)
-    assert not pool.grow(held_up, 1, 1)
-    clock.advance_ms(1_500)
-    assert pool.grow(late, 1, 1), "the turn of the first is over"
-    assert not pool.grow(Claim(), 1, 1)
-    assert (held_up.evicted, first.evicted) == (False, True)
-
-
 def test_one_that_trickles_loses_its_turn():
     clock = ManualClock()
     pool = MemoryPool(100 * KIB, clock=clock)
