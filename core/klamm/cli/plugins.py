@@ -30,6 +30,8 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
             print(f"    used by {', '.join(row['listeners'])}")
         for setting in (row or {}).get("settings", ()) if options.settings else ():
             print(f"    {setting['name']} = {setting['default']}  # {setting['doc']}")
+    for one in plugins.blocked_providers:
+        print(f"blocked: {one.kind.label} {one.provider.name} of {one.source.distribution}")
     for source, error in plugins.broken:
         print(f"broken: {source.entry_point} of {source.distribution}: {failure(error)}")
     return 0

@@ -25,6 +25,7 @@ _OTHER_NAMES: Final = {
     "log.dir": ("data_dir", "server"),
     "host.name": ("bind", "listeners.NAME"),
     "port": ("bind", "listeners.NAME"),
+    "control.plane.listener.name": ("control_listeners", "server.priority"),
 }
 
 
@@ -45,6 +46,11 @@ def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]])
             if name in specs:
                 return f'"{name}" belongs below [{table}]'
     return None
+
+
+def place_of_kafkas(key: str) -> str | None:
+    """What to write instead of a key of Kafka's that klamm has by another name."""
+    return place_of(key, None, {}) if key in _OTHER_NAMES else None
 
 
 def _dotted(key: str, value: object) -> Iterator[str]:

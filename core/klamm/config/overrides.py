@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from klamm.api.provider import Provider, ProviderKind
 from klamm.config.config_tables import ConfigTables, Put
+from klamm.config.misplaced_keys import place_of_kafkas
 from klamm.config.part_resolver import default_parts, provider_of, table_of
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import Problem, did_you_mean
@@ -92,7 +93,8 @@ class _Overrides:
                             self._put(("listeners", each, name, setting_name), _value(value), f"--set {text}")
         if found:
             return
-        message = f"unknown key{did_you_mean(key, self._known())}"
+        other = place_of_kafkas(key)
+        message = f"unknown key; {other}" if other else f"unknown key{did_you_mean(key, self._known())}"
         if owners:
             message = f"belongs to {' and '.join(sorted(owners))}, which no listener has"
         self._config.problems.append(Problem(f"--set {text}", key, message))

@@ -51,9 +51,11 @@ class PluginError(Exception):
 class PluginRegistry:
     """All providers of all installed plugins.
 
-    `block` names entry points that are not loaded. The environment can narrow them further: `KLAMM_LOAD_PLUGINS` lists
-    the only third-party ones to load (empty: klamm's own alone). `KLAMM_TRACE_PLUGINS=1` says what is loaded.
-    `entry_points` are those of the group `klamm` that are installed, unless given.
+    `block` names entry points that are not loaded, or providers as `KIND:NAME` or `KIND:NAME@DISTRIBUTION`, e.g.
+    `sasl_mechanism:PLAIN@klamm`: so one of another distribution takes the place of klamm's. The environment can narrow
+    them further: `KLAMM_LOAD_PLUGINS` lists the only third-party ones to load (empty: klamm's own alone).
+    `KLAMM_TRACE_PLUGINS=1` says what is loaded. `entry_points` are those of the group `klamm` that are installed,
+    unless given.
     """
 
     def __init__(
@@ -69,6 +71,9 @@ class PluginRegistry:
         self._found: dict[ProviderKind, list[Found]] = {}
         self.broken: list[tuple[Source, BaseException]] = []
         self.blocked: set[str] = set(block)
+        self.blocked_providers: list[Found] = []
+        for one in sorted(self.blocked):
+            _check_blocked(one)
         self._load(installed_entry_points(GROUP) if entry_points is None else entry_points)
 
     def _load(self, entry_points: Iterable[EntryPoint]) -> None:
@@ -77,7 +82,7 @@ class PluginRegistry:
         names = None if allowed is None else {name.strip() for name in allowed.split(",") if name.strip()}
         installed = list(entry_points)
         known = [entry_point.name for entry_point in installed]
-        for name in sorted(self.blocked.difference(known)):
+        for name in sorted(one for one in self.blocked.difference(known) if ":" not in one):
             # No error: a file may be for several machines.
             log.warning('the plugin "%s" is blocked but not installed%s', name, did_you_mean(name, known))
         for entry_point in installed:
@@ -120,14 +125,29 @@ class PluginRegistry:
                 self._manager.unregister(plugin)
                 hooks = [kind.hook for kind in ProviderKind]
                 raise PluginError(f"there is no hook {caller.name}{did_you_mean(caller.name, hooks)}")
+            options = [option for one in caller.get_hookimpls() if one.plugin is plugin for option in _options(one)]
+            if options:
+                self._manager.unregister(plugin)
+                raise PluginError(
+                    f"{caller.name}: {options[0]}=True has no meaning for klamm, which takes providers of all plugins"
+                    " and has a configuration choose; [plugins] block leaves one of several out"
+                )
         self._sources[name] = source
 
     def providers(self, kind: ProviderKind) -> list[Found]:
         """All providers of a kind, by name. The hooks run at the first call."""
         found = self._found.get(kind)
         if found is None:
-            found = self._found[kind] = sorted(self._call_hook(kind), key=lambda one: one.provider.name)
+            every = sorted(self._call_hook(kind), key=lambda one: one.provider.name)
+            found = self._found[kind] = [one for one in every if not self._is_blocked(one)]
+            self.blocked_providers += [one for one in every if self._is_blocked(one)]
+            unused = {one for one in self.blocked if one.partition(":")[0] == _kind_name(kind)}
+            for name in sorted(unused.difference(*(_blocked_by(one) for one in every))):
+                log.warning('the provider "%s" is blocked but not installed', name)
         return found
+
+    def _is_blocked(self, found: Found) -> bool:
+        return not self.blocked.isdisjoint(_blocked_by(found))
 
     def _call_hook(self, kind: ProviderKind) -> Iterator[Found]:
         for implementation in getattr(self._manager.hook, kind.hook).get_hookimpls():
@@ -155,7 +175,8 @@ class PluginRegistry:
             owners = " and by ".join(
                 sorted(f"{found.source.entry_point} of {found.source.distribution}" for found in matches)
             )
-            raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them')
+            blocks = " or ".join(sorted(f'"{_blocked_by(found)[1]}"' for found in matches))
+            raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them: {blocks}')
         known = [*others, *(found.provider.name for found in self.providers(kind))]
         message = f'unknown {kind.label} "{name}"{did_you_mean(name, known)}'
         raise PluginError(message + self._known_and_broken(known))
@@ -194,3 +215,26 @@ def load_factory(found: Found) -> Any:
     except Exception as error:
         what = f'the {found.kind.label} "{found.provider.name}" of {found.source.distribution}'
         raise PluginError(f"{what} cannot be loaded: {failure(error)}") from error
+
+
+def _kind_name(kind: ProviderKind) -> str:
+    return kind.name.lower()
+
+
+def _blocked_by(found: Found) -> tuple[str, str]:
+    """What blocks a provider, whatever plugin it comes from, and from this one alone."""
+    name = f"{_kind_name(found.kind)}:{found.provider.name}"
+    return name, f"{name}@{found.source.distribution}"
+
+
+def _check_blocked(name: str) -> None:
+    kind, colon, _ = name.partition(":")
+    kinds = [_kind_name(one) for one in ProviderKind]
+    if colon and kind not in kinds:
+        raise PluginError(f'"{name}" cannot be blocked: there is no kind "{kind}"{did_you_mean(kind, kinds)}')
+
+
+def _options(implementation: pluggy.HookImpl) -> list[str]:
+    """The options of pluggy that an implementation has set."""
+    names = ("wrapper", "hookwrapper", "tryfirst", "trylast")
+    return [name for name in names if getattr(implementation, name, False)]

@@ -138,7 +138,11 @@ class ServerSettings:
 class PluginsSettings:
     """The table `[plugins]`."""
 
-    block: tuple[str, ...] = setting((), doc="Entry points that are not loaded, as with `-p no:NAME`.")
+    block: tuple[str, ...] = setting(
+        (),
+        doc="Entry points that are not loaded, as with `-p no:NAME`, and parts that are left out: `KIND:NAME`, or"
+        " `KIND:NAME@DISTRIBUTION` for one of several of that name.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,11 @@ class ListenerSettings:
         doc="Threads for TLS handshakes; 0 runs them on the processors, as Kafka does.",
         minimum=0,
     )
-    max_incoming: int = setting(20, doc="New connections that may wait for one processor.", minimum=1)
+    max_incoming: int = setting(
+        20,
+        doc="New connections that may wait for one of several processors. One alone accepts them itself: none waits.",
+        minimum=1,
+    )
     backlog: int = setting(
         1024,
         doc="Connections that the system queues until they are accepted, up to its own limit (net.core.somaxconn).",

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import did_you_mean
+from klamm.config.tables import blocked_plugins
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
@@ -73,7 +74,7 @@ class EmbeddedServer:
             raise TypeError(f"settings is a list of KEY=VALUE: [{settings!r}], not {settings!r}")
         if nodes > 1:
             settings = [*settings, f"nodes={nodes}"]
-        registry = PluginRegistry()
+        registry = PluginRegistry(() if file is None else blocked_plugins(Path(file)))
         for number, plugin in enumerate(plugins):
             registry.add(plugin, f"embedded-{number}")
         keys = {setting.partition("=")[0].strip() for setting in settings}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,8 @@ from klamm import RequestContext, setting
 from klamm.config import did_you_mean
 from klamm.wire.api_keys import SPECS
 from klamm_dispatch.lanes import Lane, LaneScheduler
+
+log = logging.getLogger("klamm.dispatch")
 
 CONTROL: Final = "control"
 DATA: Final = "data"
@@ -63,7 +66,9 @@ class PrioritySettings:
         0.8, doc="The part of queued.max.requests that data requests may fill.", minimum=0.0, maximum=1.0
     )
     control_handlers: int = setting(
-        1, doc="Handlers reserved for control requests, unless there is only one.", minimum=0
+        1,
+        doc="Handlers reserved for control requests; one is left to data, so a single handler reserves none.",
+        minimum=0,
     )
 
 
@@ -83,6 +88,19 @@ class Priority(LaneScheduler):
         self._control_listeners = frozenset(settings.control_listeners)
         self._control = Lane(CONTROL, capacity)
         self._data = Lane(DATA, max(1, int(capacity * settings.data_max_queued)))
+
+    def resized(self, handlers: int) -> None:
+        """Say so if there are not as many handlers as are to be reserved."""
+        super().resized(handlers)
+        wanted, reserved = self.settings.control_handlers, max(0, handlers - 1)
+        if reserved < wanted:
+            log.warning(
+                "request scheduler priority: of io_threads = %d, %d can be reserved for control requests, not"
+                " control_handlers = %d: they wait while data requests occupy the rest",
+                handlers,
+                reserved,
+                wanted,
+            )
 
     def lane(self, request: RequestContext) -> Hashable:
         return self._lane_of(request).name

@@ -9,6 +9,7 @@ import klamm_throttling
 from klamm import Provider, hookimpl
 from klamm.config.planner import load_plan, parse_endpoint
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.problems import ConfigError
 
 TWO_DOORS = """
 [server]
@@ -347,3 +348,10 @@ def test_nodes_have_the_ports_that_a_listener_names(load, plugins):
     assert [plan.bind[1] for plan in one] == [9092, 9500, 9600]
     assert [plan.bind[1] for plan in two] == [9700, 9800, 9900]
     assert [plan.advertise for plan in two] == [("proxy", 1000), ("proxy", 1001), ("proxy", 1002)]
+
+
+def test_a_key_of_kafkas_that_klamm_has_by_another_name_is_said_for_set_too():
+    with pytest.raises(ConfigError) as caught:
+        load_plan(None, PluginRegistry(), ["control.plane.listener.name=internal"])
+    (problem,) = caught.value.problems
+    assert problem.message == ('unknown key; "control.plane.listener.name" is control_listeners of [server.priority]')

@@ -152,6 +152,11 @@ def test_one_thing_is_wrong(problems, text, problem):
             'klamm.toml:1:1  num: unknown key at the top of the file; "num.partitions" belongs below [topics]',
         ),
         (
+            '"control.plane.listener.name" = "x"\n' + ECHO,
+            "klamm.toml:1:1  control.plane.listener.name: unknown key at the top of the file;"
+            ' "control.plane.listener.name" is control_listeners of [server.priority]',
+        ),
+        (
             '"log.dirs" = "data"\n' + ECHO,
             'klamm.toml:1:1  log.dirs: unknown key at the top of the file; "log.dirs" is data_dir of [server]',
         ),

@@ -331,3 +331,13 @@ def test_debts_are_forgotten_when_no_client_waits():
     queue.offer(request(client_id="slow"))
     queue.handled(queue.take(), 10**12)
     assert order(queue, [request(client_id="slow"), request(client_id="quick")]) == ["slow", "quick"]
+
+
+@pytest.mark.parametrize(
+    ("handlers", "reserved", "is_said"), [(1, 1, True), (2, 1, False), (2, 2, True), (1, 0, False)]
+)
+def test_handlers_that_cannot_be_reserved_are_warned_of(caplog, handlers, reserved, is_said):
+    Priority(PrioritySettings(control_handlers=reserved), 100).resized(handlers)
+    assert bool(caplog.records) is is_said
+    if is_said:
+        assert f"io_threads = {handlers}, {handlers - 1} can be reserved" in caplog.text

@@ -41,7 +41,7 @@ def test_one_name_of_two_distributions_is_an_error_once_it_is_named(install):
     entry_points = [install("a", "klamm-a", **gates("door", "other")), install("b", "klamm-b", **gates("door"))]
     registry = PluginRegistry(entry_points=entry_points)
     assert registry.resolve(GATE, "other").source.distribution == "klamm-a"
-    with pytest.raises(PluginError, match='"door" is provided by .*klamm-a and .*klamm-b; block one of them'):
+    with pytest.raises(PluginError, match='"door" is provided by .*klamm-a and .*klamm-b; block one of them: .*'):
         registry.resolve(GATE, "door")
     assert PluginRegistry(["b"], entry_points=entry_points).resolve(GATE, "door").source.distribution == "klamm-a"
 
@@ -179,4 +179,47 @@ def test_a_hook_that_yields_anything_else_breaks_its_plugin(install):
     hooks = {"klamm_connection_gates": klamm_connection_gates}
     registry = PluginRegistry(entry_points=[install("wrong", "klamm-wrong", **hooks)])
     with pytest.raises(PluginError, match="a Provider was expected, not 'door'"):
+        registry.resolve(GATE, "door")
+
+
+@pytest.mark.parametrize("kind", list(ProviderKind))
+def test_a_part_of_any_kind_is_replaced_by_blocking_the_other_distributions(install, kind):
+    def hooks():
+        @hookimpl
+        def implementation():
+            yield Provider("part", "nowhere:Part")
+            yield Provider("other", "nowhere:Part")
+
+        return {kind.hook: implementation}
+
+    entry_points = [install("own", "klamm", **hooks()), install("theirs", "acme", **hooks())]
+    part = f"{kind.name.lower()}:part"
+    with pytest.raises(PluginError, match=f'block one of them: "{part}@acme" or "{part}@klamm"'):
+        PluginRegistry(entry_points=entry_points).resolve(kind, "part")
+    for left_out, used in (("klamm", "acme"), ("acme", "klamm")):
+        registry = PluginRegistry([f"{part}@{left_out}"], entry_points=entry_points)
+        assert registry.resolve(kind, "part").source.distribution == used
+        assert [one.source.distribution for one in registry.blocked_providers] == [left_out]
+        assert len([one for one in registry.providers(kind) if one.provider.name == "other"]) == 2
+    with pytest.raises(PluginError, match=f"unknown .* blocked: {part}"):
+        PluginRegistry([part], entry_points=entry_points).resolve(kind, "part")
+
+
+def test_a_blocked_part_of_an_unknown_kind_or_name_is_reported(install, caplog):
+    with pytest.raises(PluginError, match='there is no kind "sasl_mechanisms"; did you mean "sasl_mechanism"?'):
+        PluginRegistry(["sasl_mechanisms:PLAIN"], entry_points=[])
+    registry = PluginRegistry(["connection_gate:b@klamm"], entry_points=[install("doors", "klamm", **gates("a"))])
+    assert [found.provider.name for found in registry.providers(GATE)] == ["a"]
+    assert 'the provider "connection_gate:b@klamm" is blocked but not installed' in caplog.text
+
+
+@pytest.mark.parametrize("option", ["wrapper", "hookwrapper", "tryfirst", "trylast"])
+def test_an_option_of_pluggy_without_effect_is_refused(install, option):
+    @hookimpl(**{option: True})
+    def klamm_connection_gates():
+        yield Provider("door", "nowhere:Gate")
+
+    entry_point = install("doors", "klamm-doors", klamm_connection_gates=klamm_connection_gates)
+    registry = PluginRegistry(entry_points=[entry_point])
+    with pytest.raises(PluginError, match=f"{option}=True has no meaning for klamm"):
         registry.resolve(GATE, "door")
