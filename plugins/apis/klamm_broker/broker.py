@@ -19,9 +19,10 @@ from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.groups import GroupCoordinator, GroupWorld
+from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
+from klamm_broker.limits import TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.background_compaction import BackgroundCompaction
@@ -42,7 +43,7 @@ from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
-from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
+from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers, TransactionRegistry
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, ListenerContext, ServerContext
@@ -90,6 +91,7 @@ class Broker(ApiSet):
         self.store: Store
         self.logs: LogManager
         self.live: LiveSettings
+        self.limits: StateLimits
         self.configs: ConfigRegistry
         self.group_configs: GroupConfigs
         self.telemetry: ClientTelemetry
@@ -154,6 +156,7 @@ class Broker(ApiSet):
         self.registered_features = FeatureRegistry(self.store)
         self.registered_features.load()
         self.live = LiveSettings(settings)
+        self.limits = StateLimits(settings, server.services.metrics)
         self.configs = ConfigRegistry(
             self.live,
             self.store,
@@ -178,11 +181,8 @@ class Broker(ApiSet):
             self._opening.add,
         )
         self.topics.load(server.data_dir)
-        self.auto_creation = AutoTopicCreation(
-            self.topics,
-            num_partitions=settings.num_partitions,
-            replication_factor=settings.default_replication_factor,
-        )
+        partitions, replicas = settings.num_partitions, settings.default_replication_factor
+        self.auto_creation = AutoTopicCreation(self.topics, num_partitions=partitions, replication_factor=replicas)
         shared, metrics = server.services.shared, server.services.metrics
         broker_metrics.register(self.topics, self._views, metrics)
         self._open_groups(server)
@@ -203,7 +203,7 @@ class Broker(ApiSet):
         self.transactions = TransactionCoordinator(
             server.clock,
             server.scheduler,
-            self.store,
+            TransactionRegistry(self.store, self.limits[TRANSACTIONAL_IDS]),
             self.settings,
             self.producer_ids,
             self.transaction_markers,
@@ -226,6 +226,7 @@ class Broker(ApiSet):
             server.random_bytes,
             GroupWorld(self.topics, self.group_configs, self.long_work.submit, self.shares),
             lambda: server.services.served_until_ns(),
+            GroupLedgers.of(self.limits),
         )
         self.shares.unwritten_group = self.groups.shares.unwritten
         self.groups.load()
@@ -292,10 +293,8 @@ class Broker(ApiSet):
 
     def describe(self) -> str:
         """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
-        topics, partitions = (
-            _counted(len(self.topics.all()), "topic"),
-            _counted(self.topics.partition_count, "partition"),
-        )
+        topics = _counted(len(self.topics.all()), "topic")
+        partitions = _counted(self.topics.partition_count, "partition")
         return f"{self.cluster.describe()}, {topics}, {partitions}, recovered in {self._recovered_in_ms:.0f} ms"
 
     def features(self) -> Features:

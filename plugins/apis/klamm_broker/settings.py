@@ -10,11 +10,11 @@ from klamm import setting
 from klamm.config import CLUSTER_WIDE, did_you_mean
 from klamm_broker.configs.topic_config import COMPRESSION_TYPES
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
-from klamm_broker.fetch_session_settings import FetchSessionSettings
 from klamm_broker.numbers import INT32_MAX, INT64_MAX
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.share_group_settings import ShareGroupSettings
+from klamm_broker.state_limit_settings import StateLimitSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
 _CLEANUP_POLICIES = ("compact", "delete")
@@ -30,7 +30,7 @@ def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings(
-    RecordSettings, FetchSessionSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings
+    RecordSettings, StateLimitSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings
 ):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,7 @@ from klamm_broker.groups import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     GroupCoordinator,
+    GroupLedgers,
     GroupWorld,
     JoinRequest,
     JoinResult,
@@ -28,6 +29,7 @@ from klamm_broker.groups import (
     SyncResult,
 )
 from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
+from klamm_broker.limits import Ledger
 from klamm_broker.storage.store import Store
 
 R = TypeVar("R")
@@ -48,6 +50,7 @@ class Settings:
     group_max_size: int = 2_147_483_647
     group_max_bytes: int = 16 * 1_048_576
     group_consumer_max_size: int = 2_147_483_647
+    group_share_max_size: int = 200
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
@@ -120,6 +123,12 @@ class Timeouts:
     def heartbeat_interval_ms(self, group_id: str) -> int:
         return 5_000
 
+    def share_session_timeout_ms(self, group_id: str) -> int:
+        return self.session_ms
+
+    def share_heartbeat_interval_ms(self, group_id: str) -> int:
+        return 5_000
+
 
 @dataclass(slots=True)
 class Call(Generic[R]):
@@ -149,11 +158,17 @@ def subscription(*topics: str) -> bytes:
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
+def unlimited() -> GroupLedgers:
+    """Ledgers that count and refuse nothing."""
+    return GroupLedgers(Ledger("groups"), Ledger("group members"), Ledger("offsets"))
+
+
 class Playbook:
     """A coordinator, its store and its time, and short ways to ask it."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
+    def __init__(self, path: Path, make_ledgers: Callable[[], GroupLedgers] = unlimited, **settings: Any) -> None:
         self.path = path
+        self.make_ledgers = make_ledgers
         self.settings = Settings(**settings)
         self.clock = ManualClock()
         self.topics = Topics()
@@ -168,6 +183,7 @@ class Playbook:
         self.scheduler = Scheduler(self.clock)
         self.store = Store(self.path)
         self.store.open()
+        self.ledgers = self.make_ledgers()
         self.coordinator = GroupCoordinator(
             self.clock,
             self.scheduler,
@@ -176,6 +192,7 @@ class Playbook:
             lambda size: next(self._ids).to_bytes(size, "big"),
             GroupWorld(self.topics, self.timeouts, lambda work: work(), self.shares),
             lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
+            self.ledgers,
         )
         self.loaded = self.coordinator.load()
 

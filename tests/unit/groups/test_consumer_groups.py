@@ -213,7 +213,7 @@ def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> N
 
 def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_bytes=900)
-    small, large, larger = (["t" * length] for length in (100, 600, 800))
+    small, large, larger = (["t" * 100], *([name * 200 for name in names] for names in ("tuv", "tuvw")))
     a, b, c = (Consumer(play, name, topics=small) for name in "abc")
     settle(a, b)
     assert b.beat(topics=large).error_code is ErrorCode.NONE

@@ -30,7 +30,7 @@ from klamm_broker.groups.consumer.requests import (
     DescribedConsumerGroup,
 )
 from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
-from klamm_broker.groups.group import CommittedOffset
+from klamm_broker.groups.group import CommittedOffset, GroupLedgers
 from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.requests import (
     JoinRequest,
@@ -56,6 +56,7 @@ __all__ = [
     "DescribedConsumer",
     "DescribedConsumerGroup",
     "GroupCoordinator",
+    "GroupLedgers",
     "GroupWorld",
     "GroupSettings",
     "JoinRequest",

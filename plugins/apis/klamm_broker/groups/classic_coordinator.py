@@ -13,7 +13,7 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
-from klamm_broker.groups.member import Member, size_bytes
+from klamm_broker.groups.member import FREE_BYTES, Member, charge_bytes, size_bytes
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
@@ -92,7 +92,11 @@ class ClassicCoordinator:
                 return
             group = found if isinstance(found, ClassicGroup) else None
         else:
-            group, created = self._registry.get_or_create_classic(request.group_id)
+            try:
+                group, created = self._registry.get_or_create_classic(request.group_id, request.owner)
+            except KafkaError as refusal:
+                reply(JoinResult(ErrorCode(refusal.error_code)))
+                return
         if group is None:
             reply(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
             return
@@ -149,14 +153,21 @@ class ClassicCoordinator:
         return member is not None or len(group.members) < self._settings.group_max_size
 
     def _takes_too_many_bytes(self, group: ClassicGroup, request: JoinRequest) -> bool:
-        """Whether `group.max.bytes` keeps a member from joining, or from joining again with more than it has."""
+        """Whether `group.max.bytes` keeps a member from joining, or from joining again with more than it has.
+
+        Or `group.members.max.bytes`, which is for all groups.
+        """
         member_id, instance_id = request.member_id, request.group_instance_id
         if not member_id and instance_id is not None:
             member_id = group.static_members.get(instance_id, "")
         member = group.members.get(member_id)
         had_bytes = 0 if member is None else member.size_bytes
         more_bytes = size_bytes(request.client_id, instance_id, request.protocols) - had_bytes
-        return more_bytes > 0 and group.members_bytes + more_bytes > self._settings.group_max_bytes
+        if more_bytes <= 0:
+            return False
+        charged = more_bytes if member is not None else charge_bytes(more_bytes, len(request.protocols))
+        has_room = group.has_room_for(charged, in_use=member is not None)
+        return not has_room or group.members_bytes + more_bytes > self._settings.group_max_bytes
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id
@@ -218,6 +229,10 @@ class ClassicCoordinator:
                 return
             group.park_sync(member, reply)
             if group.leader_id == request.member_id:
+                more_bytes = sum(map(len, request.assignments.values())) - FREE_BYTES * len(group.members)
+                if not group.has_room_for(more_bytes, in_use=True):
+                    group.answer_sync(member, SyncResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                    return
                 self._rebalancer.store_assignments(group, request.assignments)
 
     def _validate_sync(self, group: ClassicGroup, request: SyncRequest) -> Member:

@@ -142,6 +142,7 @@ class ClassicGroup(ClassicMembership):
 
     def die(self) -> None:
         self.transition_to(DEAD)
+        self.close_members_account()
 
     def validate_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions

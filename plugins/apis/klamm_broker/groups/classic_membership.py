@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.group import Group, cancel_timer
-from klamm_broker.groups.member import Member
+from klamm_broker.groups.member import Member, charge_bytes
 from klamm_broker.groups.requests import JoinReply, JoinResult, Protocol, SyncReply, SyncResult
 
 if TYPE_CHECKING:
@@ -95,7 +95,21 @@ class ClassicMembership(Group):
 
     def forget_pending_join(self, member_id: str) -> None:
         """A member that was given its id has joined, or did not join in time."""
-        cancel_timer(self.pending_joins.pop(member_id, None))
+        timer = self.pending_joins.pop(member_id, None)
+        if timer is not None:
+            timer.cancel()
+            self.count_members(-charge_bytes(len(member_id), 0))
+
+    def expect(self, member_id: str, timer: ExpirationTimer) -> None:
+        """A member was given its id, and joins with it before the timer ends."""
+        self.pending_joins[member_id] = timer
+        self.count_members(charge_bytes(len(member_id), 0))
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Give a member its assignment."""
+        before = member.charge_bytes
+        member.assignment = assignment
+        self.count_members(member.charge_bytes - before)
 
     def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_ms: int, session_ms: int) -> None:
         """Update a member that rejoins: its protocols, rebalance timeout and session timeout."""
@@ -164,6 +178,7 @@ class ClassicMembership(Group):
 
     def _count(self, member: Member, step: int) -> None:
         self.members_bytes += step * member.size_bytes
+        self.count_members(step * member.charge_bytes)
         counts = self._supported_protocols
         for name in {name for name, _ in member.protocols}:
             counts[name] += step

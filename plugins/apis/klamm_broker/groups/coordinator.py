@@ -21,6 +21,7 @@ from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import Topics
 from klamm_broker.groups.expiration import ExpirationScheduler
+from klamm_broker.groups.group import UNCOUNTED, GroupLedgers
 from klamm_broker.groups.offsets import OffsetManager
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
@@ -84,12 +85,13 @@ class GroupCoordinator:
         random_bytes: Callable[[int], bytes],
         world: GroupWorld,
         served_until_ns: Callable[[], int] | None = None,
+        ledgers: GroupLedgers = UNCOUNTED,
     ) -> None:
         self._settings = settings
         self._scheduler = scheduler
         self._store = store
         self._clock = clock
-        self._registry = GroupRegistry(clock)
+        self._registry = GroupRegistry(clock, store, ledgers)
         timers = ExpirationScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
         self._rebalancer = rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)

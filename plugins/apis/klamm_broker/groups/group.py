@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 from klamm import clipped
 from klamm_broker.groups.lock import GroupLock
+from klamm_broker.limits import GROUPS, MEMBERS, OFFSETS
+from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger, text_bytes
 
 if TYPE_CHECKING:
     from klamm.runtime import Timer
     from klamm_broker.groups.expiration import ExpirationTimer
+    from klamm_broker.limits import StateLimits
 
 
 CommittedPartitions: TypeAlias = Iterable[tuple[bytes, int]]
@@ -33,6 +36,30 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int | None = None
 
 
+GROUP_BYTES: Final = 4096
+"""About what a group takes without members and offsets."""
+OFFSET_BYTES: Final = 512
+"""About what an offset takes, in memory and on disk, with metadata of `FREE_METADATA_BYTES`."""
+FREE_METADATA_BYTES: Final = 128
+
+
+class GroupLedgers(NamedTuple):
+    """What counts groups, their members and their offsets."""
+
+    groups: Ledger = Ledger("groups")
+    members: Ledger = Ledger("group members")
+    offsets: Ledger = Ledger("offsets")
+
+    @classmethod
+    def of(cls, limits: StateLimits) -> GroupLedgers:
+        """Those of a broker."""
+        return cls(limits[GROUPS], limits[MEMBERS], limits[OFFSETS])
+
+
+UNCOUNTED: Final = GroupLedgers()
+"""Ledgers without a limit, of groups that are in no registry yet."""
+
+
 class OffsetBook:
     """The offsets of one group id, whichever kind of group it is.
 
@@ -40,11 +67,24 @@ class OffsetBook:
     `pending`         what open transactions would commit, by producer id, then by topic and partition.
     `pending_writes`  commits that the store has not confirmed yet.
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
+    `ledgers`, `owner`   where the group counts, and for whose share: that of who has made it.
     """
 
-    __slots__ = ("_unstable", "latest_pending_ms", "offsets", "pending", "pending_writes")
+    __slots__ = (
+        "_id_bytes",
+        "_unstable",
+        "latest_pending_ms",
+        "ledgers",
+        "offsets",
+        "owner",
+        "pending",
+        "pending_writes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: str = "") -> None:
+        self._id_bytes = text_bytes(group_id)
+        self.ledgers = UNCOUNTED
+        self.owner = UNKNOWN_OWNER
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
         self.pending: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
         # How many producers have each partition in `pending`.
@@ -73,9 +113,100 @@ class OffsetBook:
         """Whether an open transaction would commit an offset of this partition (KIP-447)."""
         return (topic, partition) in self._unstable
 
+    # What it counts
+
+    @property
+    def group_bytes(self) -> int:
+        """What the group counts without members and offsets."""
+        return GROUP_BYTES + self._id_bytes
+
+    def bytes_of(self, topic: str, committed: CommittedOffset) -> int:
+        """What one offset counts."""
+        more = text_bytes(committed.metadata) - FREE_METADATA_BYTES
+        return OFFSET_BYTES + self._id_bytes + len(topic) + max(0, more)
+
+    def offsets_bytes(self) -> int:
+        """What all offsets count, pending ones too."""
+        stored = ((topic, each) for topic, by_partition in self.offsets.items() for each in by_partition.values())
+        pending = ((topic, each) for offsets in self.pending.values() for (topic, _), each in offsets.items())
+        return sum(self.bytes_of(*each) for kind in (stored, pending) for each in kind)
+
+    def reserve(
+        self, commits: Sequence[tuple[str, int, CommittedOffset]], producer_id: int | None = None
+    ) -> tuple[list[int], int]:
+        """Reserve room for commits that are written: the indexes of those without room, and the reserved bytes.
+
+        A partition that has an offset always has room, if its metadata takes no more than it did, or little; within
+        the transaction of a producer, if that of no other has one pending.
+        """
+        ledger, owner = self.ledgers.offsets, self.owner
+        free = reserved = new = 0
+        grown: list[int] = []
+        new_ones: list[int] = []
+        for index, (topic, partition, committed) in enumerate(commits):
+            size = self.bytes_of(topic, committed)
+            known = self.offsets.get(topic, {}).get(partition)
+            if known is None or (producer_id is not None and self._is_of_another(producer_id, (topic, partition))):
+                new_ones.append(index)
+                new += size
+            elif size > max(self.bytes_of(topic, known), OFFSET_BYTES + self._id_bytes + len(topic)):
+                grown.append(index)
+            else:
+                free += size
+        ledger.add(owner, free)
+        reserved = free
+        refused: list[int] = []
+        if new and not ledger.reserve(owner, new):
+            refused += new_ones
+        else:
+            reserved += new
+        for index in grown:
+            size = self.bytes_of(commits[index][0], commits[index][2])
+            if ledger.reserve(owner, size, in_use=True):
+                reserved += size
+            else:
+                refused.append(index)
+        return refused, reserved
+
+    def _is_of_another(self, producer_id: int, key: tuple[str, int]) -> bool:
+        return key in self._unstable and key not in self.pending.get(producer_id, {})
+
+    def release(self, reserved: int) -> None:
+        """Give back what `reserve` has counted: the offsets count themselves, or could not be written."""
+        self.ledgers.offsets.add(self.owner, -reserved)
+
+    def _count(self, offsets_bytes: int) -> None:
+        if offsets_bytes:
+            self.ledgers.offsets.add(self.owner, offsets_bytes)
+
+    # Offsets
+
+    def put(self, commits: Iterable[tuple[str, int, CommittedOffset]]) -> None:
+        """Take over offsets that are durable."""
+        more = 0
+        for topic, partition, committed in commits:
+            by_partition = self.offsets.setdefault(topic, {})
+            known = by_partition.get(partition)
+            more += self.bytes_of(topic, committed) - (0 if known is None else self.bytes_of(topic, known))
+            by_partition[partition] = committed
+        self._count(more)
+
+    def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget offsets, where there are some."""
+        less = 0
+        for topic, index in partitions:
+            by_partition = self.offsets.get(topic, {})
+            known = by_partition.pop(index, None)
+            less += 0 if known is None else self.bytes_of(topic, known)
+            if not by_partition:
+                self.offsets.pop(topic, None)
+        self._count(-less)
+
     def add_pending(self, producer_id: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
         """Take over what a transaction would commit."""
         known = self.pending.setdefault(producer_id, {})
+        more = sum(self.bytes_of(key[0], each) for key, each in offsets.items())
+        self._count(more - sum(self.bytes_of(key[0], known[key]) for key in offsets if key in known))
         self._unstable.update(key for key in offsets if key not in known)
         known.update(offsets)
 
@@ -84,6 +215,7 @@ class OffsetBook:
         ended = self.pending.pop(producer_id, {})
         for key in ended:
             self._forget(key)
+        self._count(-sum(self.bytes_of(key[0], each) for key, each in ended.items()))
         return ended
 
     def pending_of(self, topics: Set[str]) -> list[tuple[str, int]]:
@@ -97,7 +229,7 @@ class OffsetBook:
                 continue
             for producer_id in [each for each, pending in self.pending.items() if key in pending]:
                 pending = self.pending[producer_id]
-                del pending[key]
+                self._count(-self.bytes_of(key[0], pending.pop(key)))
                 self._forget(key)
                 if not pending:
                     del self.pending[producer_id]
@@ -109,6 +241,7 @@ class OffsetBook:
 
     def clear(self) -> None:
         """The group is deleted."""
+        self._count(-self.offsets_bytes())
         self.offsets.clear()
         self.pending.clear()
         self._unstable.clear()
@@ -129,7 +262,31 @@ class Group(GroupLock, ABC):
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
-        self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook()
+        self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook(group_id)
+        self._members_charge = 0
+        self._is_counted = True
+
+    def open_accounts(self, ledgers: GroupLedgers, owner: str) -> None:
+        """Count it, with its members and offsets, in these ledgers. It is counted itself already."""
+        book = self.book
+        book.ledgers, book.owner = ledgers, owner
+        ledgers.members.add(owner, self._members_charge)
+        ledgers.offsets.add(owner, book.offsets_bytes())
+
+    def count_members(self, more_bytes: int) -> None:
+        """Count that the members take more, or less. A dead group counts nothing."""
+        if self._is_counted and more_bytes:
+            self._members_charge += more_bytes
+            self.book.ledgers.members.add(self.book.owner, more_bytes)
+
+    def has_room_for(self, more_bytes: int, *, in_use: bool) -> bool:
+        """Return whether the members may take more; `in_use` for a member that is in the group."""
+        return more_bytes <= 0 or self.book.ledgers.members.fits(self.book.owner, more_bytes, in_use=in_use)
+
+    def close_members_account(self) -> None:
+        """It is dead: its members count no more."""
+        self.count_members(-self._members_charge)
+        self._is_counted = False
 
     @property
     def offsets(self) -> dict[str, dict[int, CommittedOffset]]:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
+
+
+MEMBER_BYTES: Final = 4096
+"""About what a member takes, with subscription and assignment of `FREE_BYTES`."""
+FREE_BYTES: Final = 1024
+NAME_BYTES: Final = 100
+"""About what each name in a subscription takes, besides its characters."""
+
+
+def charge_bytes(size_bytes: int, names: int) -> int:
+    """What a member counts towards `group.members.max.bytes` whose names and metadata take so much."""
+    return MEMBER_BYTES + size_bytes + NAME_BYTES * names
 
 
 def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[Protocol]) -> int:
@@ -48,6 +60,11 @@ class Member:
     def size_bytes(self) -> int:
         """About what it takes, but its assignment."""
         return size_bytes(self.client_id, self.group_instance_id, self.protocols)
+
+    @property
+    def charge_bytes(self) -> int:
+        """What it counts towards `group.members.max.bytes`."""
+        return charge_bytes(self.size_bytes, len(self.protocols)) + max(0, len(self.assignment) - FREE_BYTES)
 
     @property
     def is_static(self) -> bool:

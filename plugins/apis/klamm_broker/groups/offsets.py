@@ -23,7 +23,7 @@ from klamm_broker.numbers import INT64_MAX
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
-    from klamm_broker.storage.store import Statement, Store, StoreError
+    from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -57,6 +57,7 @@ class CommitRequest(NamedTuple):
     `retention_time_ms`  of clients that still send one (v2 to v4), else -1.
     `knows_member_epochs` the client can be a member of a consumer group (v9), and gets GROUP_ID_NOT_FOUND, not
                          ILLEGAL_GENERATION, for a generation of a group that does not exist.
+    `owner`              whose share a new group counts for.
     """
 
     group_id: str
@@ -66,6 +67,7 @@ class CommitRequest(NamedTuple):
     group_instance_id: str | None = None
     retention_time_ms: int = -1
     knows_member_epochs: bool = True
+    owner: str = ""
 
 
 class OffsetManager:
@@ -102,7 +104,11 @@ class OffsetManager:
                 # No group is made for what is not stored.
                 reply([ErrorCode.OFFSET_METADATA_TOO_LARGE] * len(request.commits))
                 return
-            group, _ = self._registry.get_or_create(request.group_id)
+            try:
+                group, _ = self._registry.get_or_create(request.group_id, request.owner)
+            except KafkaError as error:
+                reply([error.error_code] * len(request.commits))
+                return
         with group:
             try:
                 self._validate_commit(group, request)
@@ -132,7 +138,7 @@ class OffsetManager:
         expire_ms = min(now_ms + request.retention_time_ms, INT64_MAX) if keeps else None
         outcomes = [ErrorCode.NONE] * len(request.commits)
         accepted: list[tuple[str, int, CommittedOffset]] = []
-        statements: list[Statement] = []
+        places: list[int] = []
         for index, commit in enumerate(request.commits):
             if self._is_too_large(commit):
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -140,7 +146,13 @@ class OffsetManager:
             metadata = commit.metadata or ""
             committed = CommittedOffset(commit.offset, commit.leader_epoch, metadata, commit_timestamp_ms, expire_ms)
             accepted.append((commit.topic, commit.partition, committed))
-            statements.append(persistence.put_offset(group.group_id, commit.topic, commit.partition, committed))
+            places.append(index)
+        refused, reserved_bytes = group.book.reserve(accepted)
+        if refused:
+            for place in refused:
+                outcomes[places[place]] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            without = set(refused)
+            accepted = [each for place, each in enumerate(accepted) if place not in without]
         if not accepted:
             group.answer(reply, outcomes)
             return
@@ -148,17 +160,17 @@ class OffsetManager:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.book.pending_writes -= 1
+                group.book.release(reserved_bytes)
                 if error is None:
                     self.committed += len(accepted)
-                    for topic, partition, committed in accepted:
-                        group.offsets.setdefault(topic, {})[partition] = committed
+                    group.book.put(accepted)
                     group.answer(reply, outcomes)
                 else:
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
                     group.answer(reply, failed)
 
         group.book.pending_writes += 1
-        self._store.submit(statements, on_durable)
+        self._store.submit([persistence.put_offset(group.group_id, *each) for each in accepted], on_durable)
 
     # Fetch
 
@@ -287,11 +299,7 @@ class OffsetManager:
             with group:
                 if error is None:
                     book.forget_pending(partitions)
-                    for topic, index in partitions:
-                        by_partition = group.offsets.get(topic, {})
-                        by_partition.pop(index, None)
-                        if not by_partition:
-                            group.offsets.pop(topic, None)
+                    book.remove(partitions)
                 if then is not None:
                     group.answer(then, error)
 

@@ -16,6 +16,7 @@ from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.share import persistence as share_persistence
 from klamm_broker.groups.state import STABLE
+from klamm_broker.limits.owners import GROUPS as OWNERS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -113,6 +114,7 @@ def delete_group(group_id: str) -> list[Statement]:
         *delete_classic(group_id),
         *consumer_persistence.delete(group_id),
         *share_persistence.delete(group_id),
+        OWNERS.delete(group_id),
         *offsets,
     ]
 

@@ -132,7 +132,8 @@ class Rebalancer:
 
         if len(group.pending_joins) >= MAX_PENDING_JOINS:
             group.forget_pending_join(next(iter(group.pending_joins)))
-        timer = group.pending_joins[member_id] = self._timers.schedule(session_timeout_ms, give_up)
+        timer = self._timers.schedule(session_timeout_ms, give_up)
+        group.expect(member_id, timer)
 
     def remove_member(self, group: ClassicGroup, member_id: str, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that this causes."""
@@ -253,7 +254,7 @@ class Rebalancer:
                     self.prepare_or_complete(group, f"the assignment could not be stored: {error}")
                     return
                 for member in group.members.values():
-                    member.assignment = assignments.get(member.member_id, b"")
+                    group.assign(member, assignments.get(member.member_id, b""))
                 self._hand_out_assignments(group)
                 group.transition_to(STABLE)
                 self.completed += 1
@@ -280,7 +281,7 @@ class Rebalancer:
 
     def _reset_assignments(self, group: ClassicGroup, error_code: ErrorCode) -> None:
         for member in group.members.values():
-            member.assignment = b""
+            group.assign(member, b"")
             if group.answer_sync(member, SyncResult(error_code)):
                 self.keep_alive(group, member)
 

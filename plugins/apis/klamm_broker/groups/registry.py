@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
-from klamm_broker.groups.group import Group
+from klamm_broker.groups.group import UNCOUNTED, Group, GroupLedgers
 from klamm_broker.groups.share.group import ShareGroup
+from klamm_broker.limits.owners import GROUPS as OWNERS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
+    from klamm_broker.storage.store import Store
 
 
 class GroupRegistry:
@@ -22,15 +24,22 @@ class GroupRegistry:
     a group that is being removed. Other threads may: a group that is DEAD when it is held has just been deleted.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, store: Store, ledgers: GroupLedgers = UNCOUNTED) -> None:
         self._clock = clock
+        self._store = store
+        self._ledgers = ledgers
         self._groups: dict[str, Group] = {}
         # Protects the map of groups.
         self._lock = threading.Lock()
 
     def restore(self, groups: Iterable[Group]) -> None:
-        """Take over loaded groups."""
+        """Take over loaded groups. Raises StoreError."""
         self._groups.update((group.group_id, group) for group in groups)
+        owners = OWNERS.forget_all_but(self._store, set(self._groups))
+        for group in self._groups.values():
+            owner = owners.get(group.group_id, "")
+            self._ledgers.groups.add(owner, group.book.group_bytes)
+            group.open_accounts(self._ledgers, owner)
 
     def get(self, group_id: str) -> Group | None:
         """The group, if there is one."""
@@ -41,25 +50,34 @@ class GroupRegistry:
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
-    def get_or_create_classic(self, group_id: str) -> tuple[ClassicGroup | None, bool]:
+    def get_or_create_classic(self, group_id: str, owner: str) -> tuple[ClassicGroup | None, bool]:
         """As `get_or_create`, None for a group of another kind."""
-        group, created = self.get_or_create(group_id)
+        group, created = self.get_or_create(group_id, owner)
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)
 
-    def get_or_create_consumer(self, group_id: str) -> Group:
-        """The group, of whatever kind; a new one is a consumer group, EMPTY."""
-        return self._get_or_make(group_id, ConsumerGroup)
+    def get_or_create_consumer(self, group_id: str, owner: str) -> Group:
+        """The group, of whatever kind; a new one is a consumer group, EMPTY. Raises KafkaError as `get_or_create`."""
+        return self._get_or_make(group_id, owner, ConsumerGroup)[0]
 
-    def get_or_create_share(self, group_id: str) -> Group:
-        """The group, of whatever kind; a new one is a share group, EMPTY."""
-        return self._get_or_make(group_id, ShareGroup)
+    def get_or_create_share(self, group_id: str, owner: str) -> Group:
+        """The group, of whatever kind; a new one is a share group, EMPTY. Raises KafkaError as `get_or_create`."""
+        return self._get_or_make(group_id, owner, ShareGroup)[0]
 
-    def _get_or_make(self, group_id: str, make: Callable[[str], Group]) -> Group:
+    def _get_or_make(self, group_id: str, owner: str, make: Callable[[str], Group]) -> tuple[Group, bool]:
         with self._lock:
             group = self._groups.get(group_id)
-            if group is None:
-                group = self._groups[group_id] = make(group_id)
-            return group
+            if group is not None:
+                return group, False
+            group = make(group_id)
+            self._ledgers.groups.require(owner, group.book.group_bytes)
+            group.open_accounts(self._ledgers, owner)
+            self._put_owner(group)
+            self._groups[group_id] = group
+            return group, True
+
+    def _put_owner(self, group: Group) -> None:
+        if group.book.owner:
+            self._store.submit([OWNERS.put(group.group_id, group.book.owner)])
 
     def replace(self, old: Group, new: Group) -> None:
         """Put a held group in the place of the one that it replaces."""
@@ -68,25 +86,25 @@ class GroupRegistry:
                 raise RuntimeError(f"group {old.group_id!r} is not in the registry")
             self._groups[old.group_id] = new
 
-    def get_or_create(self, group_id: str) -> tuple[Group, bool]:
-        """The group, and whether it is new: a classic one, EMPTY, generation 0."""
+    def get_or_create(self, group_id: str, owner: str) -> tuple[Group, bool]:
+        """The group, and whether it is new: a classic one, EMPTY, generation 0, which counts for `owner`.
+
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room for a new one.
+        """
         group = self._groups.get(group_id)
         if group is not None:
             return group, False
-        with self._lock:
-            group = self._groups.get(group_id)
-            if group is not None:
-                return group, False
-            group = self._groups[group_id] = ClassicGroup(group_id, self._clock)
-            return group, True
+        return self._get_or_make(group_id, owner, lambda group_id: ClassicGroup(group_id, self._clock))
 
     def remove_if_unused(self, group: Group) -> bool:
-        """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only."""
-        if not group.is_empty or group.is_expected or group.book.pending_writes:
-            return False
-        if group.offsets or group.book.pending:
+        """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only, after its deletion."""
+        book = group.book
+        if not group.is_empty or group.is_expected or book.pending_writes or group.offsets or book.pending:
+            if not group.is_dead:
+                self._put_owner(group)
             return False
         group.die()
+        self._ledgers.groups.add(book.owner, -book.group_bytes)
         with self._lock:
             self._groups.pop(group.group_id, None)
         return True

@@ -24,6 +24,7 @@ class JoinRequest(NamedTuple):
 
     `member_id`                    empty for one that has none yet.
     `requires_known_member_id`     answer a first join with MEMBER_ID_REQUIRED (KIP-394, JoinGroup v4).
+    `owner`                        whose share a new group counts for.
     `supports_skipping_assignment` understands `skip_assignment` (KIP-814, JoinGroup v9).
     """
 
@@ -39,6 +40,7 @@ class JoinRequest(NamedTuple):
     requires_known_member_id: bool = True
     supports_skipping_assignment: bool = True
     reason: str = "not provided"
+    owner: str = ""
 
 
 class JoinedMember(NamedTuple):

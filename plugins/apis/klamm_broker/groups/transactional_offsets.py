@@ -49,7 +49,11 @@ class TransactionalOffsets:
             if request.generation_id >= 0:
                 reply([ErrorCode.ILLEGAL_GENERATION] * len(request.commits))
                 return
-            group, _ = self._registry.get_or_create(request.group_id)
+            try:
+                group, _ = self._registry.get_or_create(request.group_id, request.owner)
+            except KafkaError as error:
+                reply([error.error_code] * len(request.commits))
+                return
         with group:
             try:
                 group.validate_transactional_commit(
@@ -82,6 +86,13 @@ class TransactionalOffsets:
             else:
                 pending = CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata or "", timestamp_ms)
                 accepted[commit.topic, commit.partition] = pending
+        wanted = [(*key, offset) for key, offset in accepted.items()]
+        refused, reserved_bytes = group.book.reserve(wanted, producer_id)
+        for place in refused:
+            del accepted[wanted[place][:2]]
+        for index, key in enumerate(keys):
+            if outcomes[index] is ErrorCode.NONE and key not in accepted:
+                outcomes[index] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if not accepted:
             group.answer(reply, outcomes)
             return
@@ -89,6 +100,7 @@ class TransactionalOffsets:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.book.pending_writes -= 1
+                group.book.release(reserved_bytes)
                 if error is None:
                     self.committed += len(accepted)
                     group.book.add_pending(producer_id, accepted)
@@ -134,8 +146,13 @@ class TransactionalOffsets:
 
 
 def _commit_all(group: Group, pending: Mapping[tuple[str, int], CommittedOffset]) -> None:
-    for (topic, partition), offset in pending.items():
-        by_partition = group.offsets.setdefault(topic, {})
-        current = by_partition.get(partition)
-        if current is None or offset.commit_timestamp_ms >= current.commit_timestamp_ms:
-            by_partition[partition] = offset
+    current = (
+        (topic, index, offset, group.offsets.get(topic, {}).get(index)) for (topic, index), offset in pending.items()
+    )
+    group.book.put(
+        [
+            (topic, index, offset)
+            for topic, index, offset, known in current
+            if known is None or offset.commit_timestamp_ms >= known.commit_timestamp_ms
+        ]
+    )

@@ -29,6 +29,7 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_topic, require_group
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ def commit_offsets(
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
     response = OffsetCommitResponse()
-    commits: list[PartitionCommit] = []
-    awaited: list[OffsetCommitResponsePartition] = []
+    commits, awaited = list[PartitionCommit](), list[OffsetCommitResponsePartition]()
     for requested in request.topics:
         topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
         name = requested.name if not by_id else topic.name if topic is not None else None
@@ -96,6 +96,7 @@ def commit_offsets(
             request.group_instance_id,
             request.retention_time_ms,
             knows_member_epochs=context.api_version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS,
+            owner=owner_of(context),
         ),
         reply,
     )

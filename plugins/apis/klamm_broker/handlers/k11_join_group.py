@@ -20,6 +20,7 @@ from klamm.acl import AclOperation
 from klamm.wire.messages import join_group
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from klamm_broker.groups import JoinRequest, JoinResult
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import require_group
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def join(broker: BrokerServices, request: JoinGroupRequest, context: RequestCont
             requires_known_member_id=version >= _FIRST_VERSION_THAT_NEEDS_MEMBER_ID,
             supports_skipping_assignment=version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
             reason=request.reason or "not provided",
+            owner=owner_of(context),
         ),
         reply,
     )

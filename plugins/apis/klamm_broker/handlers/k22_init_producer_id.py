@@ -24,6 +24,7 @@ from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denial, may_cluster, require_transactional_id
 from klamm_broker.transactions import ProducerIdAndEpoch
 
@@ -64,5 +65,6 @@ def new_producer_id(
         request.transaction_timeout_ms,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if goes_on else None,
         reply,
+        owner_of(context),
     )
     return context.later()

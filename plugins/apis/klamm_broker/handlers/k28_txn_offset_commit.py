@@ -28,6 +28,7 @@ from klamm.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_topic, require_group, require_transactional_id
 from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
 
@@ -85,21 +86,27 @@ def commit_in_transaction(
             result.error_code = outcome
         context.respond(response)
 
-    _commit(broker, request, context.api_version, commits, reply)
+    _commit(broker, request, context, commits, reply)
     return context.later()
 
 
 def _commit(
     broker: BrokerServices,
     request: TxnOffsetCommitRequest,
-    version: int,
+    context: RequestContext,
     commits: Sequence[PartitionCommit],
     reply: _Reply,
 ) -> None:
+    version = context.api_version
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     partition = offsets_partition(request.group_id)
     wanted = CommitRequest(
-        request.group_id, commits, request.generation_id, request.member_id, request.group_instance_id
+        request.group_id,
+        commits,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        owner=owner_of(context),
     )
 
     def fail(error: int) -> None:

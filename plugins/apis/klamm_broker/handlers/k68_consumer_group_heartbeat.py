@@ -33,6 +33,7 @@ from klamm.wire.messages.consumer_group_heartbeat import (
 )
 from klamm_broker.features import GROUP_VERSION
 from klamm_broker.groups import ConsumerHeartbeat, ConsumerHeartbeatResult
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denial, denied_topics, may_topic, require_group
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest
             assignor=request.server_assignor,
             owned=None if request.topic_partitions is None else _by_topic(request.topic_partitions),
             generates_member_id=context.api_version < _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS,
+            owner=owner_of(context),
             may_describe=lambda name: may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False),
         ),
         reply,

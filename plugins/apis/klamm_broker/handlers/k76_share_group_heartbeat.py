@@ -27,6 +27,7 @@ from klamm.wire.messages.share_group_heartbeat import (
 )
 from klamm_broker.features import SHARE_VERSION
 from klamm_broker.groups import ShareHeartbeat, ShareHeartbeatResult
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denial, denied_topics, require_group
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatReques
             client_host=f"/{context.client_address.host}",
             rack_id=request.rack_id,
             topics=request.subscribed_topic_names,
+            owner=owner_of(context),
         ),
         reply,
     )

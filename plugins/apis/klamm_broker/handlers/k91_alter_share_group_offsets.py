@@ -27,6 +27,7 @@ from klamm.wire.messages.alter_share_group_offsets import (
 )
 from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denied_topics, require_group
 from klamm_broker.share.administration import alter, share_group_to_alter
 
@@ -48,7 +49,9 @@ def alter_share_offsets(
     broker.cluster.check_coordinates(request.group_id)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
     names = (topic.topic_name for topic in request.topics if topic.topic_name not in denied)
-    group = share_group_to_alter(broker, request.group_id, create=any(map(broker.topics.get, names)))
+    group = share_group_to_alter(
+        broker, request.group_id, owner_of(context) if any(map(broker.topics.get, names)) else None
+    )
     response = AlterShareGroupOffsetsResponse()
     offsets: dict[Partition, int] = {}
     for requested in request.topics:

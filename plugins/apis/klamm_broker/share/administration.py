@@ -64,15 +64,16 @@ def _empty(group: ShareGroup) -> ShareGroup:
     return group
 
 
-def share_group_to_alter(broker: BrokerServices, group_id: str, *, create: bool) -> ShareGroup | None:
-    """A share group without members; None if there is none and none is to be created.
+def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str | None) -> ShareGroup | None:
+    """A share group without members, a new one for `new_owner` if one is given; None if there is none.
 
-    Raises KafkaError: NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND for a group of another kind, if one is to be created.
+    Raises KafkaError: NON_EMPTY_GROUP, GROUP_MAX_SIZE_REACHED; GROUP_ID_NOT_FOUND for a group of another kind, if one
+    is to be created.
     """
     try:
-        group = _empty(broker.groups.shares.get(group_id, create=create))
+        group = _empty(broker.groups.shares.get(group_id, new_owner=new_owner))
     except KafkaError as error:
-        if error.error_code == ErrorCode.GROUP_ID_NOT_FOUND and not create:
+        if error.error_code == ErrorCode.GROUP_ID_NOT_FOUND and new_owner is None:
             return None
         raise
     with group:

@@ -7,7 +7,8 @@ committed in one transaction (group commit): a caller that needs durability asks
 The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
 configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
 their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (transactions). A synced
-commit makes all earlier ones durable.
+commit makes all earlier ones durable. Pages that become free are given back to the file system, in small steps between
+writes.
 """
 
 from __future__ import annotations
@@ -185,6 +186,14 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (transactional_id, position)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE state_owners (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
@@ -194,10 +203,16 @@ A member and a target of a group are JSON objects; partitions are lists of index
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are those that open transactions
 have besides, a row for each request.
+`state_owners.owner` is who made a group or a transactional id, whose share of the limits it counts for.
 `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16 bytes.
 """
 
 _MAX_WRITES_PER_COMMIT = 4096
+_MAX_FREE_PAGES = 1024
+"""Free pages that the file keeps for what comes; more are given back to the file system."""
+_PAGES_PER_STEP = 256
+_MAX_IDLE_WAL_BYTES = 16 * 1_048_576
+_INCREMENTAL = 2
 
 
 class StoreError(KafkaError):
@@ -259,7 +274,9 @@ class Store:
         except sqlite3.Error as error:
             raise StoreError(f"cannot open {self.path}: {error}") from error
         try:
+            _keep_small(connection)
             connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute(f"PRAGMA journal_size_limit={_MAX_IDLE_WAL_BYTES}")
             connection.execute(f"PRAGMA synchronous={'OFF' if self.is_temporary else 'FULL'}")
             self._migrate(connection)
         except sqlite3.Error as error:
@@ -358,8 +375,14 @@ class Store:
         return len(writes)
 
     def _run(self) -> None:
+        has_free_pages = True
         while True:
-            first = self._queue.get()
+            try:
+                first = self._queue.get(block=not has_free_pages)
+            except queue.Empty:
+                has_free_pages = self.give_back()
+                continue
+            has_free_pages = True
             if first is None:
                 return
             writes = [first]
@@ -370,6 +393,26 @@ class Store:
                 log.exception("store: commit of %d writes failed unexpectedly", len(writes))
             if stop:
                 return
+
+    def give_back(self) -> bool:
+        """Give some free pages back to the file system, if there are many. Returns whether there are more to give."""
+        with self._connection_lock:
+            connection = self._connection
+            if connection is None:
+                return False
+            try:
+                (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
+                if free_pages <= _MAX_FREE_PAGES:
+                    return False
+                self._set_syncing(connection, False)
+                # `execute` would take one step, which frees one page.
+                connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})")
+                if free_pages > _MAX_FREE_PAGES + _PAGES_PER_STEP:
+                    return True
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error as error:
+                log.warning("store: cannot give free pages back: %s", error)
+            return False
 
     def _drain_into(self, writes: list[_Write]) -> bool:
         """Take what is queued; True when the mark that ends the thread was among it."""
@@ -413,9 +456,7 @@ class Store:
                 if connection.in_transaction:
                     # Its rollback failed; nothing else is committed before that has succeeded.
                     connection.execute("ROLLBACK")
-                if sync is not self._is_syncing and not self.is_temporary:
-                    connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
-                    self._is_syncing = sync
+                self._set_syncing(connection, sync)
                 connection.execute("BEGIN")
                 _execute_in_runs(connection, statements)
                 connection.execute("COMMIT")
@@ -430,6 +471,11 @@ class Store:
                 log.warning("store: %s can be written again", self.path)
                 self._refuses = False
 
+    def _set_syncing(self, connection: sqlite3.Connection, sync: bool) -> None:
+        if sync is not self._is_syncing and not self.is_temporary:
+            connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
+            self._is_syncing = sync
+
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         # SQLite may have rolled back already, e.g. on a full disk.
         if connection.in_transaction:
@@ -437,6 +483,20 @@ class Store:
                 connection.execute("ROLLBACK")
             except sqlite3.Error as error:
                 log.error("store: cannot roll back: %s", error)
+
+
+def _keep_small(connection: sqlite3.Connection) -> None:
+    """Let the file give back what is free. One of an older klamm is written anew for that, once."""
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    if mode == _INCREMENTAL:
+        return
+    connection.execute(f"PRAGMA auto_vacuum={_INCREMENTAL}")
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    if pages:
+        try:
+            connection.execute("VACUUM")
+        except sqlite3.Error as error:
+            log.warning("store: the file does not shrink, it cannot be written anew: %s", error)
 
 
 def _execute_in_runs(connection: sqlite3.Connection, statements: Iterable[Statement]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from klamm_broker.storage.store import StoreError
 from klamm_broker.transactions.ending import check_end
 from klamm_broker.transactions.ends import (
     NO_PRODUCER,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
     from klamm_broker.groups import TransactionalOffsets
     from klamm_broker.storage.producer_ids import ProducerIds
-    from klamm_broker.storage.store import Store
     from klamm_broker.transaction_settings import TransactionSettings
     from klamm_broker.transactions.markers import TransactionMarkers
 
@@ -64,14 +64,14 @@ class TransactionCoordinator:
         self,
         clock: Clock,
         scheduler: Scheduler,
-        store: Store,
+        registry: TransactionRegistry,
         settings: TransactionSettings,
         producer_ids: ProducerIds,
         markers: TransactionMarkers,
         offsets: TransactionalOffsets,
         transaction_version: Callable[[], int],
     ) -> None:
-        self.registry = TransactionRegistry(store)
+        self.registry = registry
         self._clock = clock
         self._settings = settings
         self._producer_ids = producer_ids
@@ -97,13 +97,19 @@ class TransactionCoordinator:
     # Producers
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, reply: Identified
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        reply: Identified,
+        owner: str = "",
     ) -> None:
         """Give the producer of a transactional id its next epoch, and fence earlier ones.
 
         `expected` is the identity of a producer that continues after an error (KIP-360). Outcomes: INVALID_REQUEST,
         INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is under way or an
-        open transaction is being aborted, NOT_COORDINATOR when it could not be written.
+        open transaction is being aborted, NOT_COORDINATOR when it could not be written, POLICY_VIOLATION where there is
+        no room for a new transactional id, which counts for `owner`.
 
         Raises StoreError when no producer id can be allocated.
         """
@@ -113,7 +119,13 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
             reply(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
             return
-        transaction = self._get_or_create(transactional_id, timeout_ms)
+        try:
+            transaction = self._get_or_create(transactional_id, timeout_ms, owner)
+        except StoreError:
+            raise
+        except KafkaError as error:
+            reply(error.error_code, NO_PRODUCER)
+            return
         # Before the transaction is locked: the thread that allocates producer ids may wait for the lock.
         spare = self._spare_producer_id(transaction)
         try:
@@ -136,12 +148,12 @@ class TransactionCoordinator:
         except KafkaError as error:
             reply(error.error_code, NO_PRODUCER)
 
-    def _get_or_create(self, transactional_id: str, timeout_ms: int) -> Transaction:
+    def _get_or_create(self, transactional_id: str, timeout_ms: int, owner: str) -> Transaction:
         transaction = self.registry.get(transactional_id)
         if transaction is not None:
             return transaction
         record = TransactionRecord(self._producer_ids.allocate(), timeout_ms, self._clock.wall_ms())
-        return self.registry.add(transactional_id, record)
+        return self.registry.add(transactional_id, record, owner)
 
     def _spare_producer_id(self, transaction: Transaction) -> int:
         """A producer id for a transaction whose epochs are exhausted."""
@@ -183,6 +195,7 @@ class TransactionCoordinator:
                 is_open = transaction.state is ONGOING
                 new = frozenset(each for each in partitions if each not in transaction.record.partitions)
                 if new or not is_open:
+                    self.registry.require_room(transaction, len(new))
                     record = transaction.add(new, client_version, self._clock.wall_ms())
                     if is_open:
                         self.registry.write_added(transaction, record, new, reply)

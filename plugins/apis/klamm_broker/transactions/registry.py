@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.wire.records import NO_PRODUCER_ID
+from klamm_broker.limits.ledger import Ledger
+from klamm_broker.limits.owners import TRANSACTIONS as OWNERS
 from klamm_broker.transactions import persistence
 from klamm_broker.transactions.state import ONGOING, PREPARE_ABORT
 from klamm_broker.transactions.transaction import TopicPartition, Transaction, TransactionRecord
@@ -25,8 +27,9 @@ Written: TypeAlias = Callable[[ErrorCode], None]
 class TransactionRegistry:
     """Finds, makes, writes and removes transactional ids. Any thread may call it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ledger: Ledger | None = None) -> None:
         self._store = store
+        self._ledger = ledger or Ledger("transactional ids")
         # Protects the map of transactions; each has a lock of its own.
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}
@@ -34,6 +37,10 @@ class TransactionRegistry:
     def load(self) -> None:
         """Load all transactional ids from the store. Raises StoreError."""
         self._transactions = {key: Transaction(key, record) for key, record in persistence.load(self._store)}
+        owners = OWNERS.forget_all_but(self._store, set(self._transactions))
+        for transaction in self._transactions.values():
+            transaction.owner = owners.get(transaction.transactional_id, "")
+            self._recount(transaction)
 
     def abort_open(self, client_version: int, now_ms: int) -> None:
         """Decide, durably, that all open transactions abort, and fence their producers. Raises StoreError."""
@@ -50,6 +57,7 @@ class TransactionRegistry:
             )
         for transaction, record in decided:
             transaction.complete(record)
+            self._recount(transaction)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The transactional id, if it is known."""
@@ -64,10 +72,34 @@ class TransactionRegistry:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
 
-    def add(self, transactional_id: str, record: TransactionRecord) -> Transaction:
-        """A new transactional id, not durable yet; the existing one if another thread has added it."""
+    def add(self, transactional_id: str, record: TransactionRecord, owner: str = "") -> Transaction:
+        """A new transactional id, not durable yet; the existing one if another thread has added it.
+
+        Raises KafkaError(POLICY_VIOLATION) where there is no room for a new one.
+        """
         with self._lock:
-            return self._transactions.setdefault(transactional_id, Transaction(transactional_id, record))
+            known = self._transactions.get(transactional_id)
+            if known is not None:
+                return known
+            new = Transaction(transactional_id, record, owner)
+            new.counted_bytes = new.state_bytes
+            self._ledger.require(owner, new.counted_bytes)
+            self._transactions[transactional_id] = new
+        if owner:
+            self._store.submit([OWNERS.put(transactional_id, owner)])
+        return new
+
+    def require_room(self, transaction: Transaction, partitions: int) -> None:
+        """Raise KafkaError(POLICY_VIOLATION) where there is no room for so many more partitions of a transaction."""
+        more_bytes = transaction.bytes_of(len(transaction.record.partitions) + partitions) - transaction.counted_bytes
+        if more_bytes > 0 and not self._ledger.fits(transaction.owner, more_bytes, in_use=True):
+            raise self._ledger.refusal()
+
+    def _recount(self, transaction: Transaction) -> None:
+        """The partitions of a transaction have changed. The caller holds its lock."""
+        before, transaction.counted_bytes = transaction.counted_bytes, transaction.state_bytes
+        if before != transaction.counted_bytes:
+            self._ledger.add(transaction.owner, transaction.counted_bytes - before)
 
     def all(self) -> list[Transaction]:
         """All transactional ids at this moment."""
@@ -114,6 +146,7 @@ class TransactionRegistry:
             with transaction.lock:
                 if error is None:
                     transaction.complete(record)
+                    self._recount(transaction)
                 else:
                     log.error("%s: cannot be written: %s", clipped(transaction.transactional_id), error)
                     transaction.give_up()
@@ -131,6 +164,8 @@ class TransactionRegistry:
                 return
             # It stays pending, so that a request that has found it before gets CONCURRENT_TRANSACTIONS and tries again.
             with self._lock:
-                self._transactions.pop(transaction.transactional_id, None)
+                if self._transactions.pop(transaction.transactional_id, None) is not None:
+                    self._ledger.add(transaction.owner, -transaction.counted_bytes)
 
-        self._store.submit([persistence.delete(transaction.transactional_id)], on_durable)
+        name = transaction.transactional_id
+        self._store.submit([persistence.delete(name), OWNERS.delete(name)], on_durable)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from klamm_broker.limits.ledger import text_bytes
 from klamm_broker.transactions.state import (
     COMPLETED,
     DEAD,
@@ -58,6 +59,12 @@ class TransactionRecord(NamedTuple):
     client_version: int = 0
 
 
+TRANSACTION_BYTES: Final = 4096
+"""About what a transactional id takes with `FREE_PARTITIONS`."""
+FREE_PARTITIONS: Final = 16
+PARTITION_BYTES: Final = 200
+
+
 class Transaction:
     """State of one transactional id, as Kafka's `TransactionMetadata`.
 
@@ -79,15 +86,28 @@ class Transaction:
     whole, so that it may be read without.
     """
 
-    __slots__ = ("has_failed_fence", "lock", "pending", "record", "transactional_id")
+    __slots__ = ("counted_bytes", "has_failed_fence", "lock", "owner", "pending", "record", "transactional_id")
 
-    def __init__(self, transactional_id: str, record: TransactionRecord) -> None:
+    def __init__(self, transactional_id: str, record: TransactionRecord, owner: str = "") -> None:
+        """`owner` is who has made it, whose share of `transactional.id.max.bytes` it counts for."""
         self.transactional_id = transactional_id
+        self.owner = owner
+        self.counted_bytes = 0
         self.record = record
         self.pending: TransactionState | None = None
         self.has_failed_fence = False
         """The epoch was raised to fence a producer, and could not be written: the next fence uses it."""
         self.lock = threading.RLock()
+
+    def bytes_of(self, partitions: int) -> int:
+        """About what it takes with so many partitions."""
+        more = max(0, partitions - FREE_PARTITIONS)
+        return TRANSACTION_BYTES + text_bytes(self.transactional_id) + PARTITION_BYTES * more
+
+    @property
+    def state_bytes(self) -> int:
+        """About what it takes."""
+        return self.bytes_of(len(self.record.partitions))
 
     @property
     def state(self) -> TransactionState:

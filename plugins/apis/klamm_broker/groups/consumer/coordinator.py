@@ -33,6 +33,7 @@ from klamm_broker.groups.consumer.subscriptions import (
     RegexRefresh,
     check_regex,
     refresh_metadata,
+    require_topic_names,
     resolve_regexes,
 )
 
@@ -148,13 +149,14 @@ class ConsumerCoordinator:
                 f"ServerAssignor {clipped(request.assignor)} is not supported."
                 f" Supported assignors: {', '.join(self._settings.group_consumer_assignors)}.",
             )
+        require_topic_names(request.topics)
         if request.regex and request.epoch == JOIN_EPOCH:
             # Before a group is made for it.
             check_regex(request.regex)
 
     def _group(self, request: ConsumerHeartbeat) -> ConsumerGroup | ClassicGroup:
         if request.epoch == JOIN_EPOCH:
-            group = self._registry.get_or_create_consumer(request.group_id)
+            group = self._registry.get_or_create_consumer(request.group_id, request.owner)
         else:
             found = self._registry.get(request.group_id)
             if found is None:

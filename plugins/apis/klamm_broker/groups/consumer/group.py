@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
@@ -17,6 +17,10 @@ from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Grou
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
+
+
+_MATCH_BYTES: Final = 64
+"""About what a topic takes that an expression matches."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -62,6 +66,12 @@ class ConsumerGroup(ConsumerMembership):
         self.regexes_due_ns = 0
         self.timers: dict[tuple[str, str], ExpirationTimer] = {}
         self.deadlines: dict[str, int] = {}
+
+    def take_regexes(self, regexes: dict[str, ResolvedRegex]) -> None:
+        """Replace the topics that the expressions match."""
+        before = sum(len(each.topics) for each in self.regexes.values())
+        self.count_members(_MATCH_BYTES * (sum(len(each.topics) for each in regexes.values()) - before))
+        self.regexes = regexes
 
     # State
 
@@ -114,6 +124,7 @@ class ConsumerGroup(ConsumerMembership):
 
     def die(self) -> None:
         self._transition_to(ConsumerGroupState.DEAD)
+        self.close_members_account()
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.member import NAME_BYTES, charge_bytes
 from klamm_broker.groups.requests import Protocol
 
 JOIN_EPOCH: Final = 0
@@ -17,6 +18,9 @@ LEAVE_EPOCH: Final = -1
 """The epoch of a member that leaves."""
 STATIC_LEAVE_EPOCH: Final = -2
 """The epoch of a static member that leaves temporarily."""
+
+PARTITION_BYTES: Final = 200
+"""About what a partition takes that is assigned to a member."""
 
 NO_PARTITIONS: Final[Mapping[bytes, frozenset[int]]] = MappingProxyType({})
 
@@ -75,6 +79,18 @@ class ConsumerMember:
         names = self.member_id, self.instance_id or "", self.rack_id or "", self.client_id, self.regex, *self.topics
         protocols = () if self.classic is None else self.classic.protocols
         return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in protocols)
+
+    @property
+    def charge_bytes(self) -> int:
+        """What it counts towards `group.members.max.bytes`."""
+        names = len(self.topics) + (0 if self.classic is None else len(self.classic.protocols))
+        partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.pending_revocation.values()))
+        return charge_bytes(self.size_bytes, names) + PARTITION_BYTES * partitions
+
+    def grows_by_bytes(self, before: ConsumerMember) -> int:
+        """How much more it counts than before, without its assignment."""
+        names = len(self.topics) - len(before.topics)
+        return self.size_bytes - before.size_bytes + NAME_BYTES * names
 
     @property
     def is_away(self) -> bool:

@@ -72,6 +72,7 @@ class ConsumerMembership(Group):
             self.static_members[member.instance_id] = member.member_id
         self.members[member.member_id] = member
         self.members_bytes += member.size_bytes
+        self.count_members(member.charge_bytes)
         self.subscriptions[member.topics, member.regex] += 1
         if member.regex:
             self.patterns[member.regex] += 1
@@ -95,6 +96,9 @@ class ConsumerMembership(Group):
         if known == member:
             return
         more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
+        grows_by = member.charge_bytes if known is None else member.grows_by_bytes(known)
+        if not self.has_room_for(grows_by, in_use=known is not None):
+            raise self.book.ledgers.members.refusal()
         if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -103,6 +107,7 @@ class ConsumerMembership(Group):
 
     def _disown(self, member: ConsumerMember) -> None:
         self.members_bytes -= member.size_bytes
+        self.count_members(-member.charge_bytes)
         subscription = member.topics, member.regex
         self.subscriptions[subscription] -= 1
         if not self.subscriptions[subscription]:

@@ -185,9 +185,8 @@ class Migration:
         new.state = STABLE
         for member in members:
             classic = new.members[member.member_id]
-            classic.assignment = self.assignment_bytes(
-                _version_of(classic.metadata(new.protocol_name)), targets[member.member_id]
-            )
+            version = _version_of(classic.metadata(new.protocol_name))
+            new.assign(classic, self.assignment_bytes(version, targets[member.member_id]))
         group.die()
         self._registry.replace(group, new)
         log.info("group %s: becomes a classic group in generation %d", group.log_name, new.generation_id)

@@ -13,7 +13,8 @@ class ConsumerHeartbeat(NamedTuple):
     """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2.
 
     None, or -1 for `rebalance_timeout_ms`: unchanged. `owned` are the partitions that the member owns. `may_describe`
-    returns whether the principal may describe a topic; a regular expression matches no other topics.
+    returns whether the principal may describe a topic; a regular expression matches no other topics. `owner` is
+    whose share a new group counts for.
     """
 
     group_id: str
@@ -30,6 +31,7 @@ class ConsumerHeartbeat(NamedTuple):
     owned: Partitions | None = None
     generates_member_id: bool = True
     may_describe: Callable[[str], bool] = lambda _name: True
+    owner: str = ""
 
     @property
     def is_full(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from klamm_broker.groups.consumer.member import ConsumerMember
+from klamm_broker.topics.names import MAX_LENGTH
 
 UNCHECKED: Final = -1
 """The generation of an expression that was looked up without regard to permissions: the next pass does so anew."""
@@ -37,6 +38,15 @@ class Topics(Protocol):
     def get(self, name: str, /) -> TopicView | None: ...
     def by_id(self, topic_id: bytes, /) -> TopicView | None: ...
     def all(self) -> Sequence[TopicView]: ...
+
+
+def require_topic_names(names: Iterable[str] | None) -> None:
+    """Raise KafkaError(INVALID_REQUEST) for a name that no topic can have, as it is too long."""
+    for name in names or ():
+        if len(name) > MAX_LENGTH:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"SubscribedTopicNames has a name of more than {MAX_LENGTH} characters."
+            )
 
 
 def check_regex(pattern: str) -> None:
@@ -126,7 +136,7 @@ def resolve_regexes(
                 is_due = False
                 group.regexes_due_ns = began_ns + took_ns * refresh.pause
         resolved[pattern] = known
-    group.regexes = resolved
+    group.take_regexes(resolved)
     return changed
 
 

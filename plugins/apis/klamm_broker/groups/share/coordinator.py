@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.assignors import MemberSpec
 from klamm_broker.groups.assignors.simple import assign_shared
-from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, topics_hash
+from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, require_topic_names, topics_hash
 from klamm_broker.groups.share import persistence
 from klamm_broker.groups.share.group import JOIN_EPOCH, LEAVE_EPOCH, ShareGroup, ShareMember
 from klamm_broker.groups.share.requests import (
@@ -94,7 +94,7 @@ class ShareCoordinator:
             _validate(request)
             kind = "Group" if request.epoch == LEAVE_EPOCH else "Share group"
             missing = f"{kind} {request.group_id} not found."
-            group = self._group(request.group_id, missing, create=request.epoch == JOIN_EPOCH)
+            group = self._group(request.group_id, missing, request.owner if request.epoch == JOIN_EPOCH else None)
             with group:
                 if group.is_dead:
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -108,8 +108,9 @@ class ShareCoordinator:
         except KafkaError as error:
             reply(ShareHeartbeatResult(ErrorCode(error.error_code), error.message))
 
-    def _group(self, group_id: str, missing: str, *, create: bool = False) -> ShareGroup:
-        group = self._registry.get_or_create_share(group_id) if create else self._registry.get(group_id)
+    def _group(self, group_id: str, missing: str, new_owner: str | None = None) -> ShareGroup:
+        registry = self._registry
+        group = registry.get(group_id) if new_owner is None else registry.get_or_create_share(group_id, new_owner)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
         if not isinstance(group, ShareGroup):
@@ -126,6 +127,9 @@ class ShareCoordinator:
             client_host=request.client_host,
         )
         is_new = before.member_id not in group.members
+        more_bytes = updated.charge_bytes - (0 if is_new else before.charge_bytes)
+        if not group.has_room_for(more_bytes, in_use=not is_new):
+            raise group.book.ledgers.members.refusal()
         group.put(updated)
         self._keep_alive(group, updated.member_id)
         if is_new or updated.topics != before.topics or group.metadata_generation != self._world.topics.generation:
@@ -282,9 +286,12 @@ class ShareCoordinator:
         """Whether there is a share group of this id."""
         return isinstance(self._registry.get(group_id), ShareGroup)
 
-    def get(self, group_id: str, *, create: bool = False) -> ShareGroup:
-        """The group, a new one if it is to be created. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
-        return self._group(group_id, f"Group {group_id} not found.", create=create)
+    def get(self, group_id: str, *, new_owner: str | None = None) -> ShareGroup:
+        """The group; a new one, which counts for an owner, if one is given.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED where there is no room for a new one.
+        """
+        return self._group(group_id, f"Group {group_id} not found.", new_owner)
 
     def write_and_wait(self, group: ShareGroup, statements: Sequence[Statement]) -> None:
         """Write the group and these statements, and all that was submitted before. Raises StoreError."""
@@ -311,6 +318,7 @@ def _validate(request: ShareHeartbeat) -> None:
         raise _invalid("RackId can't be empty.")
     if request.epoch < LEAVE_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
+    require_topic_names(request.topics)
     if request.epoch == JOIN_EPOCH and not request.topics:
         raise _invalid("SubscribedTopicNames must be set in first request.")
 

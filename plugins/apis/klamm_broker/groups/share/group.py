@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.consumer.member import PARTITION_BYTES
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
+from klamm_broker.groups.member import charge_bytes
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
@@ -64,6 +66,13 @@ class ShareMember:
     assigned: Partitions = field(default_factory=dict)
     target: Partitions = field(default_factory=dict)
 
+    @property
+    def charge_bytes(self) -> int:
+        """What it counts towards `group.members.max.bytes`."""
+        names = self.member_id, self.rack_id or "", self.client_id, *self.topics
+        partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.target.values()))
+        return charge_bytes(sum(map(len, names)), len(self.topics)) + PARTITION_BYTES * partitions
+
 
 class ShareGroup(Group):
     """State of one share group, as Kafka's `ShareGroup`.
@@ -100,13 +109,15 @@ class ShareGroup(Group):
 
     def put(self, member: ShareMember) -> None:
         """Add or replace a member."""
-        if self.members.get(member.member_id) != member:
+        known = self.members.get(member.member_id)
+        if known != member:
+            self.count_members(member.charge_bytes - (0 if known is None else known.charge_bytes))
             self.members[member.member_id] = member
             self.changed.add(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Remove a member."""
-        del self.members[member_id]
+        self.count_members(-self.members.pop(member_id).charge_bytes)
         self.changed.add(member_id)
 
     def member(self, member_id: str) -> ShareMember:
@@ -163,6 +174,7 @@ class ShareGroup(Group):
 
     def die(self) -> None:
         self._transition_to(ShareGroupState.DEAD)
+        self.close_members_account()
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()

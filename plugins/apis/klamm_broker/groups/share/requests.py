@@ -22,6 +22,7 @@ class ShareHeartbeat(NamedTuple):
     client_host: str
     rack_id: str | None = None
     topics: Sequence[str] | None = None
+    owner: str = ""
 
 
 class ShareHeartbeatResult(NamedTuple):

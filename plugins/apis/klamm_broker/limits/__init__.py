@@ -1,0 +1,15 @@
+"""Limits for what clients leave behind: a total for each table that a client can make grow, and a share for each owner.
+
+table     what is declared of a table
+ledger    what is in use of it, in all and by each owner
+tables    all tables, and their ledgers
+owners    who has made what, across restarts
+"""
+
+from __future__ import annotations
+
+from klamm_broker.limits.ledger import Ledger
+from klamm_broker.limits.owners import owner_of
+from klamm_broker.limits.tables import GROUPS, MEMBERS, OFFSETS, TABLES, TRANSACTIONAL_IDS, StateLimits
+
+__all__ = ["GROUPS", "MEMBERS", "OFFSETS", "TABLES", "TRANSACTIONAL_IDS", "Ledger", "StateLimits", "owner_of"]

@@ -1,0 +1,58 @@
+"""Owners: who has made a group, a transactional id or another entry, and how that survives a restart.
+
+An owner is a principal, or the address of a client that has not authenticated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm import ANONYMOUS
+from klamm.shared import source_of
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.storage.store import Statement, Store
+
+_PUT: Final = "INSERT OR REPLACE INTO state_owners (kind, name, owner) VALUES (?, ?, ?)"
+_DELETE: Final = "DELETE FROM state_owners WHERE kind = ? AND name = ?"
+_MAX_CHARS: Final = 256
+
+
+def owner_of(context: RequestContext) -> str:
+    """Return the owner of what a request leaves behind."""
+    principal = context.principal
+    if principal == ANONYMOUS:
+        return source_of(context.client_address.host)
+    return str(principal)[:_MAX_CHARS]
+
+
+class Owners:
+    """Who has made the entries of one kind, in the store."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def put(self, name: str, owner: str) -> Statement:
+        """Write the owner of an entry."""
+        return (_PUT, (self._kind, name, owner))
+
+    def delete(self, name: str) -> Statement:
+        """Forget the owner of an entry."""
+        return (_DELETE, (self._kind, name))
+
+    def load(self, store: Store) -> dict[str, str]:
+        """Read all owners, by the names of their entries. Raises StoreError."""
+        return dict(store.read("SELECT name, owner FROM state_owners WHERE kind = ?", (self._kind,)))
+
+    def forget_all_but(self, store: Store, names: set[str]) -> dict[str, str]:
+        """Read the owners of entries that exist, and delete the others: a crash came between. Raises StoreError."""
+        owners = self.load(store)
+        orphans = owners.keys() - names
+        if orphans:
+            store.submit([self.delete(name) for name in orphans])
+        return {name: owner for name, owner in owners.items() if name not in orphans}
+
+
+GROUPS: Final = Owners("group")
+TRANSACTIONS: Final = Owners("transactional.id")

@@ -1,0 +1,100 @@
+"""All tables that clients can make grow, and their ledgers. Settings, metrics, docs and tests read them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from klamm import ErrorCode
+from klamm.wire.api_keys import ApiKey
+from klamm_broker.limits.ledger import Ledger
+from klamm_broker.limits.table import StateTable
+
+if TYPE_CHECKING:
+    from klamm.metrics import MetricsRegistry
+
+GROUPS: Final = StateTable(
+    "groups",
+    "group.max.bytes.total",
+    "bytes",
+    "groups of all types: 4 KiB each, and the name",
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    "10 minutes after its last member and offset, by `offsets.retention.check.interval.ms`; a share group when it is"
+    " deleted",
+    (
+        ApiKey.JOIN_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ),
+)
+MEMBERS: Final = StateTable(
+    "group members",
+    "group.members.max.bytes",
+    "bytes",
+    "members of groups: 4 KiB each, their names, subscriptions, classic protocols and assignments",
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    "with its session",
+    (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT),
+)
+OFFSETS: Final = StateTable(
+    "offsets",
+    "offsets.max.bytes",
+    "bytes",
+    "committed offsets, and those of open transactions: 512 bytes each, the names, and metadata above 128 bytes",
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    "after `offsets.retention.minutes`",
+    (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT),
+)
+TRANSACTIONAL_IDS: Final = StateTable(
+    "transactional ids",
+    "transactional.id.max.bytes",
+    "bytes",
+    "transactional ids: 4 KiB each, the name, and partitions above 16",
+    ErrorCode.POLICY_VIOLATION,
+    "after `transactional.id.expiration.ms`",
+    (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT),
+)
+
+TABLES: Final = (GROUPS, MEMBERS, OFFSETS, TRANSACTIONAL_IDS)
+
+_METRICS: Final = "klamm:type=StateLimits,name="
+
+
+class Totals(Protocol):
+    """The settings: an attribute with the total of each table, and the share of an owner."""
+
+    @property
+    def state_max_share_per_principal(self) -> float: ...
+
+
+class StateLimits:
+    """The ledger of each table, and their metrics."""
+
+    def __init__(self, totals: Totals, metrics: MetricsRegistry) -> None:
+        self._ledgers = {table: _ledger(table, totals) for table in TABLES}
+        self._register(metrics)
+
+    def __getitem__(self, table: StateTable) -> Ledger:
+        return self._ledgers[table]
+
+    def _register(self, metrics: MetricsRegistry) -> None:
+        def of_tables(read: Callable[[Ledger], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
+            return lambda: (({"table": table.name}, read(ledger)) for table, ledger in self._ledgers.items())
+
+        readings: tuple[tuple[str, Literal["gauge", "counter"], str, Callable[[Ledger], int]], ...] = (
+            ("Used", "gauge", "How much of a table that clients can make grow is in use.", lambda one: one.used),
+            ("Limit", "gauge", "How much of it there may be.", lambda one: one.total),
+            ("LargestShare", "gauge", "How much of it the principal has that has most.", lambda one: one.largest_share),
+            ("ShareLimit", "gauge", "How much of it a principal may have.", lambda one: one.share),
+            ("RefusedPerSec", "counter", "What was refused because there was no room.", lambda one: one.refused),
+        )
+        for name, kind, doc, read in readings:
+            metrics.register(_METRICS + name, kind, doc, of_tables(read))
+
+
+def _ledger(table: StateTable, totals: Totals) -> Ledger:
+    total: int = getattr(totals, table.attribute)
+    return Ledger(table.name, total, totals.state_max_share_per_principal, table.error)

@@ -1,0 +1,47 @@
+"""The settings of a broker that limit what clients leave behind: klamm's own keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm import setting
+from klamm_broker.fetch_session_settings import FetchSessionSettings
+
+
+# Without slots, as a class may have several bases like this one.
+@dataclass(frozen=True, kw_only=True)
+class StateLimitSettings(FetchSessionSettings):
+    """Part of `BrokerSettings`."""
+
+    state_max_share_per_principal: float = setting(
+        0.5,
+        name="state.max.share.per.principal",
+        minimum=0,
+        maximum=1,
+        doc="The part that one principal, or one address without authentication, may have of each table that has a"
+        " total. klamm's own key.",
+    )
+    group_max_bytes_total: int = setting(
+        256 * 1_048_576,
+        name="group.max.bytes.total",
+        minimum=1,
+        doc="Most bytes of all groups, without members and offsets. klamm's own key.",
+    )
+    group_members_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="group.members.max.bytes",
+        minimum=1,
+        doc="Most bytes of the members of all groups, with subscriptions and assignments. klamm's own key.",
+    )
+    offsets_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="offsets.max.bytes",
+        minimum=1,
+        doc="Most bytes of the committed offsets of all groups. klamm's own key.",
+    )
+    transactional_id_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="transactional.id.max.bytes",
+        minimum=1,
+        doc="Most bytes of all transactional ids. klamm's own key.",
+    )

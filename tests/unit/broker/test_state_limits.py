@@ -1,0 +1,230 @@
+"""The registry of what clients leave behind: its settings, metrics and docs, and which API makes which table grow."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from klamm import ErrorCode, KafkaPrincipal
+from klamm.config import specs_of
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from klamm_broker.handlers.registry import APIS
+from klamm_broker.limits import TABLES, Ledger
+from klamm_broker.limits.table import StateTable
+from klamm_broker.limits.tables import GROUPS, OFFSETS, TRANSACTIONAL_IDS
+from klamm_broker.settings import BrokerSettings
+from klamm_broker.storage.store import MIGRATIONS, Store
+from tests.unit.broker.broker_harness import BrokerHarness
+from tests.waiting import wait_until
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+
+OTHERWISE_LIMITED: Final = {
+    ApiKey.FETCH: "`fetch.session.max.partitions`",
+    ApiKey.SHARE_FETCH: "`fetch.session.max.partitions`",
+    ApiKey.CREATE_DELEGATION_TOKEN: "`delegation.token.max.per.owner`",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "16,384 clients",
+    ApiKey.PUSH_TELEMETRY: "16,384 clients",
+}
+NOT_LIMITED: Final = {
+    ApiKey.PRODUCE,
+    ApiKey.METADATA,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+}
+"""What docs/protection.md names as without a total."""
+LEAVES_NOTHING: Final = {
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+}
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.METADATA, *(api.api_key for api in APIS)])
+def test_each_api_says_what_it_leaves_behind(api_key: ApiKey) -> None:
+    grows = {key for table in TABLES for key in table.grows_by}
+
+    assert sum(api_key in each for each in (grows, OTHERWISE_LIMITED, NOT_LIMITED, LEAVES_NOTHING)) == 1
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_each_table_has_a_setting_and_a_row_in_the_docs(table: StateTable) -> None:
+    (spec,) = (each for each in specs_of(BrokerSettings).values() if each.attribute == table.attribute)
+    page = (ROOT / "docs" / "protection.md").read_text("utf-8")
+
+    total = f"{getattr(BrokerSettings(), table.attribute) >> 20} MiB"
+    assert spec.name == table.key
+    assert f"| {table.name} | `{table.key}` | {total} | {table.content} | {table.error.name} | {table.goes} |" in page
+
+
+def test_each_table_has_metrics(harness: BrokerHarness) -> None:
+    families = {family.name: family for family in harness.listener.services.metrics.collect()}
+
+    for name in ("Used", "Limit", "LargestShare", "ShareLimit", "RefusedPerSec"):
+        samples = families[f"klamm:type=StateLimits,name={name}"].samples
+        assert [sample.labels["table"] for sample in samples] == [table.name for table in TABLES]
+
+
+def commit(group_id: str, partitions: int, metadata: str) -> OffsetCommitRequest:
+    topic = OffsetCommitRequestTopic(
+        "t",
+        partitions=[OffsetCommitRequestPartition(index, 1, committed_metadata=metadata) for index in range(partitions)],
+    )
+    return OffsetCommitRequest(group_id, -1, "", topics=[topic])
+
+
+def test_offsets_of_invented_groups_stay_within_the_share(harness: BrokerHarness) -> None:
+    """With the owner still known after a restart, when another owner has room."""
+    harness.reopen(offsets_max_bytes=4 * 1_048_576)
+    harness.create_topic("t", 100)
+    for number in range(20):
+        harness.send(commit(f"invented-{number}", 100, "m" * 4096), 9)
+    ledger = harness.broker.limits[OFFSETS]
+    harness.broker.store.write_and_wait(())
+
+    assert ledger.used <= ledger.share
+    assert ledger.used_by("127.0.0.1") == ledger.used > 0
+    used = ledger.used
+    harness.reopen(offsets_max_bytes=4 * 1_048_576)
+    assert harness.broker.limits[OFFSETS].used_by("127.0.0.1") == used
+    assert harness.broker.limits[GROUPS].used_by("127.0.0.1") == harness.broker.limits[GROUPS].used
+    harness.principal = KafkaPrincipal("alice")
+    reply = harness.send(commit("honest", 10, ""), 9)
+    harness.broker.store.write_and_wait(())
+    codes = [each.error_code for topic in reply.response.topics for each in topic.partitions]
+    assert codes == [ErrorCode.NONE] * 10
+
+
+def test_transactional_ids_stay_within_the_share(harness: BrokerHarness) -> None:
+    harness.reopen(transactional_id_max_bytes=1_048_576)
+
+    def init(name: str) -> int:
+        reply = harness.send(InitProducerIdRequest(name, 1000), 4)
+        harness.broker.store.write_and_wait(())
+        return int(reply.response.error_code)
+
+    codes = [init(f"{number}-" + "x" * 30_000) for number in range(20)]
+    ledger = harness.broker.limits[TRANSACTIONAL_IDS]
+
+    assert codes.count(0) == 12
+    assert set(codes) == {0, ErrorCode.POLICY_VIOLATION}
+    assert ledger.used <= ledger.share
+    assert init("0-" + "x" * 30_000) == 0
+    harness.principal = KafkaPrincipal("alice")
+    assert init("honest") == 0
+    used = ledger.used
+    harness.reopen(transactional_id_max_bytes=1_048_576)
+    assert harness.broker.limits[TRANSACTIONAL_IDS].used == used
+    harness.advance_ms(8 * 86_400_000)
+    harness.broker.store.write_and_wait(())
+    assert harness.broker.limits[TRANSACTIONAL_IDS].used == 0
+    assert harness.broker.store.read("SELECT * FROM state_owners") == []
+
+
+def test_a_ledger_keeps_room_for_what_is_in_use() -> None:
+    ledger = Ledger("things", 100, 0.5)
+
+    assert ledger.reserve("a", 40)
+    assert not ledger.reserve("a", 1)
+    assert ledger.reserve("a", 10, in_use=True)
+    assert not ledger.reserve("a", 1, in_use=True)
+    assert ledger.reserve("b", 30)
+    assert not ledger.reserve("c", 1)
+    assert (ledger.used, ledger.refused, ledger.largest_share) == (80, 3, 50)
+    ledger.add("a", -50)
+    assert (ledger.used, ledger.used_by("a")) == (30, 0)
+
+
+def size_with_wal(path: Path) -> int:
+    return sum(each.stat().st_size for each in path.parent.iterdir() if each.name.startswith(path.name))
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_file_of_the_store_gives_space_back(tmp_path: Path, is_old: bool) -> None:
+    """Also one that was made before it could."""
+    path = tmp_path / "klamm.db"
+    if is_old:
+        connection = sqlite3.connect(path)
+        for number, script in enumerate(MIGRATIONS, 1):
+            connection.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
+        connection.close()
+    store = Store(path)
+    store.open()
+    try:
+        put = "INSERT INTO state_owners (kind, name, owner) VALUES ('group', ?, ?)"
+        store.write_and_wait([(put, (str(number), "o" * 4000)) for number in range(8000)])
+        full = size_with_wal(path)
+        store.write_and_wait([("DELETE FROM state_owners", ())])
+        while store.give_back():
+            pass
+        assert full > 30_000_000
+        assert size_with_wal(path) < full / 4
+    finally:
+        store.close()
+
+
+def test_the_thread_of_the_store_gives_space_back_between_writes(tmp_path: Path) -> None:
+    path = tmp_path / "klamm.db"
+    store = Store(path)
+    store.open()
+    store.start()
+    put = "INSERT INTO state_owners (kind, name, owner) VALUES ('group', ?, ?)"
+    store.write_and_wait([(put, (str(number), "o" * 4000)) for number in range(8000)])
+    store.write_and_wait([("DELETE FROM state_owners", ())])
+    wait_until(lambda: store.read("PRAGMA freelist_count")[0][0] <= 1024)
+    store.close()
+
+    assert size_with_wal(path) < 16_000_000

@@ -1,0 +1,210 @@
+"""What groups count is what they have, after any requests, deaths and restarts; what is in use goes on at a limit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from groups_playbook import GROUP, Playbook, subscription
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from klamm import ErrorCode
+from klamm_broker.groups import CommitRequest, GroupLedgers, PartitionCommit, ShareHeartbeat
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.group import _MATCH_BYTES, ConsumerGroup
+from klamm_broker.groups.group import OFFSET_BYTES, Group
+from klamm_broker.groups.member import charge_bytes
+from klamm_broker.groups.share.group import ShareGroup
+from klamm_broker.limits import Ledger
+
+GROUPS = ("group", "g2", "grüppe")
+OWNERS = ("", "User:a", "192.0.2.7")
+DAY_MS = 86_400_000
+
+
+def members_bytes(group: Group) -> int:
+    """What the members of a group have, member by member."""
+    if isinstance(group, ClassicGroup):
+        pending = sum(charge_bytes(len(member_id), 0) for member_id in group.pending_joins)
+        return pending + sum(member.charge_bytes for member in group.members.values())
+    assert isinstance(group, ConsumerGroup | ShareGroup)
+    matched = sum(len(each.topics) for each in group.regexes.values()) if isinstance(group, ConsumerGroup) else 0
+    return matched * _MATCH_BYTES + sum(member.charge_bytes for member in group.members.values())
+
+
+class Ledgers(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.play = Playbook(Path(self.folder.name) / "klamm.db", offsets_retention_minutes=1440)
+        for name in ("t", "u"):
+            self.play.topics.set(name, 4)
+
+    def teardown(self) -> None:
+        self.play.close()
+        self.folder.cleanup()
+
+    names = st.sampled_from(GROUPS)
+    owners = st.sampled_from(OWNERS)
+    members = st.sampled_from(("m1", "m2"))
+    commits = st.lists(
+        st.builds(
+            PartitionCommit,
+            st.sampled_from(("t", "u")),
+            st.integers(0, 3),
+            st.just(7),
+            metadata=st.sampled_from((None, "x" * 100, "x" * 300, "ü" * 300)),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+
+    @rule(name=names, owner=owners, commits=commits)
+    def commit(self, name: str, owner: str, commits: list[PartitionCommit]) -> None:
+        self.play.ask_commit(*commits, group_id=name, owner=owner)
+
+    @rule(name=names, owner=owners, commits=commits, producer=st.integers(1, 2))
+    def commit_in_transaction(self, name: str, owner: str, commits: list[PartitionCommit], producer: int) -> None:
+        request = CommitRequest(name, commits, owner=owner)
+        self.play.coordinator.transactional_offsets.commit(producer, request, lambda _: None)
+
+    @rule(producer=st.integers(1, 2), committed=st.booleans())
+    def end(self, producer: int, committed: bool) -> None:
+        self.play.coordinator.transactional_offsets.end(producer, lambda _: None, committed=committed)
+        self.play.settle()
+
+    @rule(name=names, owner=owners, known=st.booleans())
+    def join(self, name: str, owner: str, known: bool) -> None:
+        protocols = (("range", subscription("t")),)
+        self.play.ask_join(group_id=name, owner=owner, protocols=protocols, requires_known_member_id=known)
+
+    @rule(name=names, member=members, owner=owners, epoch=st.sampled_from((0, 0, -1)), regex=st.booleans())
+    def beat(self, name: str, member: str, owner: str, epoch: int, regex: bool) -> None:
+        wanted = {"regex": "t.*"} if regex else {"topics": ["t", "u"]}
+        self.play.ask_beat(member, epoch, group_id=name, owner=owner, rebalance_timeout_ms=1000, owned={}, **wanted)
+
+    @rule(name=names, member=members, owner=owners, epoch=st.sampled_from((0, 0, -1)))
+    def beat_share(self, name: str, member: str, owner: str, epoch: int) -> None:
+        request = ShareHeartbeat(name, member, epoch, "client", "/host", topics=["t"], owner=owner)
+        self.play.coordinator.shares.heartbeat(request, lambda _: None)
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        self.play.coordinator.administration.delete_groups([name], lambda _: None)
+
+    @rule(topics=st.sets(st.sampled_from(("t", "u"))))
+    def delete_topics(self, topics: set[str]) -> None:
+        self.play.settle()
+        self.play.coordinator.offsets.topics_deleted(topics)
+
+    @rule(ms=st.sampled_from((1000, 60_000, 2 * DAY_MS)))
+    def advance(self, ms: int) -> None:
+        self.play.advance(ms)
+
+    @rule()
+    def restart(self) -> None:
+        self.play.settle()
+        self.play.restart()
+
+    @invariant()
+    def counts_are_what_there_is(self) -> None:
+        self.play.settle()
+        groups = self.play.coordinator._registry.all()
+        ledgers = self.play.ledgers
+        assert ledgers.groups.used == sum(group.book.group_bytes for group in groups)
+        assert ledgers.offsets.used == sum(group.book.offsets_bytes() for group in groups)
+        assert ledgers.members.used == sum(map(members_bytes, groups))
+        for owner in OWNERS[1:]:
+            own = [group for group in groups if group.book.owner == owner]
+            assert ledgers.groups.used_by(owner) == sum(group.book.group_bytes for group in own)
+            assert ledgers.offsets.used_by(owner) == sum(group.book.offsets_bytes() for group in own)
+            assert ledgers.members.used_by(owner) == sum(map(members_bytes, own))
+
+    @invariant()
+    def owners_are_those_of_the_store(self) -> None:
+        stored = dict(self.play.store.read("SELECT name, owner FROM state_owners WHERE kind = 'group'"))
+        for group in self.play.coordinator._registry.all():
+            if group.offsets:
+                assert stored.get(group.group_id, "") == group.book.owner
+
+
+TestLedgers = Ledgers.TestCase
+TestLedgers.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def limited(groups: int = 1 << 40, members: int = 1 << 40, offsets: int = 1 << 40) -> Callable[[], GroupLedgers]:
+    """Ledgers with these totals, of which one owner may have half."""
+    return lambda: GroupLedgers(
+        Ledger("groups", groups, 0.5, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        Ledger("group members", members, 0.5, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        Ledger("offsets", offsets, 0.5, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+    )
+
+
+def test_one_owner_does_not_take_the_offsets_of_others(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
+
+    outcomes = [play.commit(PartitionCommit("t", index, 1), owner="User:mallory")[0] for index in range(100)]
+    honest = play.ask_commit(PartitionCommit("t", 0, 1), group_id="honest", owner="User:alice")
+    play.settle()
+
+    assert 20 < outcomes.count(ErrorCode.NONE) < 50
+    assert set(outcomes) == {ErrorCode.NONE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert honest.result == [ErrorCode.NONE]
+    assert play.ledgers.offsets.refused > 0
+
+
+def test_a_group_goes_on_committing_at_the_limit(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(make_ledgers=limited(offsets=10 * OFFSET_BYTES))
+    assert play.commit(PartitionCommit("t", 0, 1), owner="User:alice") == [ErrorCode.NONE]
+    play.ledgers.offsets.add("User:mallory", 10 * OFFSET_BYTES)
+
+    for offset in range(100):
+        assert play.commit(PartitionCommit("t", 0, offset, metadata="m" * 100)) == [ErrorCode.NONE]
+    outcomes = play.commit(PartitionCommit("t", 0, 200, metadata="m" * 4000), PartitionCommit("t", 1, 1))
+
+    assert outcomes == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 2
+    fetched = play.fetch({"t": [0]})["t"][0]
+    assert fetched is not None
+    assert fetched.offset == 99
+
+
+def test_a_new_group_is_refused_at_the_limit_and_an_old_one_goes_on(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(make_ledgers=limited(groups=20 * 4096))
+    play.topics.set("t", 1)
+    beat = {"topics": ["t"], "owned": {}, "rebalance_timeout_ms": 1000, "owner": "User:mallory"}
+    answers = [play.ask_beat("m", 0, group_id=f"g{number}", **beat) for number in range(20)]
+    play.settle()
+    codes = [answer.result.error_code for answer in answers]
+
+    assert codes.count(ErrorCode.NONE) == 7
+    assert set(codes[7:]) == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    joined = play.ask_join(group_id="g19", owner="User:mallory")
+    assert joined.result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    again = play.ask_beat("m", answers[0].result.epoch, group_id="g0")
+    play.settle()
+    assert again.result.error_code is ErrorCode.NONE
+
+
+def test_members_are_limited_over_all_groups(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(make_ledgers=limited(members=10 * 1_048_576))
+    topics = [f"{number:0249}" for number in range(4000)]
+    beat = {"topics": topics, "owned": {}, "rebalance_timeout_ms": 1000, "owner": "User:mallory"}
+    answers = [play.ask_beat("m", 0, group_id=f"g{number}", **beat) for number in range(20)]
+    play.settle()
+
+    codes = [answer.result.error_code for answer in answers]
+    assert codes.count(ErrorCode.NONE) == 2
+    assert play.ledgers.members.used < 5 * 1_048_576
+
+
+def test_names_that_no_topic_can_have_are_refused(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook()
+
+    answer = play.beat("m", 0, topics=["n" * 250], owned={}, rebalance_timeout_ms=1000)
+
+    assert answer.error_code is ErrorCode.INVALID_REQUEST
+    assert play.state_of_group(GROUP) is None
