@@ -9,6 +9,7 @@ from typing import Any, Final
 from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold, RequestFilter
 from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
 from klamm.shared.principal import KafkaPrincipal
+from klamm.testing.conformance.filter_records import RECORD_RULES
 from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
 from klamm.testing.conformance.messages import Exchange, exchanges, first_exchange
 from klamm.testing.conformance.rules import are_api_keys, ensure, from_threads, run_rules, within_patience
@@ -23,7 +24,8 @@ def check_filter(factory: Callable[[Any], RequestFilter], settings: Any = None, 
     """Check that a request filter keeps its contract; see `check_gate`.
 
     It gets requests and responses of every version of its APIs: with the values that messages have by default, and
-    requests whose lists have an element, whose texts are `conformance` and whose batches have a record.
+    requests whose lists have an element, whose texts are `conformance` and whose batches have a record. Records come in
+    every codec, in several batches with control batches among them, in bytes and in regions of files, and as bombs.
     """
     case = PartCase(RequestFilter, factory, settings, other_settings)
     run_rules(case.part_name, FILTER_RULES, case)
@@ -151,6 +153,7 @@ FILTER_RULES: Final = (
     does_not_block_unless_it_says_so,
     filters_from_several_threads,
     keeps_no_message,
+    *RECORD_RULES,
 )
 
 

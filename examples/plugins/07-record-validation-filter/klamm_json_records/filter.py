@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from klamm import ErrorCode, KafkaError, RequestContext, RequestFilter, setting
+from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter, setting
+from klamm.filters import RecordAccess
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.records import decode_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class JsonRecords(RequestFilter):
 
     settings: JsonRecordsSettings
 
+    def open(self, listener: ListenerContext) -> None:
+        self._records = RecordAccess(listener)
+
     @property
     def api_keys(self) -> Collection[int]:
         return (ApiKey.PRODUCE,)
@@ -36,14 +39,17 @@ class JsonRecords(RequestFilter):
     def on_request(self, message: Any, context: RequestContext) -> Any:
         for topic in message.topic_data:
             for partition in topic.partition_data:
-                self._check(partition.index, partition.records or b"")
+                self._check(partition)
         return message
 
-    def _check(self, partition: int, batch: bytes) -> None:
-        for number, record in enumerate(decode_records(batch) if batch else ()):
-            problem = None if record.value is None else self._problem(record.value)
-            if problem is not None:
-                raise KafkaError(ErrorCode.INVALID_RECORD, f"Partition {partition}, record {number}: {problem}")
+    def _check(self, partition: Any) -> None:
+        with self._records.of(partition) as records:
+            for number, record in enumerate(records):
+                problem = None if record.value is None else self._problem(record.value)
+                if problem is not None:
+                    raise KafkaError(
+                        ErrorCode.INVALID_RECORD, f"Partition {partition.index}, record {number}: {problem}"
+                    )
 
     def _problem(self, value: bytes) -> str | None:
         try:

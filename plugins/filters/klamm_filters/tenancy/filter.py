@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, KafkaPrincipal, ListenerContext, RequestContext, RequestFilter
-from klamm.filters import TopicNames
+from klamm.filters import TopicNames, clear_records
 from klamm.wire.api_keys import SPECS, ApiKey
 from klamm.wire.entities import map_consumer_protocol, map_entities
 from klamm_filters.refusals import Refusals
@@ -16,6 +16,7 @@ from klamm_filters.tenancy.rules import HARMLESS, MAPPED, refused
 from klamm_filters.tenancy.settings import TopicPrefixSettings, prefix_of, read_secret
 from klamm_filters.tenancy.tenant import Tenant
 
+_FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _NAMES: Final = ("topicName", "groupId", "transactionalId")
 _TEXTS: Final = ("error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail")
 _UNUSED_FROM: Final = {(ApiKey.OFFSET_FETCH, "group_id"): 8, (ApiKey.FIND_COORDINATOR, "key"): 4}
@@ -124,6 +125,7 @@ class TopicPrefix(RequestFilter):
             raise refused(context)
         if rule.response is not None:
             rule.response(response, context, mapper.tenant)
+        fetched = list(response.responses) if context.api_key in _FETCHES else []
         if not rule.maps_response:
             for name in _NAMES:
                 for path in entity_paths(response, name):
@@ -131,7 +133,18 @@ class TopicPrefix(RequestFilter):
                 map_entities(response, name, mapper.tenant.strip)
             map_consumer_protocol(response, mapper.tenant.strip_or_hide)
         mapper.response_fields.apply(response)
+        if fetched and len(response.responses) < len(fetched):
+            _close_left_out(fetched, response.responses)
         return response
+
+
+def _close_left_out(before: list[Any], left: list[Any]) -> None:
+    """Close the files of topics that are not passed on."""
+    kept = {id(topic) for topic in left}
+    for topic in before:
+        if id(topic) not in kept:
+            for partition in topic.partitions:
+                clear_records(partition)
 
 
 def _check_groups(message: Any, context: RequestContext) -> None:
