@@ -1,0 +1,49 @@
+"""Every filter that is registered, alone and stacked, over a broker and over a gateway."""
+
+import struct
+
+import pytest
+
+from klamm.testing import RawClient
+from klamm.wire.messages.metadata import MetadataRequest
+from tests.contract.filter_settings import SETTINGS, alone_and_stacked, pairs, registered, settings_of
+from tests.contract.filtered import API_SETS, served
+from tests.contract.test_record_filters import batch, fetch, produce, records_of
+from tests.contract.test_refused_bytes import BAD
+from tests.peers.wire_client import encode_frame
+
+STACKS = [
+    *alone_and_stacked(),
+    *(pytest.param(pair, marks=pytest.mark.slow) for pair in pairs()),
+]
+on_both = pytest.mark.parametrize("api_set", API_SETS)
+of_every_stack = pytest.mark.parametrize("names", STACKS, ids="-".join)
+BEHIND_AUTHENTICATION = encode_frame(MetadataRequest([]), 12)
+
+
+def test_every_registered_filter_has_settings_here():
+    missing, gone = set(registered()) - set(SETTINGS), set(SETTINGS) - set(registered())
+    assert not missing, f"add settings for {sorted(missing)} to tests/contract/filter_settings.py"
+    assert not gone, f"no filter has the names {sorted(gone)} of tests/contract/filter_settings.py"
+
+
+@on_both
+@of_every_stack
+def test_records_come_back_as_they_were_sent(api_set, names, tmp_path):
+    with served(api_set, settings_of(names, tmp_path)) as (_broker, front), RawClient(front.address()) as client:
+        front.admin.create_topic("t")
+        (partition,) = produce(client, "t", batch((b"k", b"v"), (None, b"w")))
+        assert partition.error_code == 0
+        assert [(one.key, one.value) for one in records_of(fetch(client, "t"))] == [(b"k", b"v"), (None, b"w")]
+
+
+@on_both
+@of_every_stack
+def test_bytes_that_are_no_request_close_the_connection_behind_an_answer(api_set, names, tmp_path):
+    with served(api_set, settings_of(names, tmp_path)) as (_broker, front):
+        for data in BAD.values():
+            with RawClient(front.address(), timeout_s=20) as client:
+                client.send_bytes(BEHIND_AUTHENTICATION + data)
+                (size,) = struct.unpack(">i", client._take(4))
+                client._take(size)
+                assert client.at_end()

@@ -1,0 +1,28 @@
+"""No small frame holds a network thread for long, whatever filters that are registered stand before the broker."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from klamm.testing import EmbeddedServer
+from tests.contract.filter_settings import alone_and_stacked, settings_of
+from tests.faults.cost_meter import INLINE, CostMeter
+from tests.faults.test_cost import too_slow
+
+ALL_KINDS = pytest.param(("alike", "different", "existing", "long"), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("values", [("alike",), ALL_KINDS], ids="-".join)
+@pytest.mark.parametrize("names", alone_and_stacked()[-2:], ids="-".join)
+def test_no_small_frame_holds_the_network_thread(
+    names: tuple[str, ...], values: tuple[str, ...], tmp_path: Path
+) -> None:
+    with EmbeddedServer(["listeners.default.gates=[]", *settings_of(names, tmp_path)]) as server:
+        meter = CostMeter(server, topics=40)
+        gc.collect()
+        gc.freeze()
+        try:
+            assert too_slow(meter, INLINE, every_version=False, values=values) == []
+        finally:
+            gc.unfreeze()
