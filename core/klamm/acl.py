@@ -9,6 +9,7 @@ from klamm.api.acl import (
     AclPermission,
     PatternType,
     ResourceType,
+    Verdict,
 )
 from klamm.api.authorizer import Authorizer
 from klamm.api.cluster_acls import ClusterAcls
@@ -23,5 +24,6 @@ __all__ = [
     "ClusterAcls",
     "PatternType",
     "ResourceType",
+    "Verdict",
     "WILDCARD",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class ResourceType(IntEnum):
@@ -90,3 +90,16 @@ class AclBindingFilter:
     host: str | None = None
     operation: AclOperation = AclOperation.ANY
     permission: AclPermission = AclPermission.ANY
+
+
+class Verdict(NamedTuple):
+    """A decision and what made it; a test of it as a condition is always true, so ask `granted`.
+
+    `decided_by` is `acl`, `static_rule`, `super_user`, `no_acl_found` (the default of resources without rules),
+    `not_known` (there are no rules yet) or a word of the authorizer's own; empty if it does not say. `acl` is the rule
+    that matched. A verdict that comes again is best made once: one is asked for at each request.
+    """
+
+    granted: bool
+    decided_by: str = ""
+    acl: AclBinding | None = None

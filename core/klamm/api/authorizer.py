@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType
+from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, Verdict
 from klamm.api.part import ListenerPart
 from klamm.wire.errors import ErrorCode, KafkaError
 
@@ -35,6 +35,21 @@ class Authorizer(ListenerPart, ABC):
 
         `log_if_denied` is False if the client did not name the resource, e.g. when a list is filtered.
         """
+
+    def decide(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> Verdict:
+        """Decide as `authorize` does, and say what decided: requests call this one.
+
+        By default it calls `authorize`, and does not say. The audit records it.
+        """
+        return Verdict(self.authorize(context, operation, resource_type, resource_name, log_if_denied=log_if_denied))
 
     @abstractmethod
     def authorize_by_resource_type(

@@ -25,7 +25,7 @@ from klamm.wire.batch_limits import DEFAULT_LIMITS
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from klamm.api.acl import AclOperation, ResourceType
+    from klamm.api.acl import AclOperation, ResourceType, Verdict
     from klamm.api.described_config import DescribedConfig
     from klamm.api.forwarding import ConnectionLink
     from klamm.wire.chunks import Buffer
@@ -93,7 +93,7 @@ class ServerServices:
 class AuthorizesRequests(Protocol):
     """The methods of `klamm.Authorizer` that requests call. A protocol: importing that contract would be a circle."""
 
-    def authorize(
+    def decide(
         self,
         context: RequestContext,
         operation: AclOperation,
@@ -101,7 +101,7 @@ class AuthorizesRequests(Protocol):
         resource_name: str,
         *,
         log_if_denied: bool = True,
-    ) -> bool: ...
+    ) -> Verdict: ...
 
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
@@ -284,10 +284,12 @@ class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
     `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the frame without
-    its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists
-    the calls of `authorize` with their results, None if there were none. A handler returns the response, or
-    `context.later()` and calls `respond` once, from any thread. What a filter keeps of a request until its response
-    goes into a `weakref.WeakKeyDictionary` by context: it goes away with the request, however that ends.
+    its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists what
+    the authorizer has decided about what the client asked for: operation, type and name of the resource, whether it was
+    granted, and the `klamm.acl.Verdict`, None if there is none, e.g. as the authorizer raised. It is None itself if
+    there were no decisions. A handler returns the response, or `context.later()` and calls `respond` once, from any
+    thread. What a filter keeps of a request until its response goes into a `weakref.WeakKeyDictionary` by context: it
+    goes away with the request, however that ends.
     """
 
     __slots__ = (
@@ -322,7 +324,7 @@ class RequestContext:
         self.client_id = client_id
         self.size_bytes = size_bytes
         self.throttle_time_ms = 0
-        self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
+        self.decisions: list[tuple[AclOperation, ResourceType, str, bool, Verdict | None]] | None = None
         self.denied = False
 
     @property
@@ -347,31 +349,50 @@ class RequestContext:
         return spec.name if spec is not None else "Unknown"
 
     def authorize(
-        self, operation: AclOperation, resource_type: ResourceType, resource_name: str, *, log_if_denied: bool = True
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+        log_if_allowed: bool = True,
     ) -> bool:
         """Whether the listener's authorizer lets this request do that; True where there is none.
 
-        `log_if_denied=False` is for lists that are filtered: the client did not name what is denied, so it is no
-        decision either. An authorizer that raises denies.
+        `log_if_denied=False` is for a right that is one of several which suffice: its denial decides nothing. With
+        `log_if_allowed=False` too it is for lists that are filtered: the client did not name what is in them. Such a
+        call is no decision that observers see. An authorizer that raises denies.
         """
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
             return True
+        verdict: Verdict | None = None
         try:
             # A request that names many resources has one line in the log, with the first that is denied.
             log_it = log_if_denied and not self.denied
-            granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_it)
+            verdict = authorizer.decide(self, operation, resource_type, resource_name, log_if_denied=log_it)
+            granted = verdict.granted
             if granted is None:
                 raise unfit(granted, "True", "False")
         except Exception as error:
             self.listener.failures.log(log, authorizer, "authorize", error)
             granted = False
-        if log_if_denied:
-            if self.decisions is None:
-                self.decisions = []
+        if log_if_allowed if granted else log_if_denied:
             self.denied = self.denied or not granted
-            self.decisions.append((operation, resource_type, resource_name, granted))
+            self._note(operation, resource_type, resource_name, granted, verdict)
         return granted
+
+    def _note(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        granted: bool,
+        verdict: Verdict | None,
+    ) -> None:
+        if self.decisions is None:
+            self.decisions = []
+        self.decisions.append((operation, resource_type, resource_name, granted, verdict))
 
     def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
@@ -379,10 +400,13 @@ class RequestContext:
         if authorizer is None:
             return True
         try:
-            return authorizer.authorize_by_resource_type(self, operation, resource_type)
+            granted = authorizer.authorize_by_resource_type(self, operation, resource_type)
         except Exception as error:
             self.listener.failures.log(log, authorizer, "authorize_by_resource_type", error)
-            return False
+            granted = False
+        # Of all resources of the type.
+        self._note(operation, resource_type, "*", granted, None)
+        return granted
 
     @property
     def max_record_bytes(self) -> int | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm import RateLimitedLog, clipped
-from klamm.acl import Authorizer
+from klamm.acl import Authorizer, Verdict
 from klamm.metrics import Counter, RatePerMinute
-from klamm_authorizers.index import AclIndex, Verdict
+from klamm_authorizers.index import AclIndex
 
 if TYPE_CHECKING:
     from klamm import ListenerContext, RequestContext
@@ -21,7 +21,8 @@ log = logging.getLogger("klamm.authorizer")
 _PLUGINS: Final = "kafka.server:type=plugins,name="
 _LINES_A_MINUTE: Final = 5
 _LINE: Final = "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s"
-_NOT_KNOWN: Final = Verdict(False, None)
+_NOT_KNOWN: Final = Verdict(False, "not_known")
+_SUPER_USER: Final = Verdict(True, "super_user")
 _SOME_RESOURCE: Final = "hardcode"
 """Kafka authorizes this name to find out whether resources without rules are allowed."""
 
@@ -83,14 +84,27 @@ class IndexAuthorizer(Authorizer):
         *,
         log_if_denied: bool = True,
     ) -> bool:
+        return self.decide(context, operation, resource_type, resource_name, log_if_denied=log_if_denied).granted
+
+    def decide(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> Verdict:
         principal = str(context.principal)
         if principal in self._super_users:
-            return self._counted(True)
+            self._allowed.add()
+            return _SUPER_USER
         verdict = self._decide(principal, context.client_address.host, operation, resource_type, resource_name)
-        level = logging.INFO if not verdict.allowed and log_if_denied else logging.DEBUG
+        level = logging.INFO if not verdict.granted and log_if_denied else logging.DEBUG
         if log.isEnabledFor(level):
             self._log(level, context, operation, resource_type, resource_name, verdict)
-        return self._counted(verdict.allowed)
+        self._counted(verdict.granted)
+        return verdict
 
     def _log(
         self,
@@ -105,12 +119,12 @@ class IndexAuthorizer(Authorizer):
         arguments = (
             context.listener.name,
             principal,
-            "allowed" if verdict.allowed else "denied",
+            "allowed" if verdict.granted else "denied",
             operation.name,
             host,
             resource_type.name,
             clipped(resource_name),
-            clipped(str(verdict.rule or ("default" if self.is_known else "not known"))),
+            clipped(str(verdict.acl or ("default" if self.is_known else "not known"))),
         )
         if self._denials is None or level == logging.DEBUG or log.isEnabledFor(logging.DEBUG):
             log.log(level, _LINE, *arguments)
@@ -126,7 +140,7 @@ class IndexAuthorizer(Authorizer):
         if not self.is_known:
             return self._counted(False)
         verdict = self.index.decide(principal, host, operation, resource_type, _SOME_RESOURCE, default=self._default)
-        return self._counted(verdict.allowed or self.index.decide_for_any(principal, host, operation, resource_type))
+        return self._counted(verdict.granted or self.index.decide_for_any(principal, host, operation, resource_type))
 
     def _decide(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, resource_name: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
-from klamm.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType, Verdict
 from klamm.shared import IpAddress, ip_address_of
 
 ANY_PRINCIPAL: Final = "User:*"
@@ -54,9 +54,13 @@ def host_of(text: str) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A binding with its parsed host; `network` is None for an exact address and for every host."""
+    """A binding with its parsed host; `network` is None for an exact address and for every host.
+
+    `verdict` is what it decides where it matches.
+    """
 
     binding: AclBinding
+    verdict: Verdict
     denies: bool
     operation: AclOperation
     host: str
@@ -73,25 +77,21 @@ _Key = TypeVar("_Key")
 _ByPrincipal: TypeAlias = dict[str, tuple[Rule, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The decision and its rule; without a rule the default decided."""
-
-    allowed: bool
-    rule: AclBinding | None
+_BY_DEFAULT: Final = (Verdict(False, "no_acl_found"), Verdict(True, "no_acl_found"))
 
 
 class AclIndex:
-    """Rules by resource type, name or prefix, and principal.
+    """Rules by resource type, name or prefix, and principal; `decided_by` is what its verdicts say of a rule.
 
     Any thread may read while one changes it: the rules of one pattern and principal are replaced as a whole.
     """
 
-    def __init__(self, bindings: Iterable[AclBinding]) -> None:
+    def __init__(self, bindings: Iterable[AclBinding], decided_by: str = "acl") -> None:
+        self._decided_by = decided_by
         literals: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
         prefixed: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
         by_principal: dict[tuple[ResourceType, str], list[Rule]] = {}
-        self._rules = {binding: _rule(binding) for binding in bindings}
+        self._rules = {binding: _rule(binding, decided_by) for binding in bindings}
         for binding, rule in self._rules.items():
             patterns = prefixed if binding.pattern_type is PatternType.PREFIXED else literals
             below = patterns.setdefault((binding.resource_type, binding.resource_name), {})
@@ -116,7 +116,7 @@ class AclIndex:
         """Add a rule. The cost does not depend on the rules of other patterns and principals."""
         if binding in self._rules:
             return
-        rule = self._rules[binding] = _rule(binding)
+        rule = self._rules[binding] = _rule(binding, self._decided_by)
         patterns = self._patterns_like(binding)
         key = (binding.resource_type, binding.resource_name)
         if key not in patterns:
@@ -168,7 +168,7 @@ class AclIndex:
         """Decide by the rules. `default` applies to a resource that no rule of any principal matches."""
         client = host_of(host)
         allowing = _IMPLIED_BY[operation]
-        allowed: AclBinding | None = None
+        allowed: Verdict | None = None
         has_rules = False
         for by_principal in self._patterns(resource_type, resource_name):
             has_rules = True
@@ -178,12 +178,12 @@ class AclIndex:
                         continue
                     if rule.denies:
                         if rule.operation is operation or rule.operation is AclOperation.ALL:
-                            return Verdict(False, rule.binding)
+                            return rule.verdict
                     elif allowed is None and rule.operation in allowing:
-                        allowed = rule.binding
+                        allowed = rule.verdict
         if allowed is not None:
-            return Verdict(True, allowed)
-        return Verdict(default and not has_rules, None)
+            return allowed
+        return _BY_DEFAULT[default and not has_rules]
 
     def _patterns(self, resource_type: ResourceType, name: str) -> Iterator[_ByPrincipal]:
         for literal in (name, WILDCARD) if name != WILDCARD else (WILDCARD,):
@@ -227,12 +227,13 @@ def _has_prefix_in(name: str, prefixes: Collection[str]) -> bool:
     return any(name[:length] in prefixes for length in range(1, len(name) + 1))
 
 
-def _rule(binding: AclBinding) -> Rule:
+def _rule(binding: AclBinding, decided_by: str) -> Rule:
     network = None
     if "/" in binding.host:
         network = ipaddress.ip_network(binding.host, strict=False)
     denies = binding.permission is AclPermission.DENY
-    return Rule(binding, denies, binding.operation, host_of(binding.host).text, network)
+    verdict = Verdict(not denies, decided_by, binding)
+    return Rule(binding, verdict, denies, binding.operation, host_of(binding.host).text, network)
 
 
 def _remove_rule(rules: dict[_Key, tuple[Rule, ...]], key: _Key, rule: Rule) -> None:

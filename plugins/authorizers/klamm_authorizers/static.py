@@ -13,4 +13,4 @@ class StaticAuthorizer(IndexAuthorizer):
 
     def __init__(self, settings: StaticSettings) -> None:
         super().__init__(settings)
-        self.index = AclIndex(binding for rule in settings.rules for binding in parse_rule(rule))
+        self.index = AclIndex((binding for rule in settings.rules for binding in parse_rule(rule)), "static_rule")

@@ -3,7 +3,7 @@
 Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
 values or headers of records, tokens or passwords.
 
-The schema file `schema/audit_event.v3.json` and the table in docs/audit/reference.md are generated from `FIELDS`
+The schema file `schema/audit_event.v4.json` and the table in docs/audit/reference.md are generated from `FIELDS`
 (`python -m klamm_spark.events.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are
 never removed or renamed, so a reader of this version reads all earlier ones and ignores unknown fields.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 REQUEST: Final = "request"
 AUTHENTICATION: Final = "authentication"
@@ -69,7 +69,7 @@ class Field(NamedTuple):
 _CLIENT: Final = (REQUEST, AUTHENTICATION, CONNECTION)
 
 FIELDS: Final[tuple[Field, ...]] = (
-    Field("schema_version", "int", "Version of this record: 3.", required=True),
+    Field("schema_version", "int", "Version of this record: 4.", required=True),
     Field("event_id", "string", "`node/boot/seq`; unique, the key for removing duplicates.", required=True),
     Field("node", "string", "The server: `[audit] node`, by default the host's name.", required=True),
     Field("boot", "string", "The start of the server; sorts by time.", required=True),
@@ -189,6 +189,17 @@ RESOURCE_FIELDS: Final[tuple[Field, ...]] = (
     Field("name", "string", "Name of the resource.", required=True),
     Field("operation", "string", "The operation that was authorized, e.g. `WRITE`; left out if none was."),
     Field("granted", "boolean", "Whether the authorizer allowed it."),
+    Field(
+        "decided_by",
+        "string",
+        "What decided: `acl`, `static_rule`, `super_user`, `no_acl_found`, `not_known`, or a word of the authorizer's "
+        "own; left out if it does not say.",
+    ),
+    Field("acl_operation", "string", "Of the ACL or the rule that decided: its operation, e.g. `ALL`."),
+    Field("acl_pattern_type", "string", "Its pattern type: `LITERAL` or `PREFIXED`."),
+    Field("acl_name", "string", "Its resource name or prefix; `*` for all."),
+    Field("acl_principal", "string", "Its principal, e.g. `User:alice` or `User:*`."),
+    Field("acl_host", "string", "Its host; `*` for all."),
     Field("error_code", "int", "First error of this resource in the response that is not 0."),
     Field("error_name", "string", "Kafka's name of the error."),
     Field("partitions", "int", "How many partitions the request named."),

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from klamm_spark.events.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, SCHEMA_VERSION
+from klamm_spark.events.event import (
+    ADMIN,
+    AUDIT_GAP,
+    AUTHENTICATION,
+    CONNECTION,
+    REQUEST,
+    RESOURCE_FIELDS,
+    SCHEMA_VERSION,
+)
 
 Event = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -200,15 +208,22 @@ def _source(event: Event) -> dict[str, Any]:
     return {"ip": event["client_address"], "port": event["client_port"]}
 
 
+def user_of(event: Event) -> str:
+    """The principal; of a failed login the one that it claimed, which nothing proves."""
+    claimed: str = event.get("attempted_principal") or event["principal"]
+    return claimed
+
+
 def _user(event: Event) -> dict[str, Any]:
-    return {"name": event["principal"].partition(":")[2] or event["principal"], "uid": event["principal"]}
+    user = user_of(event)
+    return {"name": user.partition(":")[2] or user, "uid": user}
 
 
 def _api_activity(event: Event) -> dict[str, Any]:
     name = event["api_name"]
     activity = next((number for prefix, number in _API_ACTIVITIES if name.startswith(prefix)), _OTHER)
     resources = [
-        _without_none({"name": one["name"], "type": one["type"], "data": one.get("attributes")})
+        _without_none({"name": one["name"], "type": one["type"], "data": _resource_data(one)})
         for one in event.get("resources", ())
         if one["name"]
     ]
@@ -227,6 +242,16 @@ def _api_activity(event: Event) -> dict[str, Any]:
         "duration": round(event["total_time_ms"]) if "total_time_ms" in event else None,
         "resources": resources or None,
     }
+
+
+_RESOURCE_DATA: Final = tuple(
+    name for name in (field.name for field in RESOURCE_FIELDS) if name not in ("type", "name")
+)
+
+
+def _resource_data(resource: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What OCSF has no field for: the decision and what made it, the counts, the attributes."""
+    return {name: resource[name] for name in _RESOURCE_DATA if name in resource} or None
 
 
 def _response(event: Event) -> dict[str, Any] | None:

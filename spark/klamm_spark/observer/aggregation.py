@@ -317,14 +317,14 @@ class Client:
 
 def _is_denial(event: RequestEvent) -> bool:
     decisions = event.context.decisions or ()
-    return event.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in decisions)
+    return event.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted, _ in decisions)
 
 
 def _is_denied_whole(event: RequestEvent) -> bool:
     """Whether nothing of a request was granted."""
     if not event.error_code or not _is_denial(event):
         return False
-    return not any(granted for *_, granted in event.context.decisions or ())
+    return not any(granted for *_, granted, _ in event.context.decisions or ())
 
 
 def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent | LongEvent:

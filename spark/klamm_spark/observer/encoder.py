@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from klamm_spark.requests.resources import Resource, Summary
 
 if TYPE_CHECKING:
     from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, RequestEvent
+    from klamm.acl import Verdict
 
 MAX_CHARACTERS: Final = 256
 """So much of a string that a client has chosen stands in an event."""
@@ -135,10 +137,25 @@ def _attribute(attribute: tuple[str, str | None, str | None]) -> str:
     return f'{{"name":{_text(name)}{done}{to}}}'
 
 
+@lru_cache(maxsize=4096)
+def _authority(verdict: Verdict) -> str:
+    """What decided, and its rule."""
+    if verdict.acl is None:
+        return f',"decided_by":{_text(verdict.decided_by)}' if verdict.decided_by else ""
+    acl = verdict.acl
+    return (
+        f',"decided_by":{_text(verdict.decided_by)},"acl_operation":"{acl.operation.name}"'
+        f',"acl_pattern_type":"{acl.pattern_type.name}","acl_name":{_text(acl.resource_name)}'
+        f',"acl_principal":{_text(acl.principal)},"acl_host":{_text(acl.host)}'
+    )
+
+
 def _resource(resource: Resource) -> str:
     parts = [f'{{"type":{_text(resource.type)},"name":{_text(resource.name)}']
     if resource.granted is not None:
         parts.append(f',"operation":"{resource.operation}","granted":{"true" if resource.granted else "false"}')
+        if resource.verdict is not None:
+            parts.append(_authority(resource.verdict))
     if resource.error_code:
         parts.append(error_fields(resource.error_code))
     if resource.partitions is not None:

@@ -18,6 +18,7 @@ from klamm.wire.response_errors import named_errors
 
 if TYPE_CHECKING:
     from klamm import RequestEvent
+    from klamm.acl import Verdict
 
 log = logging.getLogger("klamm.audit")
 
@@ -40,6 +41,7 @@ class Resource:
     name: str
     operation: str | None = None
     granted: bool | None = None
+    verdict: Verdict | None = None
     error_code: int = 0
     partitions: int | None = None
     records: int | None = None
@@ -194,13 +196,15 @@ def learn_topic_ids(event: RequestEvent, topics: TopicNames) -> None:
 def add_decisions(event: RequestEvent, found: dict[tuple[str, str], Resource]) -> bool:
     """Add the authorizer's decisions to the resources; returns whether it denied any."""
     denied = False
-    for operation, resource_type, name, granted in event.context.decisions or ():
+    for operation, resource_type, name, granted, verdict in event.context.decisions or ():
         key = (resource_type.name, name)
         resource = found.get(key)
         if resource is None:
             resource = found[key] = Resource(*key)
-        if resource.granted is None or not granted:
+        # Of several that were granted the last is the one that was asked for, e.g. DELETE after DESCRIBE.
+        if resource.granted is not False:
             resource.operation, resource.granted = operation.name, granted
+            resource.verdict = verdict
         denied = denied or not granted
     return denied
 

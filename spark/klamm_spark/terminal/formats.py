@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klamm import __version__, escape_control_characters
 from klamm_spark.events.event import AUDIT_GAP
-from klamm_spark.events.renderers import RENDERERS, timestamp
+from klamm_spark.events.renderers import RENDERERS, timestamp, user_of
 
 Event = Mapping[str, Any]
 _SHOWN_RESOURCES: Final = 5
@@ -17,7 +17,6 @@ _GAP_SEVERITY: Final = 9
 _CEF_TEXTS: Final = (
     ("src", "client_address"),
     ("spt", "client_port"),
-    ("suser", "principal"),
     ("requestClientApplication", "client_software_name"),
     ("outcome", "outcome"),
     ("reason", "reason"),
@@ -67,6 +66,8 @@ def _who(event: Event) -> list[str]:
         words.append(f"{event['principal']}@{event['client_address']}")
     elif "client_address" in event:
         words.append(f"@{event['client_address']}")
+    if event.get("listener"):
+        words.append(f"listener={event['listener']}")
     if event.get("attempted_principal"):
         words.append(f"attempted={event['attempted_principal']}")
     if event.get("client_id"):
@@ -95,6 +96,8 @@ def cef(event: Event) -> str:
     head = ("klamm", "klamm", __version__, f"{kind}.{event['action']}", name, str(severity))
     fields = [("rt", event["time_us"] // 1000), ("cat", kind), ("app", "kafka"), ("act", name)]
     fields += [(key, event[field]) for key, field in _CEF_TEXTS if event.get(field) is not None]
+    if event.get("principal") is not None:
+        fields.append(("suser", user_of(event)))
     for key, label, field in _CEF_LABELLED:
         if event.get(field):
             fields += [(f"{key}Label", label), (key, event[field])]

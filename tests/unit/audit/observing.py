@@ -14,7 +14,7 @@ from klamm import (
     ServerServices,
     StageTimes,
 )
-from klamm.acl import AclOperation, ResourceType
+from klamm.acl import AclOperation, ResourceType, Verdict
 from klamm.testing import ManualClock
 from klamm.wire.messages import heartbeat, produce
 from klamm.wire.response_errors import first_error
@@ -79,7 +79,7 @@ class Observing:
         context = RequestContext(connection, None, message.API_KEY, version, 7, client_id, size)
         if decisions:
             context.decisions = [
-                (AclOperation[operation], ResourceType[kind], name, granted)
+                (AclOperation[operation], ResourceType[kind], name, granted, Verdict(granted))
                 for operation, kind, name, granted in decisions
             ]
         now_ns = self.clock.monotonic_ns()

@@ -140,6 +140,10 @@ CASES = {
             [request(n * 80, "DeleteTopics", 20, topic(f"t{n}")) for n in range(20)],
             [request(n, "DeleteTopics", 20, topic(f"t{n}", error_code=29), outcome="denied") for n in range(5)],
             [request(n, "DeleteTopics", 20, topic("t"), principal=f"User:{n}") for n in range(5)],
+            [
+                request(n, "DeleteTopics", 20, topic("t"), {"type": "CLUSTER", "name": "c", "operation": "DELETE"})
+                for n in range(4)
+            ],
         ],
     ),
     "denied_probing": (

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 from klamm import ANONYMOUS, Address, KafkaPrincipal
+from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType, Verdict
 from klamm.wire.messages import api_versions, fetch, metadata
 from klamm_spark.events.event import json_schema
 from klamm_spark.spool.layout import STREAMS, stream_mark
@@ -38,7 +39,7 @@ def test_a_request_becomes_one_event_with_all_that_is_known(audit):
     (event,) = audit.requests()
     boot = audit.sink.requests.spool.boot
     assert event == {
-        "schema_version": 3,
+        "schema_version": 4,
         "event_id": f"node-1/{boot}/0",
         "node": "node-1",
         "boot": boot,
@@ -289,3 +290,37 @@ def test_metrics_say_how_it_goes(audit):
     assert values[prefix + "EventsWritten"] == 1
     assert values[prefix + "QueueSize"] == 0
     assert values[prefix + "SpoolBytes"] == values[prefix + "BytesWritten"] > 0
+
+
+ALICES = AclBinding(
+    ResourceType.TOPIC, "ord", PatternType.PREFIXED, "User:alice", "*", AclOperation.ALL, AclPermission.ALLOW
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields"),
+    [
+        (
+            Verdict(True, "acl", ALICES),
+            {
+                "decided_by": "acl",
+                "acl_operation": "ALL",
+                "acl_pattern_type": "PREFIXED",
+                "acl_name": "ord",
+                "acl_principal": "User:alice",
+                "acl_host": "*",
+            },
+        ),
+        (Verdict(True, "super_user"), {"decided_by": "super_user"}),
+        (Verdict(True, 'a "word"'), {"decided_by": 'a "word"'}),
+        (Verdict(True), {}),
+        (None, {}),
+    ],
+)
+def test_an_event_says_what_decided(audit, verdict, fields):
+    event = produced(audit, audit.connection())
+    event.context.decisions = [(AclOperation.WRITE, ResourceType.TOPIC, "orders", True, verdict)]
+    audit.complete(event)
+    (resource,) = audit.requests()[-1]["resources"]
+    assert {name: value for name, value in resource.items() if name == "decided_by" or name[:4] == "acl_"} == fields
+    assert (resource["operation"], resource["granted"]) == ("WRITE", True)

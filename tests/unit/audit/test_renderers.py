@@ -11,6 +11,7 @@ from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
 
 from klamm_spark.events.event import ACTIONS
 from klamm_spark.events.renderers import RENDERERS, cloudevents, kip673, ocsf, timestamp
+from klamm_spark.terminal.formats import FORMATS
 from tests.audit_samples import sample_events
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "renderings.json").read_text())
@@ -86,3 +87,31 @@ def test_kip673_has_the_keys_of_kafkas_request_log_and_knows_requests_alone():
 
 def test_times_keep_their_microseconds():
     assert timestamp({"time_us": 1_767_225_600_000_001}) == "2026-01-01T00:00:00.000001Z"
+
+
+def test_a_failed_login_names_the_account_that_was_claimed():
+    (event,) = (
+        one["event"]
+        for one in VECTORS
+        if one["event"]["action"] == "failure" and one["event"]["kind"] == "authentication"
+    )
+    event = {**event, "principal": "User:ANONYMOUS", "attempted_principal": "User:ada"}
+    assert ocsf(event)["user"] == {"name": "ada", "uid": "User:ada"}
+    assert " suser=User:ada " in FORMATS["cef"](event)
+    del event["attempted_principal"]
+    assert ocsf(event)["user"]["uid"] == "User:ANONYMOUS"
+
+
+def test_ocsf_has_decisions_and_what_made_them(ocsf_validators):
+    decision = {"operation": "CREATE", "granted": True, "decided_by": "acl", "acl_principal": "User:*"}
+    event = next(one["event"] for one in VECTORS if one["event"].get("api_name"))
+    event = {**event, "resources": [{"type": "CLUSTER", "name": "kafka-cluster", **decision}]}
+    rendered = ocsf(event)
+    assert rendered["resources"] == [{"type": "CLUSTER", "name": "kafka-cluster", "data": decision}]
+    assert list(ocsf_validators[rendered["class_uid"]].iter_errors(rendered)) == []
+
+
+def test_a_line_of_text_has_the_listener():
+    for vector in VECTORS:
+        listener = vector["event"].get("listener")
+        assert (f" listener={listener}" in FORMATS["text"](vector["event"])) is (listener is not None)

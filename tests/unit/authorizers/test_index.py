@@ -75,7 +75,7 @@ def test_index_and_walk_agree(
     rules: list[AclBinding], principal: str, host: str, operation: AclOperation, name: str, default: bool
 ) -> None:
     found = AclIndex(rules).decide(principal, host, operation, TOPIC, name, default=default)
-    assert found.allowed == walk(rules, principal, host, operation, name, default)
+    assert found.granted == walk(rules, principal, host, operation, name, default)
 
 
 @given(
@@ -107,7 +107,7 @@ def test_an_index_that_was_changed_is_one_made_anew(
     assert len(changed) == len(expected)
     for default in (True, False):
         asked = (principal, HOSTS[0], operation, TOPIC, name)
-        assert changed.decide(*asked, default=default).allowed == anew.decide(*asked, default=default).allowed
+        assert changed.decide(*asked, default=default).granted == anew.decide(*asked, default=default).granted
     assert changed.decide_for_any(*asked[:4]) == anew.decide_for_any(*asked[:4])
 
 
@@ -145,13 +145,13 @@ def rules(*texts: str) -> AclIndex:
 )
 def test_read_of_orders_by_alice(texts: tuple[str, ...], allowed: bool) -> None:
     verdict = rules(*texts).decide("User:alice", "10.0.0.1", AclOperation.READ, TOPIC, "orders", default=False)
-    assert verdict.allowed is allowed
+    assert verdict.granted is allowed
 
 
 @pytest.mark.parametrize("host", ["::ffff:10.0.0.1", "10.0.0.1"])
 def test_a_network_holds_mapped_addresses_too(host: str) -> None:
     index = rules("allow User:alice READ topic:orders from 10.0.0.0/8")
-    assert index.decide("User:alice", host, AclOperation.READ, TOPIC, "orders", default=False).allowed
+    assert index.decide("User:alice", host, AclOperation.READ, TOPIC, "orders", default=False).granted
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_network_holds_mapped_addresses_too(host: str) -> None:
 )
 def test_one_address_however_it_is_written(rule: str, client: str) -> None:
     index = rules("allow User:* ALL topic:*", f"deny User:alice READ topic:orders from {rule}")
-    assert not index.decide("User:alice", client, AclOperation.READ, TOPIC, "orders", default=False).allowed
+    assert not index.decide("User:alice", client, AclOperation.READ, TOPIC, "orders", default=False).granted
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType, Verdict
 from klamm.api.authorizer import Authorizer
 from klamm.api.context import RequestContext
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
@@ -92,6 +92,19 @@ def decides_alike_unlogged(case: _Case) -> None:
             ensure(first is second, f"authorize{question} returned {first}, and {second} without a log line")
 
 
+def says_what_decided(case: _Case) -> None:
+    """`decide` grants what `authorize` grants, logged or not; its verdict has a word and a rule, or neither."""
+    with case.opened() as authorizer:
+        context = case.request(KafkaPrincipal("alice"))
+        for question in _questions():
+            granted = authorizer.authorize(context, *question)
+            for log_if_denied in (True, False):
+                verdict = authorizer.decide(context, *question, log_if_denied=log_if_denied)
+                ensure(isinstance(verdict, Verdict), f"decide{question} returned {verdict!r}")
+                ensure(verdict.granted is granted, f"decide{question} returned {verdict}, and authorize {granted}")
+                ensure(bool(verdict.decided_by) or verdict.acl is None, f"{verdict} has a rule and no word for it")
+
+
 def agrees_with_itself_about_types(case: _Case) -> None:
     """`authorize_by_resource_type` returns True where one resource of the type is allowed, else True or False."""
     with case.opened() as authorizer:
@@ -163,6 +176,7 @@ AUTHORIZER_RULES: Final = (
     *LIFE_CYCLE,
     decides_true_or_false,
     decides_alike_unlogged,
+    says_what_decided,
     agrees_with_itself_about_types,
     decides_as_expected,
     leaves_the_request_alone,

@@ -34,6 +34,7 @@ from klamm_broker.security.authorization import (
     denied_topics,
     may_cluster,
     may_topic,
+    shows,
 )
 from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
@@ -62,7 +63,7 @@ def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: Re
         visible = [
             _topic(broker, request, context, topic)
             for topic in broker.topics.all()
-            if not guarded or may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+            if not guarded or shows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
         return _response(broker, request, context, visible)
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:

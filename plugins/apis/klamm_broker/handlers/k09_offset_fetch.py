@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, handles
-from klamm.acl import AclOperation
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import offset_fetch
 from klamm.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -33,7 +33,7 @@ from klamm.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from klamm_broker.groups.offsets import UNSTABLE
-from klamm_broker.security.authorization import may_group, may_topic, require_group
+from klamm_broker.security.authorization import may_group, may_topic, require_group, shows
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
@@ -108,7 +108,7 @@ def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str
     return [
         (name, list(by_partition))
         for name, by_partition in offsets.items()
-        if may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
+        if shows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     ]
 
 

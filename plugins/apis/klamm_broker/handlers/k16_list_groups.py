@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm import handles
-from klamm.acl import AclOperation
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import list_groups
 from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from klamm_broker.security.authorization import may_cluster, may_group
+from klamm_broker.security.authorization import may_cluster, shows
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -30,6 +30,6 @@ def list_all(broker: BrokerServices, request: ListGroupsRequest, context: Reques
             ListedGroup(group.group_id, group.protocol_type, group.state, group.group_type)
             for group in broker.groups.administration.list_groups(request.states_filter, request.types_filter)
             if broker.cluster.coordinates(group.group_id)
-            and (every or may_group(context, AclOperation.DESCRIBE, group.group_id, log_if_denied=False))
+            and (every or shows(context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
         ]
     )

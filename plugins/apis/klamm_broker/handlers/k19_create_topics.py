@@ -25,7 +25,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
-from klamm.acl import AclOperation
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import create_topics
 from klamm.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -38,7 +38,7 @@ from klamm.wire.messages.create_topics import (
 from klamm_broker.configs.registry import check_topic_configs
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.handlers.deadline import Deadline
-from klamm_broker.security.authorization import may_cluster, may_topic, require_topic
+from klamm_broker.security.authorization import may_cluster, require_topic, shows
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
 
@@ -106,7 +106,7 @@ def _describe(
             continue
         if outcome is not None:
             result.topic_id = outcome.id
-        if may_topic(context, AclOperation.DESCRIBE_CONFIGS, result.name, log_if_denied=False):
+        if shows(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
             topic = topics[result.name]
             result.num_partitions, result.replication_factor = topic.partitions, topic.replication_factor
             result.configs = configs.of(topic)

@@ -22,6 +22,7 @@ from klamm.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from klamm_broker.security.authorization import shows
 from klamm_broker.security.delegation_tokens import require_token_requests
 
 if TYPE_CHECKING:
@@ -64,6 +65,6 @@ def tokens_of_owners(
 def _may_see(context: RequestContext, token: DelegationToken) -> bool:
     if token.owner_or_renewer(context.principal):
         return True
-    return context.authorize(
-        AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, log_if_denied=False
-    ) or context.authorize(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner), log_if_denied=False)
+    return shows(context, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id) or shows(
+        context, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner)
+    )

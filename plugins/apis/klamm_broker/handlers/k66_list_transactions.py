@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
-from klamm.acl import AclOperation
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import list_transactions
 from klamm.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from klamm_broker.security.authorization import may_transactional_id
+from klamm_broker.security.authorization import shows
 from klamm_broker.transactions import TransactionState as State
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def list_matching(
             for each in broker.transactions.registry.all()
             if passes(each)
             and broker.cluster.coordinates(each.transactional_id)
-            and may_transactional_id(context, AclOperation.DESCRIBE, each.transactional_id, log_if_denied=False)
+            and shows(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
         ],
     )
 

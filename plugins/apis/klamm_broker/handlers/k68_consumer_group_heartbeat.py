@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
-from klamm.acl import AclOperation
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import consumer_group_heartbeat
 from klamm.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -34,7 +34,7 @@ from klamm.wire.messages.consumer_group_heartbeat import (
 from klamm_broker.features import GROUP_VERSION
 from klamm_broker.groups import ConsumerHeartbeat, ConsumerHeartbeatResult
 from klamm_broker.limits import owner_of
-from klamm_broker.security.authorization import denial, denied_topics, may_topic, require_group
+from klamm_broker.security.authorization import denial, denied_topics, require_group, shows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +85,7 @@ def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest
             owned=None if request.topic_partitions is None else _by_topic(request.topic_partitions),
             generates_member_id=context.api_version < _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS,
             owner=owner_of(context),
-            may_describe=lambda name: may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False),
+            may_describe=lambda name: shows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, name),
         ),
         reply,
     )

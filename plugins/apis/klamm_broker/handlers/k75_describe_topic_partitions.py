@@ -25,7 +25,7 @@ from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, may_topic
+from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, shows
 from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import check_topic_name
 
@@ -55,7 +55,7 @@ def topic_partitions(
         names = [
             topic.name
             for topic in broker.topics.all()
-            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+            if shows(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
         denied: frozenset[str] = frozenset()
     else:

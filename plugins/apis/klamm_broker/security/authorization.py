@@ -63,21 +63,24 @@ def denial(code: ErrorCode) -> KafkaError:
     return KafkaError(code, _MESSAGES[code])
 
 
-def may_topic(context: RequestContext, operation: AclOperation, name: str, *, log_if_denied: bool = True) -> bool:
+def may_topic(context: RequestContext, operation: AclOperation, name: str) -> bool:
     """Whether the client may do that to a topic."""
-    return context.authorize(operation, ResourceType.TOPIC, name, log_if_denied=log_if_denied)
+    return context.authorize(operation, ResourceType.TOPIC, name)
 
 
-def may_group(context: RequestContext, operation: AclOperation, group_id: str, *, log_if_denied: bool = True) -> bool:
+def may_group(context: RequestContext, operation: AclOperation, group_id: str) -> bool:
     """Whether the client may do that to a group."""
-    return context.authorize(operation, ResourceType.GROUP, group_id, log_if_denied=log_if_denied)
+    return context.authorize(operation, ResourceType.GROUP, group_id)
 
 
-def may_transactional_id(
-    context: RequestContext, operation: AclOperation, transactional_id: str, *, log_if_denied: bool = True
-) -> bool:
+def may_transactional_id(context: RequestContext, operation: AclOperation, transactional_id: str) -> bool:
     """Whether the client may do that to a transactional id."""
-    return context.authorize(operation, ResourceType.TRANSACTIONAL_ID, transactional_id, log_if_denied=log_if_denied)
+    return context.authorize(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def shows(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+    """Whether the client may do that to what it did not name, e.g. in a list: no decision that is recorded."""
+    return context.authorize(operation, kind, name, log_if_denied=False, log_if_allowed=False)
 
 
 def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True) -> bool:
@@ -120,11 +123,7 @@ def authorized_operations(context: RequestContext, kind: ResourceType, name: str
     """The bit field of what the client may do on a resource (KIP-430). A bit's number is the operation's code."""
     if context.listener.authorizer is None:
         return _ALL[kind]
-    return sum(
-        1 << operation
-        for operation in _OPERATIONS[kind]
-        if context.authorize(operation, kind, name, log_if_denied=False)
-    )
+    return sum(1 << operation for operation in _OPERATIONS[kind] if shows(context, operation, kind, name))
 
 
 def cluster_operations(context: RequestContext) -> int:

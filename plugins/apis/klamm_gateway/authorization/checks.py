@@ -74,7 +74,12 @@ def require_cluster(context: RequestContext, operation: AclOperation) -> None:
 
 def may(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
     """Of what the client did not name, e.g. in a list: no decision that is recorded."""
-    return context.authorize(operation, resource_type, name, log_if_denied=False)
+    return context.authorize(operation, resource_type, name, log_if_denied=False, log_if_allowed=False)
+
+
+def suffices(context: RequestContext, operation: AclOperation) -> bool:
+    """Whether the right on the cluster is there, which stands for others: its denial decides nothing."""
+    return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
 
 
 def operations(context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from klamm import ErrorCode, RequestContext
-from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.metadata import MetadataResponseTopic
-from klamm_gateway.authorization.checks import NOT_REQUESTED, Forwarded, Verdict, may, operations, with_field
+from klamm_gateway.authorization.checks import NOT_REQUESTED, Forwarded, Verdict, may, operations, suffices, with_field
 from klamm_gateway.layout import Cluster
 
 
@@ -40,7 +40,7 @@ def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster)
 
 
 def _may_create(context: RequestContext, wanted: list[Any]) -> bool:
-    if may(context, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if suffices(context, AclOperation.CREATE):
         return True
     return all(may(context, AclOperation.CREATE, ResourceType.TOPIC, each.name) for each in wanted if each.name)
 

@@ -32,6 +32,7 @@ from klamm_gateway.authorization.checks import (
     require,
     require_cluster,
     require_topics,
+    suffices,
     then,
     with_field,
 )
@@ -129,7 +130,7 @@ def _filtered(
     """A list of everything: what the client may describe of it, unless it may do `whole` to the cluster."""
 
     def rule(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
-        if whole is not None and may(context, whole, _CLUSTER, CLUSTER_NAME):
+        if whole is not None and suffices(context, whole):
             return Forwarded(message)
 
         def change(response: Any) -> Any:
@@ -147,7 +148,7 @@ def _unless_whole(whole: AclOperation, rule: Rule) -> Rule:
     """A rule for those who may not do `whole` to the cluster."""
 
     def either(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-        return Forwarded(message) if may(context, whole, _CLUSTER, CLUSTER_NAME) else rule(message, context, cluster)
+        return Forwarded(message) if suffices(context, whole) else rule(message, context, cluster)
 
     return either
 
@@ -175,9 +176,7 @@ def _delete_topics(message: Any, context: RequestContext, cluster: Cluster) -> V
 def _init_producer_id(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
     if message.transactional_id is not None:
         require(context, _OP.WRITE, _TXN, message.transactional_id)
-    elif not may(context, _OP.IDEMPOTENT_WRITE, _CLUSTER, CLUSTER_NAME) and not context.authorize_by_resource_type(
-        _OP.WRITE, _TOPIC
-    ):
+    elif not suffices(context, _OP.IDEMPOTENT_WRITE) and not context.authorize_by_resource_type(_OP.WRITE, _TOPIC):
         raise denial(_CLUSTER)
     return Forwarded(message)
 

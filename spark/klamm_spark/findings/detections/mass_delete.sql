@@ -9,6 +9,8 @@ WITH deletions AS (
   FROM events e JOIN resources r ON r.event_id = e.event_id
   WHERE e.api_name IN ('DeleteTopics', 'DeleteRecords', 'DeleteGroups', 'DeleteAcls', 'OffsetDelete')
     AND coalesce(r.error_code, 0) = 0 AND e.outcome IN ('ok', 'throttled')
+    -- The right on the cluster is no resource that was deleted.
+    AND NOT (r.type = 'CLUSTER' AND r.operation IS NOT NULL)
 )
 SELECT principal, min(client_address) AS address, concat(min(name), ' and others') AS object, count(*) AS events,
   min(time_us) AS first_us, max(time_us) AS last_us,

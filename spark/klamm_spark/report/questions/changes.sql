@@ -12,7 +12,7 @@ WITH described AS (
 ), joined AS (
   SELECT event_id, string_agg(text, '; ') AS resources FROM named GROUP BY event_id
 )
-SELECT e.time_us, e.principal, e.client_address, e.api_name, j.resources, e.outcome, e.error_name AS error
+SELECT e.time_us, e.principal, e.client_address, e.listener, e.api_name, j.resources, e.outcome, e.error_name AS error
 FROM events e LEFT JOIN joined j ON j.event_id = e.event_id
 WHERE e.kind = 'request' AND e.api_key IN ({administrative}) AND e.requests > 0
 ORDER BY e.time_us DESC, e.event_id LIMIT 200
