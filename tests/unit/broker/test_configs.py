@@ -448,6 +448,28 @@ def test_broker_configs_that_cannot_be_changed(harness: BrokerHarness, change: t
     assert alter(harness, BROKER, "1", change) == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_min_insync_replicas_of_one_broker_is_refused(harness: BrokerHarness, validate_only: bool) -> None:
+    name = "min.insync.replicas"
+    code = alter(harness, BROKER, "1", (name, SET, "2"), validate_only=validate_only)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert replace(harness, BROKER, "1", (name, "2")) == ErrorCode.INVALID_CONFIG
+    assert one(harness, BROKER, "1", name)[0] == "1"
+    assert alter(harness, BROKER, "", (name, SET, "2")) == 0
+    assert one(harness, BROKER, "1", name)[0] == "2"
+
+
+def test_min_insync_replicas_that_is_stored_for_one_broker_stays_until_it_is_deleted(harness: BrokerHarness) -> None:
+    name = "min.insync.replicas"
+    harness.broker.store.write_and_wait([("INSERT INTO configs VALUES (4, '1', ?, '2')", (name,))])
+    harness.reopen()
+    assert alter(harness, BROKER, "1", ("log.retention.ms", SET, "1000")) == 0
+    assert one(harness, BROKER, "1", name)[0] == "2"
+    assert alter(harness, BROKER, "1", (name, SET, "3")) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, BROKER, "1", (name, DELETE, None)) == 0
+    assert one(harness, BROKER, "1", name)[0] == "1"
+
+
 MIN_LAG, MAX_LAG = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
 
 

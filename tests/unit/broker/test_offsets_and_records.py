@@ -93,6 +93,15 @@ def test_largest_timestamp(harness: BrokerHarness) -> None:
     assert find(harness, MAX_TIMESTAMP) == (0, NOW_MS - 100, 1, 0)
 
 
+def test_the_first_record_has_the_largest_timestamp_if_none_has_one(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    append(harness, -1 - NOW_MS, -1 - NOW_MS)
+    append(harness, -1 - NOW_MS)
+    assert find(harness, MAX_TIMESTAMP) == (0, -1, 0, 0)
+    append(harness, 0)
+    assert find(harness, MAX_TIMESTAMP) == (0, NOW_MS, 3, 0)
+
+
 def test_without_remote_storage(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     append(harness, 0)

@@ -208,6 +208,16 @@ def test_records_without_timestamps_roll_by_the_clock(open_log: OpenLog) -> None
     assert [segment.base_offset for segment in book.log.segments] == [0, 2]
 
 
+def test_a_record_without_a_timestamp_does_not_end_a_segment_that_began_with_one(open_log: OpenLog) -> None:
+    book = open_log(segment_ms=1000)
+    book.append(b"a")
+    book.log.append(produced(b"b", timestamp_ms=-1), now_ms=START_MS)
+    book.log.append(produced(b"c", timestamp_ms=-1), now_ms=START_MS + 5000)
+    book.log.append(produced(b"d", timestamp_ms=START_MS + 5000), now_ms=START_MS + 5000)
+
+    assert [segment.base_offset for segment in book.log.segments] == [0, 3]
+
+
 def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
     book = open_log(index_interval_bytes=0, segment_index_bytes=24)
     for _ in range(6):

@@ -86,7 +86,8 @@ def test_records_without_timestamps(open_log: OpenLog) -> None:
     book = open_log()
     book.log.append(encode_batch([Record(value=b"v")]), now_ms=START_MS)
 
-    assert book.log.max_timestamp() is None
+    assert book.log.max_timestamp() == (-1, 0, 0)
+    assert book.reopen().max_timestamp() == (-1, 0, 0)
     assert book.log.offset_for_timestamp(0) is None
 
 

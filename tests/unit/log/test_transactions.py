@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode, KafkaError
-from klamm.wire.records import TRANSACTIONAL, ControlRecordType, Record, encode_batch
+from klamm.wire.batch_headers import batch_checksum
+from klamm.wire.records import TRANSACTIONAL, ControlRecordType, Record, encode_batch, iterate_batches
 from klamm_broker.log import FileRegion
 from tests.unit.log.playbook import START_MS, LogPlaybook
 
@@ -98,6 +99,23 @@ def test_open_transaction_holds_the_stable_offset(open_log: OpenLog) -> None:
     producer.commit()
     assert book.log.last_stable_offset == 4
     assert committed(book) == [b"before", b"a", b"after"]
+
+
+@pytest.mark.parametrize(("timestamp_type", "attributes"), [("CreateTime", 48), ("LogAppendTime", 56)])
+def test_a_marker_has_the_type_of_timestamps_of_the_topic(
+    open_log: OpenLog, timestamp_type: str, attributes: int
+) -> None:
+    book = open_log(message_timestamp_type=timestamp_type)
+    producer = Producer(book, 1)
+    producer.send(b"a")
+    marker = producer.abort()
+
+    data = book.log.read(marker, 1 << 20).records
+    assert isinstance(data, FileRegion)
+    ((header, batch),) = iterate_batches(data.read_bytes())
+    assert (header.attributes, header.max_timestamp_ms) == (attributes, START_MS)
+    assert header.crc == batch_checksum(batch)
+    assert committed(book) == []
 
 
 def test_nothing_is_read_at_the_stable_offset(open_log: OpenLog) -> None:

@@ -475,12 +475,21 @@ def test_a_hanging_transaction_is_aborted(harness, producer, version):
 
 def test_markers_that_are_refused(harness, producer):
     producer.produce("t", b"a")
-    assert marker(harness, producer, epoch=-1) == E.INVALID_PRODUCER_EPOCH
     assert marker(harness, producer, index=7) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert marker(harness, producer, "nope") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert marker(harness, producer, coordinator_epoch=3) == 0
     assert marker(harness, producer, coordinator_epoch=2) == E.TRANSACTION_COORDINATOR_FENCED
     assert harness.ask(WriteTxnMarkersRequest(), 2).markers == []
+
+
+def test_a_marker_of_no_producer_is_not_written(harness, producer):
+    producer.produce("t", b"a")
+    topics = [WritableTxnMarkerTopic("t", [0, 7])]
+    wanted = [WritableTxnMarker(*who, False, topics) for who in ((-1, 0), (producer.id, -1), (-1, -1))]
+    results = harness.ask(WriteTxnMarkersRequest(wanted), 2).markers
+    codes = [partition.error_code for result in results for partition in result.topics[0].partitions]
+    assert codes == [E.UNKNOWN_SERVER_ERROR, E.UNKNOWN_TOPIC_OR_PARTITION] * 3
+    assert harness.broker.topics.get("t").partition(0).log.end_offset == 1
 
 
 def test_a_marker_for_offsets(harness, producer):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
@@ -28,6 +28,8 @@ from klamm_broker.topics.names import check_topic_name
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
+
+_MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 class Change(NamedTuple):
@@ -197,10 +199,18 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
     return dict(topic.overrides) if topic is not None else {}
 
 
+def _check_min_insync_replicas(broker_name: str, current: Mapping[str, str], values: Mapping[str, str]) -> None:
+    """Raise KafkaError(INVALID_CONFIG) for a new value of one broker: it is of all, or of a topic."""
+    value = values.get(_MIN_INSYNC_REPLICAS)
+    if broker_name and value is not None and value != current.get(_MIN_INSYNC_REPLICAS):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{_MIN_INSYNC_REPLICAS} can be changed of all brokers, not of one")
+
+
 def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str], validate_only: bool) -> None:
     if resource.kind == ResourceType.BROKER:
         check_broker_name(broker.cluster.node_id, resource.name)
         broker.configs.check_names(resource.name, values)
+        _check_min_insync_replicas(resource.name, broker.configs.dynamic(resource.name), values)
         try:
             broker.configs.check_dynamic(resource.name, values)
         except KafkaError as error:

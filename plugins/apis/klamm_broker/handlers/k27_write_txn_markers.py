@@ -6,6 +6,7 @@ administrator of a transaction that hangs (KIP-664). Answered when the markers a
 
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION. An epoch before the producer's: INVALID_PRODUCER_EPOCH. A coordinator
   epoch before that of the last marker: TRANSACTION_COORDINATOR_FENCED.
+- A producer id or epoch of -1: UNKNOWN_SERVER_ERROR, and nothing is written.
 - A partition of `__consumer_offsets` ends what the producer's transaction would commit for groups.
 - The transaction version of v2 is not looked at.
 
@@ -27,6 +28,7 @@ from klamm.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_cluster, require_cluster
 from klamm_broker.transactions import OFFSETS_TOPIC, Marker
@@ -80,6 +82,13 @@ def _write(
     try:
         if partition is not None:
             broker.cluster.check_leads(partition)
+            _check_producer(marker)
         broker.transaction_markers.append(marker, (topic, result.partition_index), written)
     except KafkaError as error:
         written(error)
+
+
+def _check_producer(marker: Marker) -> None:
+    """Raise KafkaError(UNKNOWN_SERVER_ERROR), as Kafka answers, for a marker of no producer."""
+    if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker needs a producer id and an epoch")

@@ -12,6 +12,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.wire.batch_limits import check_count
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import (
+    LOG_APPEND_TIME,
     LOG_OVERHEAD_BYTES,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
@@ -21,6 +22,7 @@ from klamm.wire.records import (
     assign_offset,
     encode_end_transaction_marker,
     read_header,
+    set_max_timestamp,
     validate_produced,
 )
 from klamm_broker.log.checkpoints import sync_partition_metadata
@@ -151,6 +153,9 @@ class PartitionLog(SegmentedLog):
             coordinator_epoch=coordinator_epoch,
         )
         header = read_header(batch)
+        if self.config.log_append_time:
+            set_max_timestamp(batch, header.attributes | LOG_APPEND_TIME, now_ms)
+            header = read_header(batch)
         marker = EndTransactionMarker(kind, coordinator_epoch)
         with self._lock:
             self._producers.check_marker(header, marker)

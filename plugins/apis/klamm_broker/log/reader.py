@@ -204,15 +204,14 @@ class LogReader:
     def max_timestamp(self) -> TimestampedOffset | None:
         """The first of the records that have the largest timestamp; None if there is none. Raises KafkaError.
 
-        As in `UnifiedLog.fetchOffsetByTimestamp` it may lie before the log's start, while its segment is there.
+        As in `UnifiedLog.fetchOffsetByTimestamp` it may lie before the log's start, while its segment is there, and is
+        the first record if none has a timestamp.
         """
         return self._look_again(self._max_timestamp)
 
     def _max_timestamp(self) -> TimestampedOffset | None:
         largest = [(segment.max_timestamp()[0], segment) for segment in self._segments]
         timestamp_ms, segment = max(largest, key=lambda each: each[0])
-        if timestamp_ms < 0:
-            return None
         found = first_record_since(segment, timestamp_ms, segment.base_offset)
         self._require_current(segment)
         return found

@@ -139,7 +139,8 @@ class SegmentedLog(LogReader):
         if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
             return True
         first_timestamp_ms = active.first_timestamp()
-        if first_timestamp_ms >= 0 and timestamp_ms >= 0:
+        if first_timestamp_ms >= 0:
+            # As in Kafka, a batch without timestamps never ends a segment that began with one.
             age_ms = timestamp_ms - first_timestamp_ms
         else:
             if active.created_ms is None:
