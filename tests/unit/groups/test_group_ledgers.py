@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from groups_playbook import GROUP, Playbook, subscription
+import pytest
+from groups_playbook import GROUP, Call, Playbook, subscription
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, GroupLedgers, PartitionCommit, ShareHeartbeat
+from klamm_broker.groups import CommitRequest, GroupLedgers, PartitionCommit, ShareHeartbeat, ShareHeartbeatResult
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import _MATCH_BYTES, ConsumerGroup
 from klamm_broker.groups.group import OFFSET_BYTES, Group
@@ -187,6 +188,8 @@ def test_a_new_group_is_refused_at_the_limit_and_an_old_one_goes_on(make_playboo
     again = play.ask_beat("m", answers[0].result.epoch, group_id="g0")
     play.settle()
     assert again.result.error_code is ErrorCode.NONE
+    honest = play.beat("m", 0, group_id="honest", owner="User:alice")
+    assert honest.error_code is ErrorCode.NONE
 
 
 def test_members_are_limited_over_all_groups(make_playbook: Callable[..., Playbook]) -> None:
@@ -199,6 +202,8 @@ def test_members_are_limited_over_all_groups(make_playbook: Callable[..., Playbo
     codes = [answer.result.error_code for answer in answers]
     assert codes.count(ErrorCode.NONE) == 2
     assert play.ledgers.members.used < 5 * 1_048_576
+    honest = play.beat("m", 0, group_id="honest", topics=topics, owner="User:alice")
+    assert honest.error_code is ErrorCode.NONE
 
 
 def test_names_that_no_topic_can_have_are_refused(make_playbook: Callable[..., Playbook]) -> None:
@@ -208,3 +213,46 @@ def test_names_that_no_topic_can_have_are_refused(make_playbook: Callable[..., P
 
     assert answer.error_code is ErrorCode.INVALID_REQUEST
     assert play.state_of_group(GROUP) is None
+
+
+def join_classic(play: Playbook, group_id: str) -> ErrorCode:
+    return play.ask_join(group_id=group_id, owner="User:mallory").result.error_code
+
+
+def join_consumer(play: Playbook, group_id: str) -> ErrorCode:
+    """Also with an id that the group is to make."""
+    return play.beat("", 0, group_id=group_id, owner="User:mallory", generates_member_id=True).error_code
+
+
+def join_share(play: Playbook, group_id: str) -> ErrorCode:
+    call: Call[ShareHeartbeatResult] = Call()
+    request = ShareHeartbeat(group_id, "m", 0, "client", "/host", topics=["t"], owner="User:mallory")
+    play.coordinator.shares.heartbeat(request, call)
+    play.settle()
+    return call.result.error_code
+
+
+@pytest.mark.parametrize("join", [join_classic, join_consumer, join_share])
+def test_a_member_without_room_makes_no_group(
+    make_playbook: Callable[..., Playbook], join: Callable[[Playbook, str], ErrorCode]
+) -> None:
+    play = make_playbook(make_ledgers=limited(members=100_000))
+    play.topics.set("t", 1)
+    play.ledgers.members.add("User:mallory", 40_000)
+
+    assert join(play, "invented") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    play.settle()
+    assert play.state_of_group("invented") is None
+    assert play.ledgers.groups.used == 0
+    assert play.store.read("SELECT * FROM state_owners") == []
+
+
+@pytest.mark.parametrize("join", [join_classic, join_consumer])
+def test_a_member_beyond_the_bytes_of_a_group_makes_none(
+    make_playbook: Callable[..., Playbook], join: Callable[[Playbook, str], ErrorCode]
+) -> None:
+    play = make_playbook(group_max_bytes=1)
+
+    assert join(play, "invented") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    play.settle()
+    assert play.state_of_group("invented") is None

@@ -92,8 +92,13 @@ class ClassicCoordinator:
                 return
             group = found if isinstance(found, ClassicGroup) else None
         else:
+
+            def admit(new: ClassicGroup) -> None:
+                if self._takes_too_many_bytes(new, request):
+                    raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
             try:
-                group, created = self._registry.get_or_create_classic(request.group_id, request.owner)
+                group, created = self._registry.get_or_create_classic(request.group_id, request.owner, admit)
             except KafkaError as refusal:
                 reply(JoinResult(ErrorCode(refusal.error_code)))
                 return

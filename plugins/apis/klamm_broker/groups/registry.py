@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
@@ -15,6 +15,12 @@ from klamm_broker.limits.owners import GROUPS as OWNERS
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.storage.store import Store
+
+G = TypeVar("G", bound=Group)
+
+
+def _admit(group: Group) -> None:
+    """Admit any."""
 
 
 class GroupRegistry:
@@ -50,27 +56,38 @@ class GroupRegistry:
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
-    def get_or_create_classic(self, group_id: str, owner: str) -> tuple[ClassicGroup | None, bool]:
-        """As `get_or_create`, None for a group of another kind."""
-        group, created = self.get_or_create(group_id, owner)
+    def get_or_create_classic(
+        self, group_id: str, owner: str, admit: Callable[[ClassicGroup], None] = _admit
+    ) -> tuple[ClassicGroup | None, bool]:
+        """As `get_or_create`, None for a group of another kind.
+
+        `admit` gets a new group before it is kept, which it is not if that raises KafkaError.
+        """
+        group, created = self._get_or_make(group_id, owner, self._new_classic, admit)
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)
 
-    def get_or_create_consumer(self, group_id: str, owner: str) -> Group:
-        """The group, of whatever kind; a new one is a consumer group, EMPTY. Raises KafkaError as `get_or_create`."""
-        return self._get_or_make(group_id, owner, ConsumerGroup)[0]
+    def get_or_create_consumer(self, group_id: str, owner: str, admit: Callable[[ConsumerGroup], None]) -> Group:
+        """As `get_or_create_classic`, of whatever kind; a new one is a consumer group, EMPTY."""
+        return self._get_or_make(group_id, owner, ConsumerGroup, admit)[0]
 
-    def get_or_create_share(self, group_id: str, owner: str) -> Group:
-        """The group, of whatever kind; a new one is a share group, EMPTY. Raises KafkaError as `get_or_create`."""
-        return self._get_or_make(group_id, owner, ShareGroup)[0]
+    def get_or_create_share(self, group_id: str, owner: str, admit: Callable[[ShareGroup], None] = _admit) -> Group:
+        """As `get_or_create_classic`, of whatever kind; a new one is a share group, EMPTY."""
+        return self._get_or_make(group_id, owner, ShareGroup, admit)[0]
 
-    def _get_or_make(self, group_id: str, owner: str, make: Callable[[str], Group]) -> tuple[Group, bool]:
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._clock)
+
+    def _get_or_make(
+        self, group_id: str, owner: str, make: Callable[[str], G], admit: Callable[[G], None] = _admit
+    ) -> tuple[Group, bool]:
         with self._lock:
-            group = self._groups.get(group_id)
-            if group is not None:
-                return group, False
+            known = self._groups.get(group_id)
+            if known is not None:
+                return known, False
             group = make(group_id)
-            self._ledgers.groups.require(owner, group.book.group_bytes)
             group.open_accounts(self._ledgers, owner)
+            admit(group)
+            self._ledgers.groups.require(owner, group.book.group_bytes)
             self._put_owner(group)
             self._groups[group_id] = group
             return group, True
@@ -94,7 +111,7 @@ class GroupRegistry:
         group = self._groups.get(group_id)
         if group is not None:
             return group, False
-        return self._get_or_make(group_id, owner, lambda group_id: ClassicGroup(group_id, self._clock))
+        return self._get_or_make(group_id, owner, self._new_classic)
 
     def remove_if_unused(self, group: Group) -> bool:
         """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only, after its deletion."""

@@ -101,6 +101,8 @@ class ConsumerCoordinator:
         """Join, stay in, or leave a group. `reply` is called at once, or when the change is durable."""
         try:
             self._validate(request)
+            if not request.member_id:
+                request = request._replace(member_id=_uuid(self._random_bytes(16)))
             group = self._group(request)
             with group:
                 if group.is_dead:
@@ -156,7 +158,12 @@ class ConsumerCoordinator:
 
     def _group(self, request: ConsumerHeartbeat) -> ConsumerGroup | ClassicGroup:
         if request.epoch == JOIN_EPOCH:
-            group = self._registry.get_or_create_consumer(request.group_id, request.owner)
+
+            def admit(new: ConsumerGroup) -> None:
+                first = _updated(ConsumerMember(member_id=request.member_id), request)
+                new.require_bytes_for(first, self._settings.group_max_bytes)
+
+            group = self._registry.get_or_create_consumer(request.group_id, request.owner, admit)
         else:
             found = self._registry.get(request.group_id)
             if found is None:
@@ -185,20 +192,7 @@ class ConsumerCoordinator:
         before = self._member(group, request)
         if request.regex:
             check_regex(request.regex)
-        updated = replace(
-            before,
-            instance_id=_or(request.instance_id, before.instance_id),
-            rack_id=_or(request.rack_id, before.rack_id),
-            rebalance_timeout_ms=before.rebalance_timeout_ms
-            if request.rebalance_timeout_ms == -1
-            else request.rebalance_timeout_ms,
-            assignor=_or(request.assignor, before.assignor),
-            topics=before.topics if request.topics is None else frozenset(request.topics),
-            regex=before.regex if request.regex is None else request.regex,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            classic=None,
-        )
+        updated = _updated(before, request)
         group.require_bytes_for(updated, self._settings.group_max_bytes)
         group.put(updated)
         # Its classic session and requests are over.
@@ -224,7 +218,7 @@ class ConsumerCoordinator:
 
     def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
         """The member that sends the heartbeat, new if it joins. Raises KafkaError."""
-        member_id = request.member_id or _uuid(self._random_bytes(16))
+        member_id = request.member_id
         if request.epoch != JOIN_EPOCH:
             member = group.member(member_id, request.instance_id)
             _check_epoch(member, request.epoch, request.owned)
@@ -340,6 +334,24 @@ def _united(assigned: Partitions, pending_revocation: Partitions) -> Partitions:
         topic: assigned.get(topic, none) | pending_revocation.get(topic, none)
         for topic in (*assigned, *(pending_revocation.keys() - assigned.keys()))
     }
+
+
+def _updated(before: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    """Return the member with what its heartbeat says."""
+    return replace(
+        before,
+        instance_id=_or(request.instance_id, before.instance_id),
+        rack_id=_or(request.rack_id, before.rack_id),
+        rebalance_timeout_ms=before.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
+        assignor=_or(request.assignor, before.assignor),
+        topics=before.topics if request.topics is None else frozenset(request.topics),
+        regex=before.regex if request.regex is None else request.regex,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=None,
+    )
 
 
 def _or(sent: T | None, known: T) -> T:

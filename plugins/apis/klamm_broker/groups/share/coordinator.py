@@ -94,7 +94,11 @@ class ShareCoordinator:
             _validate(request)
             kind = "Group" if request.epoch == LEAVE_EPOCH else "Share group"
             missing = f"{kind} {request.group_id} not found."
-            group = self._group(request.group_id, missing, request.owner if request.epoch == JOIN_EPOCH else None)
+            new_owner = request.owner if request.epoch == JOIN_EPOCH else None
+            first = ShareMember(member_id=request.member_id)
+            group = self._group(
+                request.group_id, missing, new_owner, lambda new: _require_room(new, _updated(first, request))
+            )
             with group:
                 if group.is_dead:
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -108,9 +112,17 @@ class ShareCoordinator:
         except KafkaError as error:
             reply(ShareHeartbeatResult(ErrorCode(error.error_code), error.message))
 
-    def _group(self, group_id: str, missing: str, new_owner: str | None = None) -> ShareGroup:
-        registry = self._registry
-        group = registry.get(group_id) if new_owner is None else registry.get_or_create_share(group_id, new_owner)
+    def _group(
+        self,
+        group_id: str,
+        missing: str,
+        new_owner: str | None = None,
+        admit: Callable[[ShareGroup], None] = lambda _: None,
+    ) -> ShareGroup:
+        if new_owner is None:
+            group = self._registry.get(group_id)
+        else:
+            group = self._registry.get_or_create_share(group_id, new_owner, admit)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
         if not isinstance(group, ShareGroup):
@@ -119,17 +131,9 @@ class ShareCoordinator:
 
     def _beat(self, group: ShareGroup, request: ShareHeartbeat) -> ShareHeartbeatResult:
         before = self._member(group, request)
-        updated = replace(
-            before,
-            rack_id=before.rack_id if request.rack_id is None else request.rack_id,
-            topics=before.topics if request.topics is None else frozenset(request.topics),
-            client_id=request.client_id,
-            client_host=request.client_host,
-        )
+        updated = _updated(before, request)
         is_new = before.member_id not in group.members
-        more_bytes = updated.charge_bytes - (0 if is_new else before.charge_bytes)
-        if not group.has_room_for(more_bytes, in_use=not is_new):
-            raise group.book.ledgers.members.refusal()
+        _require_room(group, updated)
         group.put(updated)
         self._keep_alive(group, updated.member_id)
         if is_new or updated.topics != before.topics or group.metadata_generation != self._world.topics.generation:
@@ -321,6 +325,25 @@ def _validate(request: ShareHeartbeat) -> None:
     require_topic_names(request.topics)
     if request.epoch == JOIN_EPOCH and not request.topics:
         raise _invalid("SubscribedTopicNames must be set in first request.")
+
+
+def _updated(before: ShareMember, request: ShareHeartbeat) -> ShareMember:
+    """Return the member with what its heartbeat says."""
+    return replace(
+        before,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        topics=before.topics if request.topics is None else frozenset(request.topics),
+        client_id=request.client_id,
+        client_host=request.client_host,
+    )
+
+
+def _require_room(group: ShareGroup, member: ShareMember) -> None:
+    """Raise KafkaError(GROUP_MAX_SIZE_REACHED) if a member is to take more than it does, and more than is left."""
+    known = group.members.get(member.member_id)
+    more_bytes = member.charge_bytes - (0 if known is None else known.charge_bytes)
+    if not group.has_room_for(more_bytes, in_use=known is not None):
+        raise group.book.ledgers.members.refusal()
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:
