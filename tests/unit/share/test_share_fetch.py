@@ -209,6 +209,23 @@ def test_there_are_no_more_sessions_than_the_limit(tmp_path: Path) -> None:
     shares.harness.broker.close()
 
 
+@pytest.mark.parametrize("topics", [{}, {"topics": []}], ids=["topics", "no topics"])
+def test_sessions_of_groups_that_do_not_exist_take_no_room(tmp_path: Path, topics: dict[str, Any]) -> None:
+    shares = Shares(tmp_path)
+    shares.harness.reopen(group_share_max_share_sessions=2)
+    for number in range(3):
+        shares.group = f"invented-{number}"
+        answer = shares.fetch("a", 0, **topics)
+        found = [each.error_code for topic in answer.responses for each in topic.partitions]
+        assert (answer.error_code, set(found)) == (0, set() if topics else {ErrorCode.GROUP_ID_NOT_FOUND})
+        assert shares.fetch("a", 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert len(shares.harness.broker.shares.sessions) == 0
+    shares.group = "g"
+    assert shares.fetch("a", 0).error_code == 0
+    assert shares.fetch("a", 1).error_code == 0
+    shares.harness.broker.close()
+
+
 @pytest.mark.parametrize("way", ["session", "connection", "member", "fenced"])
 def test_what_a_member_holds_is_released_when_it_goes(shares: Shares, way: str) -> None:
     shares.produce(b"0")

@@ -10,7 +10,8 @@ Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
 - `is_renew_ack` (v2) extends locks and fetches nothing: with other limits than 0, INVALID_REQUEST.
 - Acknowledgements that do not fit what the member holds: INVALID_RECORD_STATE or INVALID_REQUEST for the partition,
   and none of it counts.
-- A group that does not exist, is of another kind, or is deleted meanwhile: GROUP_ID_NOT_FOUND for each partition.
+- A group that does not exist, is of another kind, or is deleted meanwhile: GROUP_ID_NOT_FOUND for each partition,
+  and the session ends.
 - A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and where it is.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
@@ -69,7 +70,8 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
     is_final = request.share_session_epoch == FINAL_EPOCH
 
     def answer() -> None:
-        if is_final:
+        # A session whose group does not exist would count towards the limit of all.
+        if is_final or not broker.groups.shares.exists(group_id):
             broker.shares.sessions.end(session.key)
         lock_ms = broker.group_configs.share_record_lock_duration_ms(group_id)
         response = ShareFetchResponse(acquisition_lock_timeout_ms=lock_ms, responses=_topics(fetched, outcomes))
