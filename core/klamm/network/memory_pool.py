@@ -38,6 +38,8 @@ class MemoryPool:
     1. All partial requests together may grow to half of the pool. Beyond that only one does, the *first*.
     2. A claim that would be refused while there is no first one becomes the first. While the first lacks memory, no
        other claim gets memory that is given back.
+       Small requests are not partial in this sense if all that they lack has come, and is only still to be read: they
+       may have the other half too, as complete ones.
     3. If the first lacks memory and nothing complete is held, no waiting helps. A connection that was first before, is
        not complete and has been silent for a second is closed then. If there is none, the first exceeds the limit; if
        another one exceeds it already, the connection that was first most often is closed.
@@ -137,6 +139,17 @@ class MemoryPool:
             self._partial += granted
             claim.held_bytes += granted
             return granted
+
+    def grow_to_the_end(self, claim: Claim, lacking_bytes: int) -> int:
+        """Take memory for all that a partial request lacks, which its peer has sent already: how much was granted, 0 or
+        `lacking_bytes`."""
+        with self._lock:
+            if self._first_lacks or lacking_bytes > self._available:
+                return 0
+            self._available -= lacking_bytes
+            self._partial += lacking_bytes
+            claim.held_bytes += lacking_bytes
+            return lacking_bytes
 
     def settle(self, claim: Claim, arrived_bytes: int, unused_bytes: int) -> None:
         """A read for which memory was granted is over: `arrived_bytes` were used, `unused_bytes` are given back."""

@@ -130,3 +130,17 @@ class Waker:
         else:
             for end in self._pair:
                 end.close()
+
+
+def unread_bytes(descriptor: int) -> int:
+    """Return how many bytes a socket has that are still to be read; those of TLS are more than what they carry."""
+    # Not there on every system.
+    import fcntl
+    import termios
+
+    count = bytearray(4)
+    try:
+        fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    except OSError:
+        return 0
+    return int.from_bytes(count, sys.byteorder)

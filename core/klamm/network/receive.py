@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -27,9 +28,15 @@ _STEP_BYTES: Final = 1024 * 1024
 # What one channel reads at once of a large frame: the others of its processor wait that long, a fraction of a ms.
 _FAIR_READ_BYTES: Final = 512 * 1024
 _LOW_READ_BYTES: Final = 4096
+# A system takes in as much for a connection, as a rule, while it is not read.
+_AT_HAND_UP_TO_BYTES: Final = 64 * 1024
 _TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
 # The first two bytes of a TLS handshake: its content type and the major version.
 _TLS_HANDSHAKE: Final = 0x1603
+
+
+def _unknown() -> int:
+    return 0
 
 
 class InvalidReceiveError(Exception):
@@ -54,6 +61,8 @@ class NetworkReceive:
     With `limits`, frames are those of requests, and none may be larger than its API needs.
     Frames are bytearrays, or memoryviews for large ones: writable, and not shared. With a pool, `reserve` goes
     before each read and `settle` after it; while `waiting_for_memory` nothing may be read until `resume` returns True.
+    `bytes_at_hand` returns how many bytes the peer has sent that are still to be read. It is called only if the pool
+    has refused memory for a small request.
     """
 
     __slots__ = (
@@ -64,6 +73,7 @@ class NetworkReceive:
         "_pool",
         "_stash",
         "_trusted_bytes",
+        "bytes_at_hand",
         "frames",
         "limits",
         "max_size_bytes",
@@ -82,6 +92,7 @@ class NetworkReceive:
         self._filled = 0
         self._trusted_bytes = _MAP_FROM_BYTES if pool is None else _POOLED_MAP_FROM_BYTES
         self._stash = b""
+        self.bytes_at_hand: Callable[[], int] = _unknown
         self.waiting_for_memory = False
         self.frames: deque[bytearray | memoryview] = deque()
 
@@ -107,6 +118,8 @@ class NetworkReceive:
         lacking = len(target) - self._filled
         if not self._granted_bytes:
             self._granted_bytes = pool.grow(claim, min(lacking, _STEP_BYTES), min(lacking, _LOW_READ_BYTES))
+            if not self._granted_bytes and self._has_been_sent(lacking):
+                self._granted_bytes = pool.grow_to_the_end(claim, lacking)
             self.waiting_for_memory = not self._granted_bytes
         if self._granted_bytes < lacking:
             return self._granted_bytes
@@ -218,7 +231,12 @@ class NetworkReceive:
                 f"declared size {size_bytes} bytes; no request may take more than half of queued.max.request.bytes, "
                 f"{pool.largest_bytes}, as that is strict"
             )
-        return arrived_bytes == 0 or pool.grow(claim, arrived_bytes, at_least=arrived_bytes) > 0
+        if arrived_bytes == 0 or pool.grow(claim, arrived_bytes, at_least=arrived_bytes) > 0:
+            return True
+        return self._has_been_sent(size_bytes - arrived_bytes) and pool.grow_to_the_end(claim, arrived_bytes) > 0
+
+    def _has_been_sent(self, lacking_bytes: int) -> bool:
+        return lacking_bytes <= _AT_HAND_UP_TO_BYTES and self.bytes_at_hand() >= lacking_bytes
 
     def resume(self) -> bool:
         """Try again for memory; True if reading may go on. Raises InvalidReceiveError."""

@@ -10,13 +10,14 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from klamm.api.transport import END_OF_STREAM, HandshakeError
 from klamm.network.channel import ChannelState, KafkaChannel, MuteState, close_transport, describe
 from klamm.network.handshake_offload import HandshakeOffload
 from klamm.network.memory_waiters import EVICTED, MemoryWaiters
-from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
+from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker, unread_bytes
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.refused_channels import RefusedChannels
 from klamm.network.runtime import ListenerRuntime
@@ -71,6 +72,8 @@ class Selector(RefusedChannels):
         channel.last_active_ns = self.now_ns
         self._poller.register(channel.descriptor, channel.interest)
         self.channels[channel.descriptor] = channel
+        if self._pool is not None:
+            channel.receive.bytes_at_hand = partial(unread_bytes, channel.descriptor)
         self.setup.setting_up.add(channel)
         self.setup.begin(channel)
 

@@ -164,6 +164,36 @@ def test_a_declared_size_takes_nothing():
     assert pool.used_bytes == 4
 
 
+@pytest.mark.parametrize("at_once", [4 * KIB, 16 * KIB])
+def test_a_request_that_was_sent_whole_does_not_wait_for_silent_peers(at_once):
+    pool = MemoryPool(100 * KIB)
+    silent = [Peer(pool, [20 * KIB], stalls_at=10 * KIB) for _ in range(10)]
+    for _ in range(20):
+        for peer in silent:
+            peer.read(16 * KIB)
+    assert pool.is_low
+    whole = Peer(pool, [30 * KIB])
+    whole.receive.bytes_at_hand = lambda: len(whole.data) - whole.sent
+    for _ in range(30 * KIB // at_once + 2):
+        whole.read(at_once)
+    assert len(whole.receive.frames) == 1
+    whole.answer()
+    for peer in silent:
+        peer.close()
+    whole.close()
+    assert pool.used_bytes == 0
+
+
+def test_what_was_sent_in_part_does_not_get_the_other_half():
+    pool = MemoryPool(100 * KIB)
+    for _ in range(40):
+        peer = Peer(pool, [20 * KIB], stalls_at=10 * KIB)
+        peer.receive.bytes_at_hand = lambda peer=peer: len(peer.data) - peer.sent
+        for _ in range(20):
+            peer.read(16 * KIB)
+    assert pool.used_bytes <= 50 * KIB + 10 * KIB
+
+
 def test_depletion_is_timed_from_the_first_refusal_to_the_next_release():
     clock = ManualClock()
     pool = MemoryPool(10, clock=clock)
