@@ -44,8 +44,8 @@ def pairs():
 
 
 def settings_of(names, folder, listener="default"):
-    """The settings of a listener with these filters; `FOLDER` in one becomes the folder."""
+    """The settings of a listener with these filters; `FOLDER` in one becomes the folder. Filters of tests have none."""
     listed = ", ".join(f'"{name}"' for name in names)
-    own = [f"listeners.{listener}.{name}.{one}" for name in names for one in SETTINGS[name]]
+    own = [f"listeners.{listener}.{name}.{one}" for name in names for one in SETTINGS.get(name, ())]
     own = [one.replace("FOLDER", str(folder)) for one in own]
     return [f"listeners.{listener}.filters=[{listed}]", *own]

@@ -9,25 +9,23 @@ from klamm import ApiSet, Provider, RequestFilter, RequestObserver, RequestOutco
 from klamm.filters import Disconnect, EncodedResponse, Hold
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import heartbeat
+from tests.contract.filter_settings import alone_and_stacked, settings_of
 from tests.waiting import klamm_threads, wait_until
 
 HELD_MS = 40
 EVENTS = []
-PARKED = []
+STACKS = alone_and_stacked()
 
 
 class Beating(ApiSet):
-    """`group_id` says how Heartbeat is answered; `member_id` is what the filters do."""
+    """The end of `group_id` says how Heartbeat is answered; `member_id` is what the filters do."""
 
     @handles(heartbeat, versions=heartbeat.VERSIONS, blocking=False)
     def heartbeat(self, request, context):
         EVENTS.append("handler")
         response = heartbeat.HeartbeatResponse(error_code=len(request.member_id))
-        if request.group_id == "later":
+        if request.group_id.endswith("later"):
             return context.respond_after(1, lambda: response)
-        if request.group_id == "parked":
-            PARKED.append(context)
-            return context.later()
         return response
 
 
@@ -93,12 +91,22 @@ class Plugin:
         yield Provider("outcomes", f"{__name__}:Outcomes")
 
 
-@pytest.fixture(params=["hybrid", "pool"])
-def server(request):
+BETWEEN = [
+    pytest.param(("hybrid", names), id="-".join(names), marks=[] if names == STACKS[-1] else pytest.mark.slow)
+    for names in STACKS
+]
+
+
+@pytest.fixture(params=[pytest.param((one, ()), id=one) for one in ("hybrid", "pool")] + BETWEEN)
+def server(request, tmp_path):
+    """With filters of klamm's between the two that hold."""
+    dispatch, names = request.param
     EVENTS.clear()
     before = klamm_threads()
-    settings = ["api_set=beating", 'filters=["outer", "inner"]', f"dispatch={request.param}", 'observers=["outcomes"]']
-    with EmbeddedServer([f"listeners.default.{one}" for one in settings], plugins=[Plugin()]) as server:
+    settings = ["api_set=beating", f"dispatch={dispatch}", 'observers=["outcomes"]']
+    settings = [f"listeners.default.{one}" for one in settings]
+    settings += settings_of(("outer", *names, "inner"), tmp_path)
+    with EmbeddedServer(settings, plugins=[Plugin()]) as server:
         yield server
     assert klamm_threads() == before
 
@@ -109,11 +117,11 @@ def client(server):
         yield client
 
 
-def ask(what, how=""):
+def ask(what, how="now"):
     return heartbeat.HeartbeatRequest(how, 0, what)
 
 
-@pytest.mark.parametrize("how", ["", "later"])
+@pytest.mark.parametrize("how", ["now", "later"])
 @pytest.mark.parametrize("what", ["hold", "hold after"])
 def test_a_message_that_is_held_goes_on_later(client, what, how):
     started = time.monotonic()
@@ -132,7 +140,7 @@ def test_requests_behind_one_that_is_held_wait_and_others_do_not(server, client)
     assert client.receive(heartbeat.API_KEY, 4, second).error_code == 1
 
 
-@pytest.mark.parametrize("how", ["", "later"])
+@pytest.mark.parametrize("how", ["now", "later"])
 @pytest.mark.parametrize("what", ["close", "close after"])
 def test_a_connection_is_closed_in_place_of_an_answer(client, what, how, caplog):
     client.send(ask(what, how), 4)
@@ -143,7 +151,7 @@ def test_a_connection_is_closed_in_place_of_an_answer(client, what, how, caplog)
     assert "closing connection: on purpose" in caplog.text
 
 
-@pytest.mark.parametrize("how", ["", "later"])
+@pytest.mark.parametrize("how", ["now", "later"])
 def test_a_response_in_bytes_passes_no_further_filter(client, how):
     assert client.call(ask("bytes", how), 4).error_code == 42
     assert "outer response" not in EVENTS
@@ -157,8 +165,8 @@ def test_nothing_cannot_be_held(client, caplog):
 @pytest.mark.parametrize(
     ("what", "how", "outcome"),
     [
-        ("hold long", "", RequestOutcome.LOST_BEFORE),
-        ("hold long after", "", RequestOutcome.LOST_AFTER),
+        ("hold long", "now", RequestOutcome.LOST_BEFORE),
+        ("hold long after", "now", RequestOutcome.LOST_AFTER),
         ("hold long after", "later", RequestOutcome.LOST_AFTER),
     ],
 )
