@@ -31,6 +31,7 @@ SMALL_UNPACKED_BYTES: Final = 64 * 1024
 """Up to this size, and up to `SMALL_RECORDS`, a batch waits for no turn."""
 SMALL_RECORDS: Final = 100
 _NO_SIZE_LIMIT: Final = 2**31
+_INT64_SPAN: Final = 2**63
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 
 Change = Callable[[Record], "Record | None"]
@@ -160,6 +161,7 @@ class PartitionRecords:
                 changed = changed or made is not record
                 if made is not None:
                     count += 1
+                    _check_timestamp(made.timestamp_ms)
                     yield made._replace(offset=-1) if self._is_produced else made._replace(offset=record.offset)
             for record in append:
                 count += 1
@@ -199,6 +201,12 @@ def into_memory(partition: Any) -> None:
             partition.records = records.read(records.position, records.size_bytes)
         finally:
             records.close()
+
+
+def _check_timestamp(timestamp_ms: int) -> None:
+    # The sum of a batch's timestamp and a record's difference may exceed 64 bits.
+    if not -_INT64_SPAN <= timestamp_ms < _INT64_SPAN:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"A timestamp of {timestamp_ms} does not fit in 64 bits.")
 
 
 def _is_produced(partition: Any) -> bool:

@@ -9,6 +9,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.filters import RecordAccess, clear_records
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.testing import MemoryListener
+from klamm.wire.batch_headers import HEADER_BYTES, encode_with_checksum, read_header
 from klamm.wire.batch_limits import BatchLimits
 from klamm.wire.compression import Codec
 from klamm.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -123,6 +124,19 @@ def test_a_batch_with_sequence_numbers_keeps_its_count(access):
         records.change(lambda one: one._replace(value=b"x"))
     ((header, _),) = iterate_batches(partition.records)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 5)
+
+
+@pytest.mark.parametrize("base_ms", [2**63 - 1, -(2**63)])
+def test_a_timestamp_beyond_64_bits_is_an_invalid_record(access, base_ms):
+    records = [Record(timestamp_ms=0, value=b"a"), Record(timestamp_ms=10 if base_ms > 0 else -10, value=b"b")]
+    plain = bytes(encode_batch(records))
+    header = read_header(plain)._replace(base_timestamp_ms=base_ms)
+    with (
+        access.of(PartitionProduceData(0, bytes(encode_with_checksum(header, plain[HEADER_BYTES:])))) as found,
+        pytest.raises(KafkaError, match="64 bits") as caught,
+    ):
+        found.change(lambda record: record._replace(value=b"changed"))
+    assert caught.value.error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_search_finds_what_is_in_a_batch(access):
