@@ -15,7 +15,7 @@ from klamm import (
     ServerExtension,
     Throttle,
 )
-from klamm.acl import AclOperation, Authorizer, ResourceType
+from klamm.acl import AclOperation, Authorizer, ResourceType, Verdict
 from klamm.dispatch import Move, ProcessorAssigner
 from klamm.testing import (
     Decision,
@@ -47,10 +47,12 @@ from klamm.testing.conformance import (
 )
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import heartbeat, metadata, produce
+from klamm.wire.records import encode_batch
 from klamm_dispatch.schedulers import Fifo
 from klamm_echo.echo import Echo
 from tests.contract import broken_channels
 from tests.contract.broken_channels import block, changed, one_thread
+from tests.contract.test_filter_records import TakesBytesAlone, Unpacks
 
 ALICE = KafkaPrincipal("alice")
 
@@ -189,6 +191,7 @@ READ = Decision("User:alice", AclOperation.READ, ResourceType.TOPIC, "orders", T
 AUTHORIZER = {
     "decides_true_or_false": changed(Reading, authorize=lambda self, *question, log_if_denied=True: None),
     "decides_alike_unlogged": changed(Reading, authorize=lambda self, *question, log_if_denied=True: log_if_denied),
+    "says_what_decided": changed(Reading, decide=lambda self, *question, log_if_denied=True: Verdict(granted=True)),
     "agrees_with_itself_about_types": changed(Reading, authorize_by_resource_type=lambda self, *question: False),
     "decides_as_expected": changed(Reading, authorize=lambda self, *question, log_if_denied=True: False),
     "leaves_the_request_alone": changed(Reading, authorize=note_decision),
@@ -213,6 +216,13 @@ def spoil(self, message, context):
     return message
 
 
+def drop_records(self, message, context):
+    for topic in message.topic_data:
+        for partition in topic.partition_data:
+            partition.records = bytes(encode_batch([]))
+    return message
+
+
 FILTER = {
     "names_its_apis": changed(Passing, api_keys=("Metadata",)),
     "passes_requests_of_the_same_class": changed(Passing, on_request=lambda self, message, context: None),
@@ -221,6 +231,13 @@ FILTER = {
     "does_not_block_unless_it_says_so": changed(Passing, on_request=one_thread("on_request"), on_response=block),
     "filters_from_several_threads": changed(Passing, on_request=one_thread("on_request")),
     "keeps_no_message": changed(Passing, on_request=lambda self, message, context: SHARED),
+    "takes_records_in_every_codec": changed(
+        Passing, api_keys=(ApiKey.PRODUCE,), blocking=True, on_request=drop_records
+    ),
+    "takes_records_of_files": changed(
+        Passing, api_keys=(ApiKey.FETCH,), blocking=True, on_response=TakesBytesAlone.on_response
+    ),
+    "unpacks_no_bomb": changed(Passing, api_keys=(ApiKey.PRODUCE,), blocking=True, on_request=Unpacks.on_request),
 }
 OBSERVER = {
     "takes_what_happens": changed(RequestObserver, session_expired=lambda self, connection: 1 / 0),

@@ -141,6 +141,7 @@ NEEDED_AT_START = {
     "ApiSet.handlers",
     "ApiSet.handlers_of",
     "ApiSet.listener_opened",
+    "ApiSet.topic_names",
     "AuthenticatorFactory.handlers",
     "ProcessorAssigner.rebalance_interval_ms",
     "RequestFilter.api_keys",
@@ -242,6 +243,19 @@ class Filtering(RequestFilter):
     pass
 
 
+class Asking(RequestFilter):
+    """Asks the filter behind it, and the handler set, for the name of a topic."""
+
+    api_keys = (ApiKey.HEARTBEAT,)
+
+    def open(self, listener):
+        self.names = listener.topic_names(self)
+
+    def on_request(self, message, context):
+        assert self.names(bytes(16), context) is None
+        return message
+
+
 @failing
 class Moving(ProcessorAssigner):
     @property
@@ -289,6 +303,9 @@ class Serving(ApiSet):
         self.path = host.data_dir / "records"
         self.path.write_bytes(bytes(40_000))
 
+    def topic_names(self):
+        return lambda topic_id: None
+
     @handles(
         metadata, versions=metadata.VERSIONS, blocking=False, unchanged_while=lambda self: Fault.maybe(OWN[2]) or 1
     )
@@ -329,6 +346,7 @@ class Plugin:
     @hookimpl
     def klamm_request_filters(self):
         yield Provider("filtering", f"{__name__}:Filtering", settings=Settings)
+        yield Provider("asking", f"{__name__}:Asking")
 
     @hookimpl
     def klamm_request_observers(self):
@@ -354,7 +372,7 @@ class Plugin:
 def make(version=0):
     parts = (
         'transport = "wire"\napi_set = "serving"\nassigner = "moving"\nprocessors = 2\n'
-        'gates = ["gate"]\nfilters = ["filtering"]\nobservers = ["watching"]\nbind = "127.0.0.1:0"\n'
+        'gates = ["gate"]\nfilters = ["asking", "filtering"]\nobservers = ["watching"]\nbind = "127.0.0.1:0"\n'
         "connection_failed_authentication_delay_ms = 5\n"
     )
     # Where a handler cannot be woken, the end is not waited for long.

@@ -324,6 +324,7 @@ spool = "{tmp_path}/spool"
     with RawClient((host, int(port))) as client:
         topics = [CreatableTopic("t", num_partitions=1, replication_factor=1)]
         assert client.call(CreateTopicsRequest(topics=topics), 7).topics[0].error_code == 0
+    wait_until(lambda: list((tmp_path / "data" / "t-0").glob("*.log")), "the topic's log is made after the answer")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=10)
     found = [path for folder in ("data", "spool") for path in (tmp_path / folder, *(tmp_path / folder).rglob("*"))]

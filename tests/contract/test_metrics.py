@@ -182,10 +182,10 @@ def test_partitions_and_their_logs_are_reported(start):
     server = start(api_set="broker")
     with RawClient(server.address()) as client:
         client.call(CreateTopicsRequest([CreatableTopic("a", 3, 1)]), 5)
-        seen = scrape(server)
-    assert seen[("kafka_server_replicamanager_partitioncount",)] == 3
-    for partition in range(3):
-        assert seen[("kafka_log_log_logendoffset", f"partition={partition}", "topic=a")] == 0
+    assert scrape(server)[("kafka_server_replicamanager_partitioncount",)] == 3
+    logs = [("kafka_log_log_logendoffset", f"partition={partition}", "topic=a") for partition in range(3)]
+    # Logs are opened after the answer.
+    assert eventually(lambda: [scrape(server).get(log) for log in logs] == [0, 0, 0])
 
 
 def test_errors_of_partitions_are_counted_one_by_one(start):
