@@ -33,4 +33,4 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
     tables = report.build(spark, Lake(tmp_path / "lake", "parquet")).tables
     assert [row[4] for row in tables["interrupted"].rows] == ["TOPIC done", "TOPIC stuck"]
     assert tables["interrupted"].marked == {0, 1}
-    assert [row[5] for row in tables["changes"].rows] == ["unknown", "unknown"]
+    assert [row[6] for row in tables["changes"].rows] == ["unknown", "unknown"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from klamm.wire.batch_headers import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.errors import ErrorCode, KafkaError
 
@@ -29,20 +28,6 @@ class BatchLimits(NamedTuple):
 
 
 DEFAULT_LIMITS: Final = BatchLimits()
-
-
-def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
-    """Check that a batch can and may have as many records as its header says, without reading them.
-
-    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
-    """
-    if header.records_count > limits.max_records:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch has {header.records_count} records, the broker takes {limits.max_records} (record.max.count).",
-        )
-    is_packed = header.attributes & CODEC_MASK
-    check_room(header.records_count, limits.max_unpacked_bytes if is_packed else header.size_bytes - HEADER_BYTES)
 
 
 def check_room(records_count: int, body_bytes: int) -> None:
