@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from klamm.api.context import ListenerContext
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
-from klamm.wire.batch_headers import CODEC_MASK
+from klamm.wire.batch_headers import check_count
 from klamm.wire.batch_limits import BatchLimits, check_room
 from klamm.wire.compression import Codec, decompress
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -80,7 +80,7 @@ class PartitionRecords:
         self._is_produced = _is_produced(partition)
         if self._is_produced:
             header = validate_produced(partition.records or b"", _NO_SIZE_LIMIT)
-            _check_count(header, limits)
+            check_count(header, limits)
         else:
             into_memory(partition)
 
@@ -124,7 +124,7 @@ class PartitionRecords:
     def _batches(self) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
         # A produced batch that is cut off may follow the one; it is left out, as the last one of a fetch.
         for header, batch in iterate_batches(self._partition.records or b""):
-            _check_count(header, self._limits)
+            check_count(header, self._limits)
             yield header, batch
 
     def _unpacked(self, header: RecordBatchHeader, batch: memoryview) -> bytes:
@@ -214,17 +214,3 @@ def _is_produced(partition: Any) -> bool:
     from klamm.wire.messages.produce import PartitionProduceData
 
     return isinstance(partition, PartitionProduceData)
-
-
-def _check_count(header: RecordBatchHeader, limits: BatchLimits) -> None:
-    """Check that a batch can and may have as many records as its header says, without reading them.
-
-    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
-    """
-    if header.records_count > limits.max_records:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch has {header.records_count} records, the broker takes {limits.max_records} (record.max.count).",
-        )
-    is_packed = header.attributes & CODEC_MASK
-    check_room(header.records_count, limits.max_unpacked_bytes if is_packed else header.size_bytes - HEADER_BYTES)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
 
+from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits, check_room
 from klamm.wire.compression import Codec
 from klamm.wire.errors import ErrorCode, KafkaError, NotOneBatchError
 from klamm.wire.primitives import ReadBuffer
@@ -296,3 +297,17 @@ def _corrupt(message: str) -> KafkaError:
 
 def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
+    """Check that a batch can and may have as many records as its header says, without reading them.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
+    """
+    if header.records_count > limits.max_records:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batch has {header.records_count} records, the broker takes {limits.max_records} (record.max.count).",
+        )
+    is_packed = header.attributes & CODEC_MASK
+    check_room(header.records_count, limits.max_unpacked_bytes if is_packed else header.size_bytes - HEADER_BYTES)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm import ErrorCode, KafkaError
-from klamm.wire.batch_limits import check_count
+from klamm.wire.batch_headers import check_count
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records import HEADER_BYTES, Record, batch_checksum, decode_records, encode_batch, read_header
 from klamm_broker.log import plain_records, record_check, record_plans

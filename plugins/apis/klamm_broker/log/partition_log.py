@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
-from klamm.wire.batch_limits import check_count
+from klamm.wire.batch_headers import check_count
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import (
     LOG_APPEND_TIME,
