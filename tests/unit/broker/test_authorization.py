@@ -570,9 +570,9 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     guarded.listener.authorizer = None
     guarded.send(commit(), 8)
     guarded.send(InitProducerIdRequest("x", 1000), 4)
-    guarded.broker.store.write_and_wait([])
     guarded.send(transactional.ADD, 3)
     guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
+    guarded.send(ASKED["ShareGroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [
         lambda _: False,
