@@ -570,15 +570,13 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     guarded.listener.authorizer = None
     guarded.send(commit(), 8)
     guarded.send(InitProducerIdRequest("x", 1000), 4)
+    guarded.broker.store.write_and_wait([])
     guarded.send(transactional.ADD, 3)
     guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
     guarded.send(ASKED["ShareGroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
-    policies: list[Callable[[ResourceType], bool]] = [
-        lambda _: False,
-        lambda kind: kind is not ResourceType.CLUSTER,
-        lambda _: True,
-    ]
+    beside_cluster: Callable[[ResourceType], bool] = lambda kind: kind is not ResourceType.CLUSTER  # noqa: E731
+    policies = [lambda _: False, beside_cluster, lambda _: True]
     found: dict[str, set[str]] = {}
     for request, version in ASKED_WHEN_DENIED:
         found[type(request).__name__.removesuffix("Request")] = (recorder := Recorder(policies[0])).asked
