@@ -217,3 +217,13 @@ def test_wrong_settings_stop_the_start(name, setting, message):
 def test_a_filter_that_denies_nothing_is_a_problem():
     assert [message for _, message in DenyApisSettings().problems()] == ["name APIs in `deny` or in `allow`"]
     assert not list(DenyApisSettings(allow=("Produce",)).problems())
+
+
+def test_a_client_has_five_lines_a_minute_whatever_it_sends(caplog):
+    settings = with_filter("client_limits", 'client_ids=["good"]')
+    with served("broker", settings) as (_broker, front):
+        for number in range(12):
+            with connect(front, client_id=f"bad-{number}") as client:
+                assert client.call(ListGroupsRequest(), 4).error_code == POLICY_VIOLATION
+        assert refusals(front) == {"client_limits": 12}
+        assert len([line for line in caplog.messages if "client_limits refused it" in line]) == 5

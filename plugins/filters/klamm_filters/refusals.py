@@ -1,4 +1,4 @@
-"""What a filter that refuses requests does beside that: a counter, and a log line once a minute for each reason."""
+"""Counts and logs the requests that a filter refuses: a client has five lines a minute for each API."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from klamm.metrics import Counter
 log = logging.getLogger("klamm.filters")
 
 _NAME: Final = "klamm:type=RequestFilter,name=RefusalsTotal"
+_LINES_PER_MINUTE: Final = 5
 _DOC: Final = "Requests, or parts of requests, that a filter refused."
 
 
@@ -26,14 +27,15 @@ class Refusals:
         """Register the counter."""
         services = listener.services
         self._counter = services.metrics.counter(_NAME, _DOC, listener=listener.name, filter=self._filter_name)
-        self._log = RateLimitedLog(log, services.scheduler.schedule)
+        self._log = RateLimitedLog(log, services.scheduler.schedule, burst=_LINES_PER_MINUTE)
 
     def note(self, context: RequestContext, reason: str) -> None:
         """Count and log one."""
         self._counter.add()
         if self._log is not None:
+            # Not by the reason, which may have the client's own words and numbers.
             self._log.log(
-                (context.api_key, reason),
+                (context.api_key, str(context.principal), context.connection.client_address.host),
                 logging.WARNING,
                 "listener=%s connection_id=%s principal=%s client_id=%s api=%s: %s refused it: %s",
                 context.listener.name,

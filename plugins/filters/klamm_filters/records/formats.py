@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -58,7 +59,32 @@ def _not_a_number(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_not_a_number)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        # Python reads no more digits than that, as they take long.
+        raise ValueError("a number has too many digits") from None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object. Raises ValueError if two have one name, as readers differ in which they take."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return members
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_constant=_not_a_number, parse_float=_finite, parse_int=_whole, object_pairs_hook=_members
+)
 
 
 def _parsed(content: bytes) -> Any:
