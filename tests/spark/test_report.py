@@ -68,7 +68,8 @@ def test_changes_are_those_of_the_latest_requests(report, shipped):
     latest = sorted(made, key=lambda event: event["time_us"])[-len(table.rows) :]
     assert len(table.rows) > 10
     assert [row[1] for row in table.rows] == [event["principal"] for event in latest]
-    assert {row[3] for row in table.rows} == {"CreateTopics"}
+    assert [row[3] for row in table.rows] == [event["listener"] for event in latest]
+    assert {row[4] for row in table.rows} == {"CreateTopics"}
 
 
 def test_old_clients_are_marked(report):
