@@ -33,7 +33,7 @@ _TOPIC = 2
 
 
 def processor_s(server: Server) -> float:
-    """What the server's process has used so far."""
+    """Return the processor seconds that the server's process has used so far."""
     fields = Path(f"/proc/{server.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -91,11 +91,11 @@ class PartitionRecords:
 
     @property
     def count(self) -> int:
-        """How many there are, as the headers of the batches say."""
+        """Return the number of records, as the headers of the batches say."""
         return sum(header.records_count for header, _ in self._batches() if not header.is_control)
 
     def contains(self, text: bytes) -> bool:
-        """Whether these bytes are anywhere in keys, values or headers: a search, which takes far less than a walk.
+        """Search for these bytes in keys, values and headers, which takes far less than a walk.
 
         False says that no record has them. True may be chance: bytes of two fields, or of a length.
         """

@@ -15,7 +15,7 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 
 
 class AcceptQueue(NamedTuple):
-    """How many connections wait at a listening socket, and how many may."""
+    """The connections that wait at a listening socket, and how many may."""
 
     waiting: int
     limit: int

@@ -1,4 +1,4 @@
-"""What one produced batch may have: records, and bytes when it is unpacked. One limit for handler sets and filters."""
+"""Limits of one produced batch: its records, and its bytes when unpacked. One limit for handler sets and filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALLEST_RECORD_BYTES: Final = 7
 
 
 class BatchLimits(NamedTuple):
-    """What one batch may have: records, bytes when unpacked, and these as a multiple of the packed ones.
+    """Limits of one batch: records, bytes when unpacked, and these as a multiple of the packed ones.
 
     The multiple counts above `ANY_RATIO_BYTES`.
     """
@@ -23,7 +23,7 @@ class BatchLimits(NamedTuple):
     max_ratio: int = 20_000
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
-        """What so many bytes may unpack to."""
+        """Return the bytes that so many packed ones may unpack to."""
         return min(self.max_unpacked_bytes, max(ANY_RATIO_BYTES, packed_bytes * self.max_ratio))
 
 

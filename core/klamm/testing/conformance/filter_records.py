@@ -48,7 +48,7 @@ class Region:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the file was let go."""
+        """Return True if the file was let go."""
         return self._file.closed
 
     def fileno(self) -> int:

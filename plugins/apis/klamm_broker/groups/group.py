@@ -44,7 +44,7 @@ FREE_METADATA_BYTES: Final = 128
 
 
 class GroupLedgers(NamedTuple):
-    """What counts groups, their members and their offsets."""
+    """The ledgers of groups, their members and their offsets."""
 
     groups: Ledger = Ledger("groups")
     members: Ledger = Ledger("group members")
@@ -117,16 +117,16 @@ class OffsetBook:
 
     @property
     def group_bytes(self) -> int:
-        """What the group counts without members and offsets."""
+        """Return the bytes that the group counts without members and offsets."""
         return GROUP_BYTES + self._id_bytes
 
     def bytes_of(self, topic: str, committed: CommittedOffset) -> int:
-        """What one offset counts."""
+        """Return the bytes that one offset counts."""
         more = text_bytes(committed.metadata) - FREE_METADATA_BYTES
         return OFFSET_BYTES + self._id_bytes + len(topic) + max(0, more)
 
     def offsets_bytes(self) -> int:
-        """What all offsets count, pending ones too."""
+        """Return the bytes that all offsets count, pending ones too."""
         stored = ((topic, each) for topic, by_partition in self.offsets.items() for each in by_partition.values())
         pending = ((topic, each) for offsets in self.pending.values() for (topic, _), each in offsets.items())
         return sum(self.bytes_of(*each) for kind in (stored, pending) for each in kind)

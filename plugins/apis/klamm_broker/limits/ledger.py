@@ -79,12 +79,12 @@ class Ledger:
         return KafkaError(self.error, f"The limit for {self.name} is reached.")
 
     def used_by(self, owner: str) -> int:
-        """How much an owner has."""
+        """Return how much an owner has."""
         return self._by_owner.get(owner, 0)
 
     @property
     def largest_share(self) -> int:
-        """How much the owner has that has most."""
+        """Return how much the owner has that has most."""
         with self._lock:
             return max(self._by_owner.values(), default=0)
 
