@@ -16,7 +16,7 @@ from klamm_spark.spool.layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of, dige
 from tests.audit_samples import sample_events, write_sample_spool
 
 if importlib.util.find_spec("pyspark") is None:
-    # `scripts/test --no-spark` and `--fast` leave the extra out.
+    # `scripts/test` without `--all` leaves the extra out.
     collect_ignore_glob = ["test_*.py"]
 
 FAR = "viewfs://klamm/far"
