@@ -3,6 +3,7 @@
 import pytest
 
 from klamm.testing import RawClient
+from klamm.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -11,6 +12,10 @@ from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartition
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.incremental_alter_configs import AlterableConfig as Change
+from klamm.wire.messages.incremental_alter_configs import AlterConfigsResource as Changes
+from klamm.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.offset_commit import (
@@ -20,10 +25,13 @@ from klamm.wire.messages.offset_commit import (
 )
 from klamm.wire.messages.offset_fetch import OffsetFetchRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.contract.filtered import refusals, served
 from tests.contract.tenants import batch
 
 INVALID_GROUP_ID = 24
+INCONSISTENT_GROUP_PROTOCOL = 23
+GROUP_CONFIG = 32
 FETCH_SESSION_ID_NOT_FOUND = 70
 CLUSTER_AUTHORIZATION_FAILED = 31
 ANY, TOPIC, CLUSTER = 1, 2, 4
@@ -87,6 +95,36 @@ def test_topics_come_in_pages(clients):
     assert pages == [["paged-1"], ["paged-2"], ["paged-3"]]
     (named,) = a.call(DescribeTopicPartitionsRequest([TopicRequest("paged-2")]), 0).topics
     assert (named.name, named.error_code, len(named.partitions)) == ("paged-2", 0, 2)
+
+
+@pytest.mark.parametrize("kind", ["join", "sync", "sync without the type"])
+def test_consumers_cannot_hide_names_in_what_is_no_text(clients, kind):
+    """Kafka takes any bytes for text. It would subscribe the group to both topics, and assign what is another's."""
+    _plain, a, _b = clients
+    names = b"\0\0\0\2\0\14t-b.orders\xff\0" + b"\0\6orders"
+    if kind == "join":
+        protocols = [JoinGroupRequestProtocol("range", b"\0\0" + names + b"\xff\xff\xff\xff")]
+        answer = a.call(JoinGroupRequest("hidden", 10_000, 10_000, "", None, "consumer", protocols), 5)
+    else:
+        assignments = [SyncGroupRequestAssignment("m", b"\0\0" + names)]
+        version, types = (5, ("consumer", "range")) if kind == "sync" else (4, (None, None))
+        answer = a.call(SyncGroupRequest("hidden", 1, "m", None, *types, assignments), version)
+    assert answer.error_code == INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("request_class", [AlterConfigsRequest, IncrementalAlterConfigsRequest])
+def test_a_share_group_gets_no_dead_letter_topic(clients, request_class):
+    """Kafka would write to the topic of that name, whosever it is."""
+    _plain, a, _b = clients
+    ways = {
+        AlterConfigsRequest: (AlterConfigsResource, AlterableConfig),
+        IncrementalAlterConfigsRequest: (Changes, Change),
+    }
+    resource, config = ways[request_class]
+    name = "errors.deadletterqueue.topic.name"
+    change = config(name, "t-b.orders") if config is AlterableConfig else config(name, 0, "t-b.orders")
+    (answer,) = a.call(request_class([resource(GROUP_CONFIG, "shared", [change])]), 1).responses
+    assert answer.error_code == CLUSTER_AUTHORIZATION_FAILED
 
 
 # ---- ACLs

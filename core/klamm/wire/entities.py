@@ -56,16 +56,19 @@ def map_entities(message: M, entity_type: str, fn: Callable[[Any], Any]) -> M:
     return message
 
 
-def map_consumer_protocol(message: M, fn: Callable[[str], str]) -> M:
+def map_consumer_protocol(message: M, fn: Callable[[str], str], *, strict: bool = False) -> M:
     """Replace the topics in subscriptions and assignments, which consumers send through a classic group, in place.
 
     These are bytes in JoinGroup, SyncGroup and DescribeGroups. Groups of other protocols than `consumer` stay as they
-    are, as do bytes that cannot be read and the user data of an assignor. Other messages have no such bytes. A message
-    whose version does not name the protocol type counts as `consumer`. Returns the message.
+    are, as does the user data of an assignor. Other messages have no such bytes. A message whose version does not name
+    the protocol type counts as `consumer`. Returns the message.
+
+    Bytes that cannot be read stay as they are, too, or raise WireError if it is `strict`: a broker may read names where
+    klamm reads none, as Kafka does in texts that are no UTF-8.
     """
     find = _CONSUMER_BYTES.get(generated_class(type(message)).__name__)
     for part, field, kind in find(message) if find is not None else ():
-        setattr(part, field, _mapped_bytes(kind, getattr(part, field), fn))
+        setattr(part, field, _mapped_bytes(kind, getattr(part, field), fn, strict))
     return message
 
 
@@ -109,7 +112,7 @@ _CONSUMER_BYTES: Final[dict[str, Callable[[Any], _Found]]] = {
 }
 
 
-def _mapped_bytes(kind: str, data: bytes, fn: Callable[[str], str]) -> bytes:
+def _mapped_bytes(kind: str, data: bytes, fn: Callable[[str], str], strict: bool) -> bytes:
     if len(data) < _VERSION.size:
         return data
     name = f"ConsumerProtocol{kind}"
@@ -119,6 +122,8 @@ def _mapped_bytes(kind: str, data: bytes, fn: Callable[[str], str]) -> bytes:
         content = map_entities(message_class.decode(version, data, _VERSION.size), "topicName", fn)
         return _VERSION.pack(version) + bytes(content.encode(version))
     except WireError:
+        if strict:
+            raise
         return data
 
 

@@ -20,6 +20,7 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoo
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from klamm.wire.primitives import WireError
 from klamm.wire.struct_base import copy_message
 from tests.unit.wire.strategies import DESCRIBED
 from tools.messages.descriptions import committed
@@ -178,4 +179,17 @@ def test_bytes_of_others_and_bytes_that_cannot_be_read_stay():
     for data in [b"", b"\0", subscription("a")[:-3], *(chance.randbytes(20) for _ in range(50))]:
         join = JoinGroupRequest(protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", data)])
         map_consumer_protocol(join, lambda name: name)
+        assert join.protocols[0].metadata == data
     assert map_consumer_protocol(MetadataRequest(), marked) == MetadataRequest()
+
+
+def test_bytes_that_cannot_be_read_raise_where_they_may_not_pass():
+    """A reader that takes any bytes for text, as Java does, finds both names in them."""
+    unreadable = subscription("a", "b").replace(b"\1b", b"\1\xff")
+    join = JoinGroupRequest(protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", unreadable)])
+    with pytest.raises(WireError):
+        map_consumer_protocol(join, marked, strict=True)
+    join.protocols[0].metadata = subscription("a")
+    assert map_consumer_protocol(join, marked, strict=True).protocols[0].metadata == subscription("a!")
+    join.protocol_type, join.protocols[0].metadata = "connect", unreadable
+    assert map_consumer_protocol(join, marked, strict=True).protocols[0].metadata == unreadable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ def load_schema(path: Path) -> Any:
     try:
         # Imported here: most servers need neither.
         from jsonschema import SchemaError
-        from jsonschema.validators import Draft202012Validator, validator_for
+        from jsonschema.validators import Draft202012Validator, extend, validator_for
         from referencing import Registry
     except ImportError as error:
         raise ImportError("schemas need the library jsonschema: pip install klamm[jsonschema]") from error
@@ -44,7 +44,28 @@ def load_schema(path: Path) -> Any:
     except SchemaError as error:
         raise ValueError(f"{path}: is no JSON Schema: {error.message}") from error
     # An empty registry: a reference to another document is an error, nothing is fetched.
-    return kind(schema, registry=Registry())
+    return extend(kind, {"uniqueItems": _unique_items})(schema, registry=Registry())
+
+
+def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> Iterator[Exception]:
+    """Check `uniqueItems` in one pass: the library compares each object with each other one."""
+    from jsonschema import ValidationError
+
+    if is_wanted and validator.is_type(items, "array"):
+        texts = {json.dumps(_with_whole_numbers(one), sort_keys=True) for one in items}
+        if len(texts) < len(items):
+            yield ValidationError(f"{items!r} has non-unique elements")
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return a value of JSON with 1 for 1.0, which is the same number."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_with_whole_numbers(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(one) for name, one in value.items()}
+    return value
 
 
 def _utf8_problem(content: bytes) -> str | None:
@@ -68,10 +89,14 @@ def _finite(text: str) -> float:
 
 def _whole(text: str) -> int:
     try:
-        return int(text)
+        number = int(text)
+        float(number)
+    except OverflowError:
+        raise ValueError("a number is too large") from None
     except ValueError:
         # Python reads no more digits than that, as they take long.
         raise ValueError("a number has too many digits") from None
+    return number
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

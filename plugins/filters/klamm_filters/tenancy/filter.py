@@ -10,6 +10,7 @@ from klamm import ErrorCode, KafkaError, KafkaPrincipal, ListenerContext, Reques
 from klamm.filters import TopicNames, clear_records
 from klamm.wire.api_keys import SPECS, ApiKey
 from klamm.wire.entities import map_consumer_protocol, map_entities
+from klamm.wire.primitives import WireError
 from klamm_filters.refusals import Refusals
 from klamm_filters.tenancy.fields import FieldChanges, entity_paths, entity_values, leave_out
 from klamm_filters.tenancy.rules import HARMLESS, MAPPED, refused
@@ -99,6 +100,7 @@ class TopicPrefix(RequestFilter):
             if rule is None:
                 raise refused(context)
             _check_groups(message, context)
+            _map_consumer_bytes(message, mapper.tenant)
             if rule.request is not None:
                 rule.request(message, context, mapper.tenant)
         except KafkaError as error:
@@ -107,7 +109,6 @@ class TopicPrefix(RequestFilter):
         if not rule.maps_request:
             for name in _NAMES:
                 map_entities(message, name, mapper.tenant.add)
-            map_consumer_protocol(message, mapper.tenant.add)
         mapper.request_fields.apply(message)
         return message
 
@@ -136,6 +137,16 @@ class TopicPrefix(RequestFilter):
         if fetched and len(response.responses) < len(fetched):
             _close_left_out(fetched, response.responses)
         return response
+
+
+def _map_consumer_bytes(message: Any, tenant: Tenant) -> None:
+    """Map the topics that consumers send as bytes. Raises KafkaError for what a broker may read otherwise."""
+    try:
+        map_consumer_protocol(message, tenant.add, strict=True)
+    except WireError:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "What consumers exchange through their group cannot be read."
+        ) from None
 
 
 def _close_left_out(before: list[Any], left: list[Any]) -> None:

@@ -36,6 +36,8 @@ _TOPIC: Final = int(ResourceType.TOPIC)
 _GROUP: Final = 32
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
+_NAMES_A_TOPIC: Final = "errors.deadletterqueue.topic.name"
+"""A config of share groups (KIP-1191): Kafka writes their undelivered records to that topic, and may create it."""
 _NO_SESSION: Final = 0
 _SESSIONS: Final = "klamm.filters.topic_prefix.fetch_sessions"
 _KEPT_SESSIONS: Final = 100
@@ -110,6 +112,9 @@ def _described_configs(request: Any, context: RequestContext, tenant: Tenant) ->
 
 def _altered_configs(request: Any, context: RequestContext, tenant: Tenant) -> None:
     _check_resources(request, context, (_TOPIC, _GROUP))
+    for resource in request.resources:
+        if any(one.name == _NAMES_A_TOPIC and one.value for one in resource.configs):
+            raise refused(context, f"of {_NAMES_A_TOPIC} is not for clients that have a prefix")
 
 
 def _check_resources(request: Any, context: RequestContext, types: tuple[int, ...]) -> None:
