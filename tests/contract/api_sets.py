@@ -24,9 +24,14 @@ from klamm import (
 from klamm.wire.messages import find_coordinator, heartbeat, init_producer_id, metadata, sync_group
 
 
+def without_prefix(name):
+    return name.rpartition(".")[2]
+
+
 class Trying(ApiSet):
     """Metadata answers at once; Heartbeat runs on a handler thread and does what `group_id` says; SyncGroup is answered
-    later by the test; FindCoordinator answers with as many bytes as its key says."""
+    later by the test; FindCoordinator answers with as many bytes as its key says. A prefix up to a dot counts nowhere.
+    """
 
     def open(self, server):
         self.server = server
@@ -46,7 +51,7 @@ class Trying(ApiSet):
 
     @handles(heartbeat, versions=heartbeat.VERSIONS)
     def heartbeat(self, request, context):
-        what = request.group_id
+        what = without_prefix(request.group_id)
         if what == "raise":
             raise ZeroDivisionError("on purpose")
         if what == "kafka-error":
@@ -72,7 +77,7 @@ class Trying(ApiSet):
 
     @handles(sync_group, versions=sync_group.VERSIONS, blocking=False)
     def sync_group(self, request, context):
-        if request.group_id == "at-once":
+        if without_prefix(request.group_id) == "at-once":
             context.respond(sync_group.SyncGroupResponse(assignment=b"at once"))
             return context.later()
         self.parked.append(context)
@@ -81,7 +86,7 @@ class Trying(ApiSet):
 
     @handles(find_coordinator, versions=range(0, 4), blocking=False)
     def find_coordinator(self, request, context):
-        return find_coordinator.FindCoordinatorResponse(host="x" * int(request.key))
+        return find_coordinator.FindCoordinatorResponse(host="x" * int(without_prefix(request.key)))
 
     @handles(init_producer_id, versions=init_producer_id.VERSIONS, blocking=True, inline_max_bytes=60)
     def init_producer_id(self, request, context):

@@ -5,10 +5,11 @@ import struct
 import pytest
 
 from klamm.testing import RawClient
+from klamm.wire.compression import Codec
 from klamm.wire.messages.metadata import MetadataRequest
-from tests.contract.filter_settings import SETTINGS, alone_and_stacked, pairs, registered, settings_of
+from tests.contract.filter_settings import SETTINGS, STRICT, alone_and_stacked, pairs, registered, settings_of
 from tests.contract.filtered import API_SETS, served
-from tests.contract.test_record_filters import batch, fetch, produce, records_of
+from tests.contract.test_record_filters import INVALID_RECORD, batch, fetch, produce, records_of
 from tests.contract.test_refused_bytes import BAD
 from tests.peers.wire_client import encode_frame
 
@@ -18,6 +19,8 @@ STACKS = [
 ]
 on_both = pytest.mark.parametrize("api_set", API_SETS)
 of_every_stack = pytest.mark.parametrize("names", STACKS, ids="-".join)
+CHECKED = [stack for stack in STACKS if "record_validation" in (stack if isinstance(stack, tuple) else stack.values[0])]
+GOOD, WRONG = b'{"id": 1}', b'{"id": "1"}'
 BEHIND_AUTHENTICATION = encode_frame(MetadataRequest([]), 12)
 
 
@@ -35,6 +38,21 @@ def test_records_come_back_as_they_were_sent(api_set, names, tmp_path):
         (partition,) = produce(client, "t", batch((b"k", b"v"), (None, b"w")))
         assert partition.error_code == 0
         assert [(one.key, one.value) for one in records_of(fetch(client, "t"))] == [(b"k", b"v"), (None, b"w")]
+
+
+@on_both
+@pytest.mark.parametrize("names", CHECKED, ids="-".join)
+def test_a_schema_refuses_its_batch_and_no_other(api_set, names, tmp_path):
+    """Behind `record_encryption` it refuses all: values are ciphertext there."""
+    sees_plain = "record_encryption" not in names[: names.index("record_validation")]
+    with served(api_set, settings_of(names, tmp_path)) as (_broker, front), RawClient(front.address()) as client:
+        front.admin.create_topic(STRICT, 2)
+        wrong = batch((b"k", GOOD), (b"k", WRONG), (b"k", GOOD), codec=Codec.ZSTD)
+        refused, passed = produce(client, STRICT, wrong, batch((b"k", GOOD)))
+        assert refused.error_code == INVALID_RECORD
+        assert [one.batch_index for one in refused.record_errors] == ([1] if sees_plain else [0, 1, 2])
+        assert passed.error_code == (0 if sees_plain else INVALID_RECORD)
+        assert [front.admin.offset(STRICT, number) for number in range(2)] == [0, int(sees_plain)]
 
 
 @on_both

@@ -103,9 +103,8 @@ def server(request, tmp_path):
     dispatch, names = request.param
     EVENTS.clear()
     before = klamm_threads()
-    settings = ["api_set=beating", f"dispatch={dispatch}", 'observers=["outcomes"]']
-    settings = [f"listeners.default.{one}" for one in settings]
-    settings += settings_of(("outer", *names, "inner"), tmp_path)
+    settings = [f"listeners.default.{one}" for one in ("api_set=beating", f"dispatch={dispatch}")]
+    settings += settings_of(("outer", *names, "inner"), tmp_path, observers=("outcomes",))
     with EmbeddedServer(settings, plugins=[Plugin()]) as server:
         yield server
     assert klamm_threads() == before

@@ -59,10 +59,10 @@ def requests_in(spool, api):
     return [one for one in events if one["kind"] == "request" and one["api_name"] == api]
 
 
-def fetched(records):
+def fetched(records, topic="topic"):
     """The body of a response."""
     partitions = [FetchedPartition(0, high_watermark=1, records=records), FetchedPartition(1, 3, records=b"")]
-    return FetchResponse(responses=[FetchableTopicResponse("topic", partitions=partitions)]).encode(FETCH_VERSION)
+    return FetchResponse(responses=[FetchableTopicResponse(topic, partitions=partitions)]).encode(FETCH_VERSION)
 
 
 def fetch_frame(correlation_id):

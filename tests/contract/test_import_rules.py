@@ -94,6 +94,16 @@ def test_a_plugin_imports_only_the_public_face_and_itself(folder):
     assert violations(folder, plugin_may(folder.name)) == []
 
 
+def reads_toml_as_all(module, name):
+    return module.partition(".")[0] != "tomllib"
+
+
+@pytest.mark.parametrize("folder", [CORE, *PLUGIN_PACKAGES], ids=lambda folder: folder.name)
+def test_one_library_reads_all_toml(folder):
+    """Two would differ in what they take, and in what they say of an error."""
+    assert violations(folder, reads_toml_as_all) == []
+
+
 def test_the_skeleton_names_no_default_part():
     """Which part is the default is said by its provider. The starter file of `klamm init` is an example."""
     registry = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
@@ -130,6 +140,7 @@ def test_the_packages_of_plugins_are_found():
         ("def f():\n    from klamm_quotas import x\n", core_may, 2),
         ("from klamm.network.selector import Selector\n", plugin_may("klamm_x"), 1),
         ("from klamm import server\n", plugin_may("klamm_x"), 1),
+        ("import tomllib\n", reads_toml_as_all, 1),
         ("import klamm\n", plugin_may("klamm_x"), 1),
         ("from klamm import AclOperation\n", plugin_may("klamm_x"), 1),
         ("from klamm.acl import Provider\n", plugin_may("klamm_x"), 1),

@@ -1,14 +1,17 @@
 """Bytes that are no request, behind good requests on one connection: these are answered, and then it is closed.
 
-As in Kafka, which looks at a connection's next bytes when it has answered the request before.
+As in Kafka, which looks at a connection's next bytes when it has answered the request before. On every channel, and
+with every filter that is registered, each in the way of all these requests; in CI with filters on one channel.
 """
 
+import itertools
 import logging
 import struct
 import threading
 
 import pytest
 
+import klamm_filters
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import decode_request_header
 from klamm.wire.messages.fetch import FetchPartition as Asked
@@ -17,6 +20,8 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.contract.conftest import CHANNELS
+from tests.contract.filter_settings import ON_EACH_REQUEST, alone_and_stacked, settings_of
 from tests.contract.gateway_nodes import FakeNode, gateway, response
 from tests.contract.test_gateway_cuts import BATCH, FETCH_VERSION, GUARDS, audited, fetched, requests_in
 from tests.peers.wire_client import encode_frame
@@ -36,16 +41,53 @@ BAD = {
 HEARTBEAT = encode_frame(HeartbeatRequest("group"), 4)
 
 
-@pytest.fixture(params=BAD)
-def bad(request):
+IN_CI = "two"
+"""The bytes that CI tries with filters."""
+SEEN_BY_ALL = sorted({*BAD} - {"cut body"})
+"""What also a gateway refuses that does not look at bodies."""
+
+
+def case(channel, name, names=(), *, is_slow=False):
+    """The parameter of a test: a channel, what comes on it, and the filters of the listener."""
+    marks = [pytest.mark.slow] if is_slow else []
+    return pytest.param((channel, name, names), id="-".join((channel, name, *names)), marks=marks)
+
+
+def with_filters(channels, bad):
+    """Cases of the filters; one of each runs in CI."""
+    first = next(iter(channels))
+    return [
+        case(channel, name, names, is_slow=(channel, name) != (first, IN_CI))
+        for names, channel, name in itertools.product(alone_and_stacked(), channels, bad)
+    ]
+
+
+@pytest.fixture(params=[*itertools.starmap(case, itertools.product(CHANNELS, BAD)), *with_filters(CHANNELS, BAD)])
+def what(request):
+    """Where bytes come that are no request, which ones, and through which filters."""
+    return request.param
+
+
+@pytest.fixture
+def channel(what):
+    """In place of the one that all tests have."""
+    return what[0]
+
+
+@pytest.fixture
+def bad(what):
     """Bytes that are no request."""
-    return BAD[request.param]
+    return BAD[what[1]]
 
 
-@pytest.fixture(params=sorted({*BAD} - {"cut body"}))
-def seen_by_all(request):
-    """Bytes that also a gateway refuses that does not look at bodies."""
-    return BAD[request.param]
+@pytest.fixture
+def begin(start, what, tmp_path):
+    """`begin("key=value", …)` → as `start`, with the filters."""
+    return lambda *settings: start(*settings, *filters_of(what[2], tmp_path))
+
+
+def filters_of(names, folder, **own):
+    return settings_of(names, folder, own={**ON_EACH_REQUEST, **own}) if names else []
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +97,8 @@ def lines(caplog):
         yield lambda: [text for one in caplog.records if "closing connection: " in (text := one.getMessage())]
 
 
-def test_what_waits_is_answered_before(start, connect, bad, lines):
-    server = start()
+def test_what_waits_is_answered_before(begin, connect, bad, lines):
+    server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(SyncGroupRequest("waits"), 5) + encode_frame(MetadataRequest(None), 12) + bad)
@@ -68,8 +110,8 @@ def test_what_waits_is_answered_before(start, connect, bad, lines):
     assert len(lines()) == 1
 
 
-def test_what_a_handler_works_on_is_answered_before(start, connect, bad, lines):
-    server = start()
+def test_what_a_handler_works_on_is_answered_before(begin, connect, bad, lines):
+    server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(HeartbeatRequest("block"), 4) + HEARTBEAT + bad)
@@ -80,17 +122,17 @@ def test_what_a_handler_works_on_is_answered_before(start, connect, bad, lines):
     assert len(lines()) == 1
 
 
-def test_what_is_being_sent_goes_out_whole(start, connect, bad, lines):
+def test_what_is_being_sent_goes_out_whole(begin, connect, bad, lines):
     count, size_bytes = 20, 30_000
-    client = connect(start("socket.send.buffer.bytes=8192"))
+    client = connect(begin("socket.send.buffer.bytes=8192"))
     client.send_bytes(encode_frame(FindCoordinatorRequest(str(size_bytes)), 1) * count + bad)
     assert [len(client.receive(10, 1, 0).host) for _ in range(count)] == [size_bytes] * count
     assert client.at_end()
     assert len(lines()) == 1
 
 
-def test_a_client_that_leaves_meanwhile_ends_its_connection(start, connect, bad):
-    server = start()
+def test_a_client_that_leaves_meanwhile_ends_its_connection(begin, connect, bad):
+    server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(SyncGroupRequest("waits"), 5) + bad)
@@ -106,23 +148,53 @@ def connections(server):
     return sum(processor.connection_count for processor in listener.processors)
 
 
-@pytest.mark.parametrize("looked_at", [True, False], ids=["looked at", "opaque"])
-def test_a_gateway_answers_what_its_node_got(audited, seen_by_all, lines, looked_at):
+LOOKED_AT, OPAQUE = "looked at", "opaque"
+NO_DELAY = ("rules.all.kind=delay", "rules.all.delay_ms=1", "rules.all.after=1000")
+"""Of `faults`: requests behind one that it holds would not go to the node."""
+BEFORE_NODES = pytest.mark.parametrize(
+    "what",
+    [
+        *itertools.starmap(case, itertools.product((LOOKED_AT, OPAQUE), SEEN_BY_ALL)),
+        *with_filters((OPAQUE,), SEEN_BY_ALL),
+    ],
+)
+"""A gateway that looks at requests or does not, what comes to it, and its filters."""
+
+
+@pytest.fixture
+def in_front(what, audited, tmp_path):
+    """`in_front(node)` → a gateway, not started."""
+    guards = GUARDS if what[0] == LOOKED_AT else []
+    settings = [*guards, *filters_of(what[2], tmp_path, faults=NO_DELAY)]
+    return lambda node: gateway(node.bootstrap, settings, plugins=[klamm_filters])
+
+
+def sent_at_once(front, api_key, count):
+    """How many of `count` requests go to the node before one is answered: one, where a filter may block."""
+    (listener,) = front.server.listeners
+    return count if listener.runtime.requests.routes.find(api_key).inline_max_bytes >= 0 else 1
+
+
+@BEFORE_NODES
+def test_a_gateway_answers_what_its_node_got(audited, in_front, what, bad, lines):
     """Three requests of one connection are with the node when the gateway reads what is none."""
     refused = threading.Event()
 
     def serve(node, sock, frame):
-        if len(node.frames) == 3:
-            assert refused.wait(10)
-            for each in node.frames:
+        at_once = sent_at_once(front, 12, 3)
+        if len(node.frames) % at_once == 0:
+            assert at_once == 1 or refused.wait(10)
+            for each in node.frames[-at_once:]:
                 body = HeartbeatResponse(error_code=0).encode(4)
                 sock.sendall(response(decode_request_header(each)[2], 12, 4, body))
 
+    looked_at = what[0] == LOOKED_AT
     with FakeNode(serve) as node:
-        front = (audited(node) if looked_at else gateway(node.bootstrap)).start()
+        front = (audited(node) if looked_at else in_front(node)).start()
         with RawClient(front.address()) as client:
-            client.send_bytes(HEARTBEAT * 3 + seen_by_all)
-            EmbeddedServer.wait_until(lines)
+            client.send_bytes(HEARTBEAT * 3 + bad)
+            if sent_at_once(front, 12, 3) > 1:
+                EmbeddedServer.wait_until(lines)
             refused.set()
             assert [client.receive(12, 4, 0).error_code for _ in range(3)] == [0, 0, 0]
             assert client.at_end()
@@ -133,35 +205,40 @@ def test_a_gateway_answers_what_its_node_got(audited, seen_by_all, lines, looked
         assert [(one["outcome"], one.get("reason")) for one in events] == [("ok", None)] * 3
 
 
-@pytest.mark.parametrize("settings", [GUARDS, []], ids=["looked at", "opaque"])
-def test_a_gateway_sends_a_stream_to_its_end(seen_by_all, lines, settings):
+@BEFORE_NODES
+def test_a_gateway_sends_a_stream_to_its_end(in_front, what, bad, lines):
     """A response of which a part is sent, and the one behind it."""
     refused = threading.Event()
     frame = encode_frame(FetchRequest(topics=[FetchTopic("topic", [Asked(0), Asked(1)])]), FETCH_VERSION)
+    name = "a.topic" if "topic_prefix" in what[2] else "topic"
 
     def serve(node, sock, _frame):
-        if len(node.frames) == 2:
-            ids = [decode_request_header(each)[2] for each in node.frames]
-            first, second = (response(each, 1, FETCH_VERSION, fetched(BATCH)) for each in ids)
-            sock.sendall(first[:120_000])
-            assert refused.wait(10)
-            sock.sendall(first[120_000:] + second)
+        at_once = sent_at_once(front, 1, 2)
+        if len(node.frames) % at_once == 0:
+            ids = [decode_request_header(each)[2] for each in node.frames[-at_once:]]
+            data = b"".join(response(each, 1, FETCH_VERSION, fetched(BATCH, name)) for each in ids)
+            sock.sendall(data[:120_000])
+            assert at_once == 1 or refused.wait(10)
+            sock.sendall(data[120_000:])
 
     with FakeNode(serve) as node:
-        front = gateway(node.bootstrap, settings).start()
+        front = in_front(node).start()
         with RawClient(front.address()) as client:
-            client.send_bytes(frame * 2 + seen_by_all)
-            EmbeddedServer.wait_until(lines)
+            client.send_bytes(frame * 2 + bad)
+            if sent_at_once(front, 1, 2) > 1:
+                EmbeddedServer.wait_until(lines)
             refused.set()
             for _ in range(2):
-                first, second = client.receive(1, FETCH_VERSION, 0).responses[0].partitions
-                assert (bytes(first.records), second.error_code) == (BATCH, 3)
+                (topic,) = client.receive(1, FETCH_VERSION, 0).responses
+                first, second = topic.partitions
+                assert (topic.topic, bytes(first.records), second.error_code) == ("topic", BATCH, 3)
             assert client.at_end()
         front.stop()
     assert len(lines()) == 1
 
 
-def test_a_gateway_whose_node_fails_meanwhile_closes(seen_by_all, lines):
+@BEFORE_NODES
+def test_a_gateway_whose_node_fails_meanwhile_closes(in_front, bad, lines):
     """No answer can come any more."""
     refused = threading.Event()
 
@@ -170,9 +247,9 @@ def test_a_gateway_whose_node_fails_meanwhile_closes(seen_by_all, lines):
         sock.close()
 
     with FakeNode(serve) as node:
-        front = gateway(node.bootstrap).start()
+        front = in_front(node).start()
         with RawClient(front.address()) as client:
-            client.send_bytes(HEARTBEAT + seen_by_all)
+            client.send_bytes(HEARTBEAT + bad)
             EmbeddedServer.wait_until(lines)
             refused.set()
             assert client.at_end()

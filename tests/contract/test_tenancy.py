@@ -1,5 +1,9 @@
-"""Two tenants with equal names never see each other, through any API and version; a new API has to be thought of."""
+"""Two tenants with equal names never see each other, through any API and version; a new API has to be thought of.
 
+So it is with every other filter that is registered before `topic_prefix`, and behind it.
+"""
+
+import itertools
 import json
 import re
 
@@ -9,9 +13,12 @@ from klamm.wire.api_keys import ApiKey, find_spec
 from klamm_filters.tenancy.fields import plan_of
 from klamm_filters.tenancy.filter import _NAMES, _TEXTS, TopicPrefix
 from klamm_filters.tenancy.rules import HARMLESS, MAPPED
+from tests.contract.filter_settings import ON_EACH_REQUEST, registered, settings_of
 from tests.contract.filtered import API_SETS, served
+from tests.contract.gateway_nodes import free_ports
 from tests.contract.source_rules import ROOT
 from tests.contract.tenants import PREFIXES, WALKS, TenantClient, walk_apis
+from tests.contract.test_record_filters import fetch, records_of
 
 DESCRIPTIONS = {raw["name"]: raw for raw in json.loads((ROOT / "tools/messages/descriptions.json").read_text())}
 REQUESTS = {raw["apiKey"]: raw for raw in DESCRIPTIONS.values() if raw["type"] == "request"}
@@ -153,24 +160,33 @@ def test_every_topic_id_and_message_is_found_in_the_classes():
 # ---- what tenants see
 
 
-@pytest.fixture(scope="module", params=API_SETS)
-def tenants(request):
-    settings = ["listeners.default.bind=127.0.0.1:0"]
-    gateways = request.param == "gateway"
-    from tests.contract.gateway_nodes import free_ports
+OTHERS = tuple(name for name in registered() if name != "topic_prefix")
+ALONE = ("topic_prefix",)
+BEFORE_ALL, BEHIND_ALL = (*ALONE, *OTHERS), (*OTHERS[::-1], *ALONE)
+BESIDE = [*((*ALONE, name) for name in OTHERS), *((name, *ALONE) for name in OTHERS)]
+IN_CI = [("broker", ALONE), ("gateway", ALONE), ("broker", BEHIND_ALL), ("gateway", BEFORE_ALL)]
+STACKS = [
+    pytest.param(case, id="-".join((case[0], *case[1])), marks=[] if case in IN_CI else pytest.mark.slow)
+    for case in itertools.product(API_SETS, (ALONE, BEFORE_ALL, BEHIND_ALL, *BESIDE))
+]
 
+
+@pytest.fixture(scope="module", params=STACKS)
+def tenants(request, tmp_path_factory):
+    api_set, names = request.param
+    settings = ["listeners.default.bind=127.0.0.1:0"]
     for name, prefix in PREFIXES.items():
-        settings += [
-            f"listeners.{name}.bind=127.0.0.1:0",
-            f'listeners.{name}.filters=["topic_prefix"]',
-            f"listeners.{name}.topic_prefix.prefix={prefix}",
-        ]
-        if gateways:
+        settings.append(f"listeners.{name}.bind=127.0.0.1:0")
+        folder = tmp_path_factory.mktemp(name)
+        settings += settings_of(
+            names, folder, name, own={"topic_prefix": (f"prefix={prefix}",), "faults": ON_EACH_REQUEST["faults"]}
+        )
+        if api_set == "gateway":
             port = free_ports(1)
             settings += [f"listeners.{name}.api_set=gate_{name}", f"gate_{name}.provider=gateway"]
             settings += [f'gate_{name}.bootstrap=["BROKER"]', f"gate_{name}.node_ports={port}-{port}"]
             settings.append(f"gate_{name}.first_node_id=1")
-    with served(request.param, settings) as (broker, front):
+    with served(api_set, settings) as (broker, front):
         pair = {name: TenantClient(front.address(name), name) for name in PREFIXES}
         pair["a"].make(("orders", "only-of-a"))
         pair["b"].make()
@@ -181,6 +197,10 @@ def tenants(request):
 
 def test_each_sees_its_own(tenants):
     broker, a, b = tenants
+    assert [[one.value for one in records_of(fetch(each.client, "orders"))] for each in (a, b)] == [
+        [b"value-of-a"],
+        [b"value-of-b"],
+    ]
     assert [name for name, _, _ in a.state()["topics"]] == ["only-of-a", "orders"]
     state = b.state()
     assert [name for name, _, _ in state["topics"]] == ["orders"]

@@ -6,7 +6,6 @@ import base64
 import binascii
 import importlib
 import threading
-import tomllib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -80,8 +79,11 @@ def _key_bytes(key_id: str, key: object) -> bytes:
 
 def read_keys(path: Path) -> Keys:
     """The keys in a file. Raises OSError, ValueError."""
+    # Most servers have no such file.
+    import tomli
+
     try:
-        return checked_keys(tomllib.loads(path.read_text(encoding="utf-8")))
+        return checked_keys(tomli.loads(path.read_text(encoding="utf-8")))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not UTF-8") from None
     except ValueError as error:
