@@ -365,6 +365,28 @@ def test_administrators_move_and_delete_offsets_of_empty_groups(shares: Shares) 
     assert shares.ask(ListGroupsRequest([], ["share"]), 5).groups == []
 
 
+def test_an_altered_offset_stays_although_records_are_released_meanwhile(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares.produce(b"0", b"1", b"2")
+    assert shares.acquired("b", 0) == [(0, 2, 1)]
+    assert shares.join("a", -1).error_code == 0
+    store, (live,) = shares.harness.broker.store, shares.harness.broker.shares.of_group("g")
+    write_and_wait = store.write_and_wait
+
+    def then_release(statements: Any) -> None:
+        write_and_wait(statements)
+        live.release("b")
+
+    partitions = [AlterShareGroupOffsetsRequestPartition(0, 2)]
+    request = AlterShareGroupOffsetsRequest("g", [AlterShareGroupOffsetsRequestTopic("t", partitions)])
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_and_wait", then_release)
+        assert shares.ask(request, 0).responses[0].partitions[0].error_code == 0
+    shares.harness.reopen()
+    assert shares.offsets()[0] == (2, 1)
+
+
 def test_a_group_whose_deletion_is_not_written_stays(shares: Shares) -> None:
     assert shares.join("a", -1).error_code == 0
     store = shares.harness.broker.store
@@ -549,7 +571,7 @@ def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path
 
     def fail_first(statements: Any, *, sync: bool) -> None:
         refused.extend(statements[: not refused])
-        if refused and refused[0] in statements:
+        if any(each is refused[0] for each in statements if refused):
             raise StoreError("disk full")
         transact(statements, sync=sync)
 

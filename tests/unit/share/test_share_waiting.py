@@ -124,7 +124,7 @@ def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypa
     store, tries = shares.harness.broker.store, list[Any]()
 
     def fail(statements: Any, *, sync: bool) -> None:
-        tries.extend(sql for sql, _ in statements if "share_partitions" in sql)
+        tries.extend(sql for sql, _ in statements if sql.startswith("INSERT INTO share_partitions"))
         raise StoreError("disk full")
 
     def rounds() -> int:

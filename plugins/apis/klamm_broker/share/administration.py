@@ -85,8 +85,11 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
 def alter(broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int]) -> None:
     """Let a group without members begin at these offsets; durable on return. Raises StoreError."""
     statements = [
-        persistence.put(SharePartitionKey(group.group_id, partition.topic.id, partition.index), offset, [])
+        statement
         for partition, offset in offsets.items()
+        for statement in persistence.put_start(
+            SharePartitionKey(group.group_id, partition.topic.id, partition.index), offset
+        )
     ]
     broker.groups.shares.write_and_wait(group, statements)
     for partition, offset in offsets.items():

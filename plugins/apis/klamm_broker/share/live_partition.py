@@ -115,8 +115,9 @@ class LiveSharePartition:
     def _restored(self, saved: SavedPartition) -> SharePartition:
         end = self.partition.high_watermark
         kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
-        state = SharePartition(min(saved.start_offset, end), kept)
-        if saved.start_offset > end or kept != list(saved.batches):
+        is_whole = saved.start_offset <= end and kept == list(saved.batches)
+        state = SharePartition(min(saved.start_offset, end), kept, is_stored=is_whole)
+        if not is_whole:
             log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
             # Before new records come: a second crash must not bring it back.
             state.dirty = True
@@ -279,10 +280,12 @@ class LiveSharePartition:
                 self._write_if_dirty()
 
     def set_start(self, start_offset: int) -> None:
-        """Begin anew at an offset; the caller writes it."""
+        """Begin anew at an offset, written once more: a write of the state before may have followed the caller's."""
         with self._lock:
             self._state, self._saved = SharePartition(start_offset), None
+            self._state.dirty = True
             self._fail_waiting()
+            self._write_if_dirty()
         self._parts.wake(self)
 
     @property
@@ -339,12 +342,10 @@ class LiveSharePartition:
             return
         if self._is_pausing and not self._waiting:
             return
-        number, start_offset, batches = state.snapshot()
+        update = state.begin_write()
         self._is_writing = True
-        put = persistence.put(self.key, start_offset, batches)
-        self._parts.store.submit(
-            [*self._parts.group_rows(self.key.group_id), put], lambda error: self._written(state, number, error)
-        )
+        statements = [*self._parts.group_rows(self.key.group_id), *persistence.put(self.key, update)]
+        self._parts.store.submit(statements, lambda error: self._written(state, update.number, error))
 
     def _written(self, state: SharePartition, number: int, error: StoreError | None) -> None:
         with self._lock:

@@ -16,14 +16,15 @@ from klamm_broker.share.record_state import (
     ACQUIRED,
     ARCHIVED,
     AVAILABLE,
-    FINAL_STATES,
     NEXT_STATES,
     STATE_AFTER,
     AcknowledgeType,
     IllegalRecordTransitionError,
     RecordState,
 )
-from klamm_broker.share.runs import Run, Runs
+from klamm_broker.share.run import Run
+from klamm_broker.share.runs import Runs
+from klamm_broker.share.state_changes import StateBatch, StateChanges, StateUpdate
 
 
 class Acquired(NamedTuple):
@@ -54,15 +55,6 @@ class FetchedBatch(NamedTuple):
     is_aborted: bool = False
 
 
-class StateBatch(NamedTuple):
-    """What is durable of a run."""
-
-    first: int
-    last: int
-    state: RecordState
-    delivery_count: int
-
-
 class Limits(NamedTuple):
     """Of a group: deliveries of a record, and records in flight."""
 
@@ -76,10 +68,11 @@ class SharePartition:
     `start_offset`: all before it are done. `end_offset`: the last one in flight; `start_offset - 1` if there is none.
     """
 
-    def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
+    def __init__(self, start_offset: int, batches: Iterable[StateBatch] = (), *, is_stored: bool = False) -> None:
         self.start_offset = start_offset
         self._runs = Runs()
         self._write = 1
+        self._changes = StateChanges(is_stored=is_stored)
         self.dirty = False
         """Whether there is a change that is not in a snapshot yet."""
         position = start_offset
@@ -114,12 +107,12 @@ class SharePartition:
     @property
     def acquired(self) -> int:
         """How many offsets members hold."""
-        return sum(run.count for run in self._runs if run.state is ACQUIRED)
+        return self._runs.acquired
 
     @property
     def completed(self) -> int:
         """How many of the offsets in flight are done."""
-        return sum(run.count for run in self._runs if run.state in FINAL_STATES)
+        return self._runs.completed
 
     def next_fetch_offset(self) -> int:
         """The first offset that may be acquired; behind the end if none in flight may."""
@@ -132,7 +125,7 @@ class SharePartition:
 
     def next_deadline_ns(self) -> int | None:
         """When the first lock ends, monotonic."""
-        return min((run.deadline_ns for run in self._runs if run.state is ACQUIRED), default=None)
+        return self._runs.next_deadline_ns()
 
     # Acquire
 
@@ -173,7 +166,7 @@ class SharePartition:
                 else:
                     if is_strict:
                         last = min(last, self.end_offset + min(room, max_records - count))
-                    self._runs.append(Run(self.end_offset + 1, last, AVAILABLE))
+                    self._append(Run(self.end_offset + 1, last, AVAILABLE))
             if batch.is_aborted:
                 self._archive_available(first, last)
                 continue
@@ -211,14 +204,19 @@ class SharePartition:
     def _extend_over_gap(self, first: int) -> None:
         """Archive the offsets without records between the end and a batch."""
         if first > self.end_offset + 1:
-            self._runs.append(Run(self.end_offset + 1, first - 1, ARCHIVED))
+            self._append(Run(self.end_offset + 1, first - 1, ARCHIVED))
             self.dirty = True
             self._advance()
+
+    def _append(self, run: Run) -> None:
+        self._runs.append(run)
+        self._changes.add(run.first, run.last)
 
     def _archive_available(self, first: int, last: int) -> None:
         for run in self._runs.between(first, last):
             if run.state is AVAILABLE and run.is_settled:
                 self._runs.put(replace(run, state=_next(run.state, ARCHIVED)))
+                self._changes.add(run.first, run.last)
                 self.dirty = True
 
     # Acknowledge, release
@@ -290,19 +288,18 @@ class SharePartition:
 
     def release(self, member_id: str, limits: Limits) -> bool:
         """Release all that a member holds; whether there was anything."""
-        held = [run for run in self._runs if run.state is ACQUIRED and run.member_id == member_id]
-        self._leave_all(held, limits)
+        held = self._runs.held_by(member_id)
+        for run in held:
+            self._leave(run, AVAILABLE, limits)
         return bool(held)
 
     def expire(self, now_ns: int, limits: Limits) -> int:
         """Release what was held for too long; how many records that were."""
-        expired = [run for run in self._runs if run.deadline_ns <= now_ns and run.state is ACQUIRED]
-        self._leave_all(expired, limits)
-        return sum(run.count for run in expired)
-
-    def _leave_all(self, runs: Iterable[Run], limits: Limits) -> None:
-        for run in runs:
+        count = 0
+        while (run := self._runs.first_due(now_ns)) is not None:
             self._leave(run, AVAILABLE, limits)
+            count += run.count
+        return count
 
     def _leave(self, run: Run, target: RecordState, limits: Limits) -> None:
         """End the hold of a member, in a transition that becomes durable with the next write."""
@@ -310,6 +307,7 @@ class SharePartition:
             target = ARCHIVED
         state = _next(run.state, target)
         self._runs.put(replace(run, state=state, member_id="", deadline_ns=0, before=run, write=self._write))
+        self._changes.add(run.first, run.last)
         self.dirty = True
 
     def move_start(self, log_start_offset: int) -> bool:
@@ -330,24 +328,12 @@ class SharePartition:
 
     # Writes
 
-    def snapshot(self) -> tuple[int, int, list[StateBatch]]:
-        """The number of a write, the start offset and all that has to be durable.
-
-        What members hold is written as available: after a crash no member holds it.
-        """
-        number = self._write
+    def begin_write(self) -> StateUpdate:
+        """Return what the store has to get. One write at a time: `written` or `failed` ends it."""
+        update = self._changes.begin_write(self._write, self._runs, self.start_offset, self.end_offset)
         self._write += 1
         self.dirty = False
-        found: list[StateBatch] = []
-        for run in self._runs:
-            state, count = (
-                (AVAILABLE, run.delivery_count - 1) if run.state is ACQUIRED else (run.state, run.delivery_count)
-            )
-            if found and found[-1].state is state and found[-1].delivery_count == count:
-                found[-1] = found[-1]._replace(last=run.last)
-            else:
-                found.append(StateBatch(run.first, run.last, state, count))
-        return number, self.start_offset, found
+        return update
 
     def written(self, number: int) -> None:
         """A write is durable."""
@@ -356,7 +342,8 @@ class SharePartition:
 
     def failed(self, number: int) -> None:
         """A write failed: its transitions are undone. What was held is held again, until its deadline."""
-        for run in [run for run in self._runs if run.before is not None and run.write == number]:
+        self._changes.failed()
+        for run in self._runs.unwritten(number):
             assert run.before is not None
             self._runs.put(replace(run.before, first=run.first, last=run.last))
         self.dirty = True

@@ -1,125 +1,122 @@
-"""Runs: neighbouring offsets that share a state, and operations that cut and join them."""
+"""`Runs`: the runs of a share partition, and operations that cut and join them."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Final
+from dataclasses import replace
+from typing import TypeVar
 
-from klamm_broker.share.record_state import FINAL_STATES, RecordState
+from klamm_broker.share.record_state import ACQUIRED, AVAILABLE, FINAL_STATES
+from klamm_broker.share.run import Run
+from klamm_broker.share.run_blocks import RunBlocks, RunHeap
 
-_first: Final = attrgetter("first")
-_UNKNOWN: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring offsets, both ends included, that share a state.
-
-    `delivery_count`  how often they were acquired.
-    `member_id`       who holds them while they are ACQUIRED; `deadline_ns` ends that.
-    `before`          the run's state before a transition that is not durable yet, in the write of number `write`.
-    """
-
-    first: int
-    last: int
-    state: RecordState
-    delivery_count: int = 0
-    member_id: str = ""
-    deadline_ns: int = 0
-    before: Run | None = None
-    write: int = 0
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether its state is durable."""
-        return self.before is None
-
-    def continues(self, other: Run) -> bool:
-        """Whether the other run, which it follows, differs in nothing but its offsets."""
-        return (
-            self.before is other.before is None
-            and self.state is other.state
-            and self.delivery_count == other.delivery_count
-            and self.member_id == other.member_id
-            and self.deadline_ns == other.deadline_ns
-        )
-
-    @property
-    def count(self) -> int:
-        """How many offsets it has."""
-        return self.last - self.first + 1
+_Key = TypeVar("_Key")
 
 
 class Runs:
-    """Runs in order of their offsets, without holes. The caller holds their lock."""
+    """Runs in order of their offsets, without holes. The caller holds their lock.
 
-    __slots__ = ("_available", "_items")
+    It knows by heart who holds which, what waits for which write, which is available first and whose lock ends first:
+    a change costs the same, however many runs there are.
+    """
+
+    __slots__ = ("_available", "_blocks", "_changed", "_deadlines", "_held", "_unwritten", "acquired", "completed")
 
     def __init__(self) -> None:
-        self._items: list[Run] = []
-        self._available: int | None = _UNKNOWN
+        self._blocks = RunBlocks()
+        self._available = RunHeap(self._blocks, _if_available)
+        self._deadlines = RunHeap(self._blocks, _if_acquired)
+        self._held: dict[str, set[int]] = {}
+        self._unwritten: dict[int, set[int]] = {}
+        self._changed: set[int] = set()
+        """Where runs begin that may continue their neighbours."""
+        self.acquired = 0
+        """Offsets that members hold."""
+        self.completed = 0
+        """Offsets that are done."""
 
     def __iter__(self) -> Iterator[Run]:
-        return iter(self._items)
+        return iter(self._blocks)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._blocks)
 
     @property
     def end(self) -> int | None:
         """The last offset; None if there is none."""
-        return self._items[-1].last if self._items else None
+        last = self._blocks.last
+        return None if last is None else last.last
 
     def first_available(self) -> int | None:
-        """The first offset that is AVAILABLE and durable; None if there is none.
+        """The first offset that is AVAILABLE and durable; None if there is none."""
+        run = self._available.least()
+        return None if run is None else run.first
 
-        Kept until a run changes: each member that waits asks for it at each append to the log.
-        """
-        if self._available == _UNKNOWN:
-            found = (run.first for run in self._items if run.state is RecordState.AVAILABLE and run.is_settled)
-            self._available = next(found, None)
-        return self._available
+    def next_deadline_ns(self) -> int | None:
+        """When the first lock ends, monotonic; None if members hold nothing."""
+        run = self._deadlines.least()
+        return None if run is None else run.deadline_ns
+
+    def first_due(self, now_ns: int) -> Run | None:
+        """Return a run whose lock has ended; None if there is none."""
+        run = self._deadlines.least()
+        return run if run is not None and run.deadline_ns <= now_ns else None
+
+    def held_by(self, member_id: str) -> list[Run]:
+        """The runs that a member holds."""
+        return self._at(self._held.get(member_id, ()))
+
+    def unwritten(self, number: int) -> list[Run]:
+        """The runs whose transition becomes durable with a write."""
+        return self._at(self._unwritten.get(number, ()))
+
+    def _at(self, firsts: set[int] | tuple[()]) -> list[Run]:
+        return [run for first in sorted(firsts) if (run := self._blocks.find(first)) is not None]
 
     def append(self, run: Run) -> None:
         """Add a run behind the last one."""
-        if self._items and run.first != self._items[-1].last + 1:
-            raise RuntimeError(f"offset {run.first} does not follow {self._items[-1].last}")
-        self._items.append(run)
-        self._available = _UNKNOWN
+        end = self.end
+        if end is not None and run.first != end + 1:
+            raise RuntimeError(f"offset {run.first} does not follow {end}")
+        self._blocks.append(run)
+        self._enter(run)
 
     def drop_before(self, offset: int) -> None:
         """Forget the offsets before this one."""
         self._split(offset)
-        self._items = [run for run in self._items if run.first >= offset]
-        self._available = _UNKNOWN
+        while (run := self._blocks.first) is not None and run.first < offset:
+            self._replace(run)
 
     def drop_done(self) -> int | None:
         """Forget what is done and durable at the start; its last offset. Joins neighbours that do not differ."""
-        done, end = 0, None
-        for run in self._items:
-            if run.state not in FINAL_STATES or not run.is_settled:
-                break
-            done, end = done + 1, run.last
-        joined: list[Run] = []
-        for run in self._items[done:]:
-            if joined and run.continues(joined[-1]):
-                joined[-1] = replace(joined[-1], last=run.last)
-            else:
-                joined.append(run)
-        self._items = joined
+        end = None
+        while (run := self._blocks.first) is not None and run.state in FINAL_STATES and run.is_settled:
+            self._replace(run)
+            end = run.last
+        changed, self._changed = self._changed, set()
+        for offset in changed:
+            self._join(offset)
+            self._join(offset, is_behind=True)
+        self._changed.clear()
         return end
+
+    def _join(self, offset: int, *, is_behind: bool = False) -> None:
+        """Join the run at an offset with the one before it or behind it, if it does not differ."""
+        run = self._blocks.find(offset)
+        if run is None:
+            return
+        other = self._blocks.find(run.last + 1 if is_behind else run.first - 1)
+        left, right = (run, other) if is_behind else (other, run)
+        if left is not None and right is not None and right.continues(left):
+            self._replace(right)
+            self._replace(left, replace(left, last=right.last))
 
     def overlapping(self, first: int, last: int) -> Iterator[Run]:
         """The runs that have some of these offsets."""
-        for index in range(max(0, self._index(first)), len(self._items)):
-            run = self._items[index]
+        for run in self._blocks.since(first):
             if run.first > last:
                 return
-            if run.last >= first:
-                yield run
+            yield run
 
     def between(self, first: int, last: int) -> list[Run]:
         """The runs of exactly these offsets: those at the ends are cut."""
@@ -137,28 +134,61 @@ class Runs:
 
     def put(self, changed: Run) -> None:
         """Replace the run of the same offsets. Raises RuntimeError if there is none."""
-        index = self._index(changed.first)
-        if self._items[index].first != changed.first or self._items[index].last != changed.last:
+        run = self._blocks.find(changed.first)
+        if run is None or run.first != changed.first or run.last != changed.last:
             raise RuntimeError(f"offsets {changed.first} to {changed.last} are not one run")
-        self._items[index] = changed
-        self._available = _UNKNOWN
+        self._replace(run, changed)
 
     def settle(self, number: int) -> None:
         """The transitions of this write are durable."""
-        self._items = [
-            replace(run, before=None, write=0) if run.before is not None and run.write == number else run
-            for run in self._items
-        ]
-        self._available = _UNKNOWN
-
-    def _index(self, offset: int) -> int:
-        return bisect_right(self._items, offset, key=_first) - 1
+        for run in self.unwritten(number):
+            self._replace(run, replace(run, before=None, write=0))
 
     def _split(self, offset: int) -> None:
         """Let a run begin at an offset, if it is in flight."""
-        index = self._index(offset)
-        if index < 0:
-            return
-        run = self._items[index]
-        if run.first < offset <= run.last:
-            self._items[index : index + 1] = [replace(run, last=offset - 1), replace(run, first=offset)]
+        run = self._blocks.find(offset)
+        if run is not None and run.first < offset:
+            self._replace(run, replace(run, last=offset - 1), replace(run, first=offset))
+
+    def _replace(self, old: Run, *new: Run) -> None:
+        self._leave(old)
+        self._blocks.replace(old, new)
+        for run in new:
+            self._enter(run)
+
+    def _enter(self, run: Run) -> None:
+        if run.state is ACQUIRED:
+            self.acquired += run.count
+            self._held.setdefault(run.member_id, set()).add(run.first)
+            self._deadlines.push(run)
+        elif run.state in FINAL_STATES:
+            self.completed += run.count
+        else:
+            self._available.push(run)
+        if not run.is_settled:
+            self._unwritten.setdefault(run.write, set()).add(run.first)
+        self._changed.add(run.first)
+
+    def _leave(self, run: Run) -> None:
+        if run.state is ACQUIRED:
+            self.acquired -= run.count
+            _discard(self._held, run.member_id, run.first)
+        elif run.state in FINAL_STATES:
+            self.completed -= run.count
+        if not run.is_settled:
+            _discard(self._unwritten, run.write, run.first)
+
+
+def _if_available(run: Run) -> int | None:
+    return run.first if run.state is AVAILABLE and run.is_settled else None
+
+
+def _if_acquired(run: Run) -> int | None:
+    return run.deadline_ns if run.state is ACQUIRED else None
+
+
+def _discard(firsts_by_key: dict[_Key, set[int]], key: _Key, first: int) -> None:
+    firsts = firsts_by_key[key]
+    firsts.discard(first)
+    if not firsts:
+        del firsts_by_key[key]

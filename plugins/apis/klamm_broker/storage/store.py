@@ -194,11 +194,49 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (kind, name)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE share_state_batches (
+        share_partition INTEGER NOT NULL,
+        first_offset INTEGER NOT NULL,
+        delivery_state INTEGER NOT NULL,
+        delivery_count INTEGER NOT NULL,
+        PRIMARY KEY (share_partition, first_offset)
+    ) WITHOUT ROWID;
+
+    ALTER TABLE share_partitions RENAME TO old_share_partitions;
+
+    CREATE TABLE share_partitions (
+        id INTEGER PRIMARY KEY,
+        group_id TEXT NOT NULL,
+        topic_id BLOB NOT NULL,
+        partition INTEGER NOT NULL,
+        start_offset INTEGER NOT NULL,
+        end_offset INTEGER NOT NULL,
+        UNIQUE (group_id, topic_id, partition)
+    );
+
+    INSERT INTO share_partitions (group_id, topic_id, partition, start_offset, end_offset)
+    SELECT group_id, topic_id, partition, start_offset, coalesce(
+        (SELECT max(json_extract(value, '$[1]')) FROM json_each(batches)), start_offset - 1
+    ) FROM old_share_partitions;
+
+    INSERT INTO share_state_batches
+    SELECT share_partitions.id, json_extract(value, '$[0]'), json_extract(value, '$[2]'), json_extract(value, '$[3]')
+    FROM share_partitions JOIN old_share_partitions AS old USING (group_id, topic_id, partition),
+        json_each(old.batches);
+
+    DROP TABLE old_share_partitions;
+
+    CREATE TRIGGER share_partition_gone AFTER DELETE ON share_partitions BEGIN
+        DELETE FROM share_state_batches WHERE share_partition = old.id;
+    END;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
 A member and a target of a group are JSON objects; partitions are lists of indexes by topic id, in hex.
-`share_partitions.batches` is a JSON list of first offset, last offset, state and delivery count.
+`share_state_batches` are the states of a share partition's records in flight: each holds up to the next one's first
+offset, or to `end_offset`.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are those that open transactions

@@ -1,0 +1,46 @@
+"""`Run`: neighbouring offsets that share a state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm_broker.share.record_state import RecordState
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring offsets, both ends included, that share a state.
+
+    `delivery_count`  how often they were acquired.
+    `member_id`       who holds them while they are ACQUIRED; `deadline_ns` ends that.
+    `before`          the run's state before a transition that is not durable yet, in the write of number `write`.
+    """
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int = 0
+    member_id: str = ""
+    deadline_ns: int = 0
+    before: Run | None = None
+    write: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its state is durable."""
+        return self.before is None
+
+    def continues(self, other: Run) -> bool:
+        """Whether the other run, which it follows, differs in nothing but its offsets."""
+        return (
+            self.before is other.before is None
+            and self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.member_id == other.member_id
+            and self.deadline_ns == other.deadline_ns
+        )
+
+    @property
+    def count(self) -> int:
+        """How many offsets it has."""
+        return self.last - self.first + 1
