@@ -83,7 +83,7 @@ def main() -> None:
 
 def measure(folder: Path, options: argparse.Namespace) -> None:
     """All steps that are wanted."""
-    settings, wanted = SparkSettings(lake=folder / "lake", aggregates=False), set(options.only)
+    settings, wanted = SparkSettings(lake=folder / "lake"), set(options.only)
     segments = max(1, options.events // options.segment_events)
     events = segments * options.segment_events
     spool = folder / "spool"

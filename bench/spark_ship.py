@@ -3,7 +3,7 @@
     python -m bench.spark_ship                         1 M and 4 M events, Parquet and Delta
     python -m bench.spark_ship --events 200000 --sinks parquet
 
-Needs the extra `spark` and Java. Sample events of about 900 bytes, in segments of 50,000; aggregates are off. A first
+Needs the extra `spark` and Java. Sample events of about 900 bytes, in segments of 50,000. A first
 batch that warms the JVM up is not counted.
 """
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--no-latency", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="klamm-spark-ship-"))
-    settings = SparkSettings(lake=folder / "lake", sink=options.sinks[-1], master=options.master, aggregates=False)
+    settings = SparkSettings(lake=folder / "lake", sink=options.sinks[-1], master=options.master)
     spark = open_session(settings, "klamm bench")
     try:
         write_sample_spool(folder / "warm", sample_events(2_000))

@@ -44,7 +44,6 @@ _SETTINGS: Final = (
     "trigger_interval_ms",
     "max_bytes_per_trigger",
     "max_files_per_trigger",
-    "aggregates",
     "key_ids",
     "lake_id",
 )
@@ -166,7 +165,6 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
     ship.add_argument("--trigger-interval-ms", type=int, metavar="N", help="time between micro-batches")
     ship.add_argument("--max-bytes-per-trigger", type=int, metavar="N", help="bytes of segments in a micro-batch")
     ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a micro-batch instead")
-    ship.add_argument("--aggregates", action=argparse.BooleanOptionalAction, help="keep the streaming aggregates too")
 
 
 def main(arguments: list[str]) -> int:
@@ -239,8 +237,6 @@ def shipping_arguments(options: argparse.Namespace) -> list[str]:
     for name in ("sink", "driver_memory", "trigger_interval_ms", "max_bytes_per_trigger", "max_files_per_trigger"):
         if getattr(options, name) is not None:
             arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    if options.aggregates is not None:
-        arguments.append("--aggregates" if options.aggregates else "--no-aggregates")
     return [*arguments, "--once"] if options.once else arguments
 
 

@@ -22,8 +22,6 @@ if importlib.util.find_spec("pyspark") is None:
 FAR = "viewfs://klamm/far"
 MOUNT = "spark.hadoop.fs.viewfs.mounttable.klamm.link./far"
 EVENTS = 6_000
-HOT = 500
-THRESHOLD = 3
 BAD_LINES = ("no JSON", '{"schema_version":1,"kind":"request"}', '{"schema_version":"one"}', "")
 
 
@@ -149,9 +147,7 @@ def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     copied.mkdir()
     for path in (paths[2], paths[2].with_suffix(SEAL_SUFFIX)):
         (copied / path.name).write_bytes(path.read_bytes())
-    settings = settings_of(
-        folder / "lake", max_files_per_trigger=4, failures_threshold=THRESHOLD, hot_client_requests_per_minute=HOT
-    )
+    settings = settings_of(folder / "lake", max_files_per_trigger=4)
     pipeline = Pipeline(folder / "spool", settings)
     said: list[str] = []
     assert ship.run(spark, pipeline, once=True, say=said.append) == 0

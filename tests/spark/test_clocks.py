@@ -13,7 +13,7 @@ DAY_S = 86_400
 
 @pytest.mark.parametrize("days_off", [-400, 400])
 def test_a_server_with_a_wrong_clock_is_shipped_and_keeps_no_other_from_it(spark, ship, tmp_path, days_off):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     for first_seq in (0, 10):
         for node, days in (("right", 0), ("wrong", days_off)):
             events = sample_events(10, node=node, first_seq=first_seq)

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tests.audit_samples import sample_events, write_sample_spool
-from tests.spark.counting import expected, found
 
 EVENTS = 2_000
 HOST = "127.0.0.1"
@@ -111,8 +110,6 @@ spool = "spool"
 lake = "lake of all"
 driver_memory = "1g"
 shuffle_partitions = 2
-failures_threshold = 2
-hot_client_requests_per_minute = 300
 
 [audit.spark.conf]
 "spark.executor.memory" = "512m"
@@ -144,9 +141,8 @@ def bare() -> dict[str, str]:
 
 
 @pytest.mark.timeout(600)
-def test_a_cluster_ships_and_keeps_the_tables_by_the_printed_line(spark, master, tmp_path):
+def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
     from klamm_spark.lake.layout import Lake
-    from klamm_spark.lake.tables import TABLES, VIEWS, read_view
     from klamm_spark.settings.spark import read_pipeline
 
     events = list(sample_events(EVENTS, step_us=250_000))
@@ -168,13 +164,6 @@ def test_a_cluster_ships_and_keeps_the_tables_by_the_printed_line(spark, master,
     lake = Lake(settings.lake, "parquet")
     rows = lake.read_events(spark).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
-    wanted = expected(events, settings)
-    assert {table.name for table in TABLES} | set(VIEWS) == set(wanted)
-    for name in wanted:
-        table = read_view(spark, lake, settings, name) if name in VIEWS else lake.read(spark, lake.table(name))
-        rows = table.collect()
-        assert found(name, rows) == wanted[name], name
-        assert rows, name
     ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
     assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
 

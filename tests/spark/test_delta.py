@@ -1,4 +1,4 @@
-"""The commands on a Delta lake: tables, report, compaction, and which files are orphans."""
+"""The commands on a Delta lake: report, compaction, and which files are orphans."""
 
 from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
@@ -7,23 +7,17 @@ from tests.spark.conftest import settings_of
 EVENTS = 400
 
 
-def test_tables_report_compact_and_verify(spark, ship, tmp_path):
+def test_report_compact_and_verify(spark, ship, tmp_path):
     from klamm_spark.lake import compact, verify
     from klamm_spark.lake.layout import Lake
-    from klamm_spark.lake.tables import TABLES, start_table
     from klamm_spark.report.command import build
 
-    settings = settings_of(tmp_path / "lake", sink="delta", aggregates=False, max_files_per_trigger=1)
+    settings = settings_of(tmp_path / "lake", sink="delta", max_files_per_trigger=1)
     pipeline, lake = Pipeline(tmp_path / "spool", settings), Lake(tmp_path / "lake", "delta")
     events = list(sample_events(EVENTS))
     write_sample_spool(tmp_path / "spool", events, events_per_segment=EVENTS // 2)
     ship(tmp_path / "spool", settings)
-    for table in TABLES:
-        if table.name in ("denials", "success_after_failures"):
-            start_table(spark, lake, settings, table, once=True).awaitTermination()
     denied = sorted(e["event_id"] for e in events if e["outcome"] == "denied" and e["kind"] == "request")
-    rows = lake.read(spark, lake.table("denials")).select("event_id").collect()
-    assert sorted(row.event_id for row in rows) == denied
     said = []
     assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
     assert f"{lake.events}: optimized; replaced files are kept for 168 hours" in said

@@ -39,7 +39,7 @@ class Driver:
         folder: Path | None = None,
     ) -> None:
         """`folder` is that of a lake at a URI, `file` the configuration that it takes."""
-        command = [sys.executable, "-m", "klamm", "audit", "ship", "--once", "--no-aggregates", "--driver-memory", "1g"]
+        command = [sys.executable, "-m", "klamm", "audit", "ship", "--once", "--driver-memory", "1g"]
         command += [str(file)] if file else []
         command += [
             "--spool",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import cramjam
 import pytest
@@ -13,10 +12,8 @@ from klamm_spark.storage.filesystems import HadoopPath, path_from_uri, path_of
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import MOUNT, settings_of
-from tests.spark.counting import expected, found
 
 EVENTS = 900
-TABLES = ("denials",)
 
 
 @pytest.fixture
@@ -24,15 +21,7 @@ def said():
     return []
 
 
-@pytest.fixture
-def table_names(monkeypatch):
-    """`ship` keeps some of the tables only: each takes seconds."""
-    from klamm_spark.lake import ship, tables
-
-    monkeypatch.setattr(ship, "TABLES", tuple(table for table in tables.TABLES if table.name in TABLES))
-
-
-def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_names):
+def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said):
     from klamm_spark.lake import compact, verify
     from klamm_spark.lake.layout import Lake, orphan_files
     from klamm_spark.report.command import build
@@ -42,22 +31,19 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_
     pipeline, lake = Pipeline(f"{uri}/spool", settings), Lake.of(settings, spark)
     events = list(sample_events(EVENTS))
     write_sample_spool(folder / "spool", events[:600], events_per_segment=200)
-    said += ship(pipeline.spool, replace(settings, aggregates=False))
+    said += ship(pipeline.spool, settings)
     assert "shipped 600 events in 3 batches" in "\n".join(said)
 
     assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
     assert orphan_files(lake.events) == []
 
-    # A restart takes what is new alone, and a table that begins now all.
+    # A restart takes what is new alone.
     write_sample_spool(folder / "spool", events[600:], events_per_segment=300)
     lines = ship(pipeline.spool, settings)
     assert "shipped 300 events in 1 batches" in "\n".join(lines)
     assert lines[0].endswith("nothing behind the spool")
     assert sorted(row.seq for row in lake.read_events(spark).select("seq").collect()) == list(range(EVENTS))
     assert verify.run(spark, Pipeline(None, settings), say=said.append) == 0, said
-    (rows,) = (lake.read(spark, lake.table(name)).collect() for name in TABLES)
-    assert found("denials", rows) == expected(events, settings)["denials"]
-    assert rows
     assert verify.run(spark, pipeline, say=said.append) == 0, said
     report = build(spark, lake)
     assert (report.lake, report.totals["events"]) == (f"{uri}/a lake", EVENTS)
@@ -68,7 +54,7 @@ def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
     from klamm_spark.lake import verify
 
     folder, uri = far
-    settings = settings_of(f"{uri}/lake", aggregates=False)
+    settings = settings_of(f"{uri}/lake")
     pipeline = Pipeline(f"{uri}/spool", settings)
     events = [event for event in sample_events(100) if event["seq"] != 20]
     first, second, _, fourth = write_sample_spool(folder / "spool", events, events_per_segment=25)
@@ -102,7 +88,7 @@ def test_packed_segments_are_held_against_their_seals(spark, ship, far, said):
     for path, suffix, pack in zip(paths, ("zst", "gz"), (cramjam.zstd.compress, cramjam.gzip.compress), strict=True):
         path.with_name(f"{path.name}.{suffix}").write_bytes(bytes(pack(path.read_bytes())))
         path.unlink()
-    settings = settings_of(f"{uri}/lake", aggregates=False)
+    settings = settings_of(f"{uri}/lake")
     assert "shipped 100 events" in "\n".join(ship(f"{uri}/spool", settings))
     assert verify.run(spark, Pipeline(f"{uri}/spool", settings), say=said.append) == 0, said
 
@@ -112,7 +98,7 @@ def test_delta(spark, ship, far, said):
     from klamm_spark.lake.layout import Lake
 
     folder, uri = far
-    settings = settings_of(f"{uri}/lake", sink="delta", aggregates=False, shuffle_partitions=1)
+    settings = settings_of(f"{uri}/lake", sink="delta", shuffle_partitions=1)
     pipeline, lake = Pipeline(f"{uri}/spool", settings), Lake.of(settings, spark)
     write_sample_spool(folder / "spool", sample_events(100))
     ship(pipeline.spool, settings)
@@ -234,7 +220,7 @@ def test_a_driver_that_is_killed_leaves_a_sound_lake(spark, ship, far, said, tmp
         assert driver.wait_for_uncommitted_data(after=1)
     finally:
         driver.kill()
-    settings = settings_of(f"{uri}/lake", aggregates=False)
+    settings = settings_of(f"{uri}/lake")
     ship(f"{uri}/spool", settings)
     rows = Lake.of(settings, spark).read_events(spark).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(600))

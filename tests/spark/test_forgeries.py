@@ -53,7 +53,7 @@ def place(spark, ship, tmp_path):
     gaps = [deleted_gap(0, 0, 9, detail=WAS_SHIPPED), *sample_events(9, boot=LATER, first_seq=1)]
     write_sample_spool(spool, gaps)
     sign(spool / "node-1", own)
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     ship(spool, settings)
     return SimpleNamespace(
         spool=spool, settings=settings, lake=Lake(tmp_path / "lake", "parquet"), own=own, folder=spool / "node-1"

@@ -11,7 +11,7 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
     from klamm_spark.report import command as report
 
     leave_interrupted(tmp_path)
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     (key,) = tmp_path.glob("spool/node-1/*.pub")
     assert any(
         f"seals of node-1 are signed with the key: {key.stem}" in line for line in ship(tmp_path / "spool", settings)

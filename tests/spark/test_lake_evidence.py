@@ -60,7 +60,7 @@ def sealed(spark, signer, tmp_path_factory):
     later = sample_events(36, boot=LATER, start_us=START_US + HOUR_US)
     paths += write_sample_spool(folder / "spool", later, events_per_segment=12)
     sign_all(paths, signer)
-    settings = settings_of(folder / "lake", aggregates=False)
+    settings = settings_of(folder / "lake")
     assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
     lake = Lake(settings.lake, "parquet")
     for name in ("events", "seals"):
@@ -136,7 +136,7 @@ def test_who_removes_the_keys_from_the_lake_is_found(spark, sealed):
 
 
 def test_a_segment_that_changed_before_it_was_shipped_is_named(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     lines = paths[1].read_bytes().splitlines(keepends=True)
     paths[1].write_bytes(b"".join([lines[0].replace(b'"outcome":"', b'"outcome":"x'), *lines[1:]]))
@@ -148,7 +148,7 @@ def test_a_segment_that_changed_before_it_was_shipped_is_named(spark, ship, tmp_
 
 
 def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     events = list(sample_events(12))
     # A line with an escaped character, and one of a later klamm.
     events[4]["client_id"] = "kläranlage"
@@ -178,7 +178,7 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, 
 
 
 def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False, anchor=str(tmp_path / "anchors"))
+    settings = settings_of(tmp_path / "lake", anchor=str(tmp_path / "anchors"))
     lake = Lake(settings.lake, "parquet")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     ship(tmp_path / "spool", settings)
@@ -202,7 +202,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
     from klamm_spark.lake.forgotten import read_forgotten
 
     write_key(tmp_path / "key")
-    settings = settings_of(tmp_path / "lake", sink="delta", aggregates=False)
+    settings = settings_of(tmp_path / "lake", sink="delta")
     pipeline, lake, said = Pipeline(None, settings), Lake(tmp_path / "lake", "delta"), []
     events = list(sample_events(60, step_us=HOUR_US // 10))
     write_sample_spool(tmp_path / "spool", events, events_per_segment=20)
@@ -234,7 +234,7 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
 
     write_key(tmp_path / "key")
     paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
-    old, own = (settings_of(tmp_path / name, sink="delta", aggregates=False) for name in ("old", "own"))
+    old, own = (settings_of(tmp_path / name, sink="delta") for name in ("old", "own"))
     for settings in (old, own):
         ship(tmp_path / "spool", settings)
     said = []

@@ -77,7 +77,7 @@ def uids(path):
 
 
 def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
-    spool, settings = tmp_path / "spool", settings_of(lake.root, sink=lake.sink, aggregates=False)
+    spool, settings = tmp_path / "spool", settings_of(lake.root, sink=lake.sink)
     server = Server(spool)
     server.write([event for events in ATTACKS.values() for event in events])
     log = FindingLog(tmp_path / "of-spool", WINDOW_US)
@@ -116,7 +116,7 @@ class FullDisk(SpoolFiles):
 
 def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path):
     Server(tmp_path / "spool").write(LATER)
-    ship(tmp_path / "spool", settings_of(lake.root, sink=lake.sink, aggregates=False))
+    ship(tmp_path / "spool", settings_of(lake.root, sink=lake.sink))
     watch = follow(FullDisk())
     with pytest.raises(Exception, match="No space left"):
         watch.query.processAllAvailable()

@@ -32,21 +32,10 @@ def is_complete(spark, spool, settings):
     return True
 
 
-@pytest.fixture
-def one_table(monkeypatch):
-    """Of the aggregates only `denials`: each takes seconds."""
-    from klamm_spark.lake import recover, ship
-    from klamm_spark.lake.tables import TABLES
-
-    for module in (recover, ship):
-        monkeypatch.setattr(module, "TABLES", [table for table in TABLES if table.name == "denials"])
-
-
-@pytest.mark.usefixtures("one_table")
-@pytest.mark.parametrize(("sink", "aggregates"), [("parquet", True), ("delta", False)])
-def test_a_lost_checkpoint_is_refused_and_recovered(spark, ship, recover, tmp_path, sink, aggregates):
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_a_lost_checkpoint_is_refused_and_recovered(spark, ship, recover, tmp_path, sink):
     spool, lake = tmp_path / "a spool=1", Lake(tmp_path / "lake", sink)
-    settings = settings_of(lake.root, sink=sink, aggregates=aggregates, max_files_per_trigger=1)
+    settings = settings_of(lake.root, sink=sink, max_files_per_trigger=1)
     write_sample_spool(spool, sample_events(300), events_per_segment=100)
     ship(spool, settings)
     shutil.rmtree(lake.root / "checkpoints")
@@ -56,18 +45,14 @@ def test_a_lost_checkpoint_is_refused_and_recovered(spark, ship, recover, tmp_pa
 
     said = recover(spool, settings)
     assert said[0].endswith("was built again: 3 segments of the spool are shipped already")
-    assert ("table denials was deleted: klamm audit ship computes it again" in said) == aggregates
     assert "shipped 200 events in 2 batches" in "\n".join(ship(spool, settings))
     assert is_complete(spark, spool, settings)
     assert recover(spool, settings) == [f"{lake.ship_checkpoint} is in order"]
-    if aggregates:
-        denied = "kind = 'request' and outcome = 'denied'"
-        assert lake.read(spark, lake.table("denials")).count() == lake.read_events(spark).where(denied).count() > 0
 
 
 def test_an_old_copy_of_a_checkpoint_is_refused_and_recovered(spark, ship, recover, tmp_path):
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", "parquet")
-    settings = settings_of(lake.root, aggregates=False)
+    settings = settings_of(lake.root)
     write_sample_spool(spool, sample_events(10))
     ship(spool, settings)
     shutil.copytree(lake.ship_checkpoint, tmp_path / "copy")
@@ -104,7 +89,7 @@ def test_files_that_a_power_cut_has_torn_are_refused_and_recovered(spark, ship, 
     from klamm_spark.settings.spark import Pipeline
 
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
-    settings = settings_of(lake.root, sink=sink, aggregates=False)
+    settings = settings_of(lake.root, sink=sink)
     log, form = (lake.events / "_delta_log", "*.json") if sink == "delta" else (lake.events / COMMIT_LOG, "[0-9]*")
     for number, is_commit in enumerate((False, True, False, True)):
         for each in range(2):
@@ -129,7 +114,7 @@ def test_files_that_a_power_cut_has_torn_are_refused_and_recovered(spark, ship, 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 def test_rows_that_a_power_cut_has_cut_off_are_refused_and_shipped_again(spark, ship, recover, tmp_path, sink):
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
-    settings = settings_of(lake.root, sink=sink, aggregates=False)
+    settings = settings_of(lake.root, sink=sink)
     for number in range(11):
         write_sample_spool(spool, sample_events(10, first_seq=10 * number))
         ship(spool, settings)

@@ -17,7 +17,7 @@ def test_one_more_field(spark, ship, tmp_path, monkeypatch, sink):
     folder = tmp_path / "spool" / "node-1"
     folder.mkdir(parents=True)
     (folder / f"019b8ff8d000c0ffee00-{0:020d}.jsonl").write_bytes(V1.read_bytes())
-    settings, lake = settings_of(tmp_path / "lake", sink=sink, aggregates=False), Lake(tmp_path / "lake", sink)
+    settings, lake = settings_of(tmp_path / "lake", sink=sink), Lake(tmp_path / "lake", sink)
     ship(tmp_path / "spool", settings)
 
     added = StructField("later", StringType())

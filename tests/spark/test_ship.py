@@ -76,7 +76,7 @@ def test_segments_are_read_ahead_in_a_thread_that_gives_way_to_spark(spark, tmp_
 
     monkeypatch.setattr(Progress, "read_ahead", read_ahead)
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    pipeline = Pipeline(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
+    pipeline = Pipeline(tmp_path / "spool", settings_of(tmp_path / "lake"))
     shipping.run(spark, pipeline, once=True, say=[].append)
     assert found == {min(19, before + 10)}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
@@ -84,7 +84,7 @@ def test_segments_are_read_ahead_in_a_thread_that_gives_way_to_spark(spark, tmp_
 
 def test_the_file_of_a_row_is_named_as_by_spark_s_own_metadata(spark, ship, tmp_path):
     (path,) = write_sample_spool(tmp_path / "a b%20 ü", sample_events(4), events_per_segment=4)
-    ship(tmp_path / "a b%20 ü", settings_of(tmp_path / "lake", aggregates=False))
+    ship(tmp_path / "a b%20 ü", settings_of(tmp_path / "lake"))
     (row,) = spark.read.parquet(str(tmp_path / "lake" / "events")).select("source_file").distinct().collect()
     (own,) = spark.read.text(str(path)).select("_metadata.file_path").distinct().collect()
     # A stream has file:///…, where a batch has file:/…
@@ -101,12 +101,12 @@ def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):
 def test_a_batch_takes_no_more_bytes_than_it_may(spark, ship, tmp_path):
     paths = write_sample_spool(tmp_path / "spool", sample_events(200), events_per_segment=50)
     sizes = [path.stat().st_size for path in paths]
-    settings = settings_of(tmp_path / "lake", aggregates=False, max_bytes_per_trigger=max(sizes) * 2)
+    settings = settings_of(tmp_path / "lake", max_bytes_per_trigger=max(sizes) * 2)
     assert "shipped 200 events in 2 batches" in ship(tmp_path / "spool", settings)[-2]
 
 
 def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
     ship(tmp_path / "spool", settings)
     write_sample_spool(tmp_path / "spool", sample_events(30, first_seq=100))
@@ -122,7 +122,7 @@ def test_packed_segments_are_shipped_too(spark, ship, tmp_path, suffix, pack):
     for path in list((tmp_path / "spool").rglob("*.jsonl")):
         path.with_name(path.name + suffix).write_bytes(bytes(pack(path.read_bytes())))
         path.unlink()
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     assert "shipped 100 events" in "\n".join(ship(tmp_path / "spool", settings))
     said: list[str] = []
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
@@ -132,14 +132,14 @@ def test_other_queries_of_the_session_go_on(spark, ship, tmp_path):
     write_sample_spool(tmp_path / "spool", sample_events(10))
     other = spark.readStream.format("rate").load().writeStream.format("noop").start()
     try:
-        ship(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
+        ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
         assert other.isActive
     finally:
         other.stop()
 
 
 def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     hour_us = 3_600_000_000
     write_sample_spool(tmp_path / "spool", sample_events(40, node="here", start_us=2_000 * hour_us))
     ship(tmp_path / "spool", settings)
@@ -153,7 +153,7 @@ def test_events_of_version_1_load(spark, ship, tmp_path):
     folder = tmp_path / "spool" / "node-1"
     folder.mkdir(parents=True)
     (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_bytes(V1.read_bytes())
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     assert "lines are not events" not in "\n".join(ship(tmp_path / "spool", settings))
     rows = spark.read.parquet(str(tmp_path / "lake" / "events")).orderBy("seq").collect()
     assert [plain(row) for row in rows] == [json.loads(line) for line in V1.read_text().splitlines()]
@@ -182,7 +182,7 @@ def test_of_newer_events_the_known_fields_are_columns_and_the_line_is_kept(spark
     lines[1] = lines[1].replace(f'"kind":"{json.loads(lines[1])["kind"]}"', '"kind":"dream"')
     path.write_text("".join(line + "\n" for line in lines))
     reseal([path])
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     said = "\n".join(ship(tmp_path / "spool", settings))
     assert "3 events are of a later klamm than this one" in said
     rows = Lake(tmp_path / "lake", "parquet").read_events(spark).orderBy("seq").collect()

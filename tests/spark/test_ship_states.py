@@ -3,19 +3,16 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake import compact, replay, verify
+from klamm_spark.lake import replay, verify
 from klamm_spark.lake.layout import Lake, committed_files
 from klamm_spark.lake.ship_lock import only_writer
-from klamm_spark.lake.tables import TABLES
 from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import reseal, settings_of
-from tests.spark.counting import expected, found
 from tests.spark.test_cluster import environment
 
 
@@ -83,14 +80,14 @@ def test_two_at_a_time_are_refused(ship, tmp_path):
     ) as other:
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(LakeError, match=f"process {other.pid} ships to {lake.root} already"):
-            ship(tmp_path / "spool", settings_of(lake.root, aggregates=False))
+            ship(tmp_path / "spool", settings_of(lake.root))
         other.kill()
     with only_writer(lake):
         pass
 
 
 def test_a_segment_that_was_deleted_before_it_was_read_is_named_and_stops_no_other(spark, ship, tmp_path):
-    settings, lake = settings_of(tmp_path / "lake", aggregates=False), Lake(tmp_path / "lake", "parquet")
+    settings, lake = settings_of(tmp_path / "lake"), Lake(tmp_path / "lake", "parquet")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     ship(tmp_path / "spool", settings)
     (gone,) = write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=10))
@@ -107,26 +104,9 @@ def test_a_segment_that_was_deleted_before_it_was_read_is_named_and_stops_no_oth
     assert "  lost, and no audit_gap reports it: 10-19" in said
 
 
-def test_a_server_that_was_away_counts_in_the_tables(spark, ship, tmp_path, monkeypatch):
-    names = ("traffic_per_minute", "success_after_failures")
-    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", [table for table in TABLES if table.name in names])
-    settings, lake = settings_of(tmp_path / "lake", failures_threshold=2), Lake(tmp_path / "lake", "parquet")
-    hour_us, written = 3_600_000_000, []
-    for node, start_us in (("here", 2_000 * hour_us), ("away", 1_000 * hour_us)):
-        events = list(sample_events(400, node=node, start_us=start_us))
-        write_sample_spool(tmp_path / "spool", events)
-        written += events
-        ship(tmp_path / "spool", settings)
-    wanted = expected(sorted(written, key=lambda event: event["time_us"]), settings)
-    for name in names:
-        rows = lake.read(spark, lake.table(name)).collect()
-        assert found(name, rows) == wanted[name], name
-    assert {row.node for row in lake.read_events(spark).select("node").distinct().collect()} == {"here", "away"}
-
-
 @pytest.mark.slow
 def test_lines_of_the_quarantine_that_are_events_by_now_are_replayed_once(spark, ship, tmp_path):
-    settings, lake = settings_of(tmp_path / "lake", aggregates=False), Lake(tmp_path / "lake", "parquet")
+    settings, lake = settings_of(tmp_path / "lake"), Lake(tmp_path / "lake", "parquet")
     pipeline = Pipeline(tmp_path / "spool", settings)
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(6))
     whole = path.read_text()
@@ -166,64 +146,15 @@ def _quarantined_by_an_earlier_klamm(lake, spark):
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.slow
-def test_delta_deletes_nothing_that_a_table_did_not_read(spark, ship, tmp_path, monkeypatch):
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    denials = [table for table in TABLES if table.name == "denials"]
-    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", denials)
-    settings = settings_of(tmp_path / "lake", sink="delta", max_files_per_trigger=1)
-    lake, events = Lake(tmp_path / "lake", "delta"), list(sample_events(300))
-
-    def say(line):
-        said.append(line)
-
-    write_sample_spool(tmp_path / "spool", events[:100])
-    ship(tmp_path / "spool", settings)
-    # The table's query is stopped, events go on.
-    write_sample_spool(tmp_path / "spool", events[100:], events_per_segment=100)
-    ship(tmp_path / "spool", settings_of(tmp_path / "lake", sink="delta", max_files_per_trigger=1, aggregates=False))
-    said: list[str] = []
-    compact.compact_delta(spark, lake, lake.events, 0, say)
-    assert "nothing was deleted: denials did not read what came more than 0 hours ago" in said[-1]
-    ship(tmp_path / "spool", settings)
-    denied = {event["event_id"] for event in events if event["kind"] == "request" and event["outcome"] == "denied"}
-    rows = lake.read(spark, lake.table("denials")).select("event_id").collect()
-    assert {row.event_id for row in rows} == denied
-    compact.compact_delta(spark, lake, lake.events, 0, say)
-    assert "replaced files are kept for 0 hours" in said[-1]
-    spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-
-
 @pytest.mark.parametrize(
-    ("sink", "names", "steps"),
-    [
-        pytest.param("parquet", ("traffic_per_minute",), STEPS[:1], id="one table"),
-        pytest.param("delta", ("traffic_per_minute",), STEPS[:1], id="one table, delta"),
-        pytest.param("parquet", tuple(table.name for table in TABLES), STEPS, id="all", marks=pytest.mark.slow),
-        pytest.param("delta", tuple(table.name for table in TABLES), STEPS[:2], id="delta", marks=pytest.mark.slow),
-    ],
+    ("sink", "step"), [*(("parquet", step) for step in STEPS), *(("delta", step) for step in STEPS[:2])]
 )
-@pytest.mark.timeout(3600)
-def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, monkeypatch, sink, names, steps):
-    monkeypatch.setattr("klamm_spark.lake.ship.TABLES", [table for table in TABLES if table.name in names])
-    settings = settings_of(tmp_path / "lake", sink=sink, hot_client_requests_per_minute=30, failures_threshold=2)
-    lake, events, first = Lake(tmp_path / "lake", sink), list(sample_events(1_200, step_us=500_000)), 0
-
-    def ship_more(*, aggregates):
-        nonlocal first
-        write_sample_spool(tmp_path / "spool", events[first : first + 100])
-        first += 100
-        ship(tmp_path / "spool", replace(settings, aggregates=aggregates))
-
-    for step in steps:
-        # Tables have read the rows of a batch only after its commit: they are one batch behind.
-        ship_more(aggregates=True)
-        ship_more(aggregates=False)
-        kill_at(step, lake.events, lake.ship_checkpoint)
-        for name in names:
-            kill_at(step, lake.table(name), lake.table_checkpoint(name))
+def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, sink, step):
+    settings, lake, first = settings_of(tmp_path / "lake", sink=sink), Lake(tmp_path / "lake", sink), 0
+    for _ in range(2):
+        write_sample_spool(tmp_path / "spool", sample_events(100, first_seq=first))
         ship(tmp_path / "spool", settings)
-        assert seqs_of(spark, lake) == list(range(first)), step
-    wanted = expected(events[:first], settings)
-    for name in names:
-        assert found(name, lake.read(spark, lake.table(name)).collect()) == wanted[name], name
+        first += 100
+    kill_at(step, lake.events, lake.ship_checkpoint)
+    ship(tmp_path / "spool", settings)
+    assert seqs_of(spark, lake) == list(range(first))

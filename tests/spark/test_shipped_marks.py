@@ -13,7 +13,7 @@ def marks(folder):
 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 def test_segments_that_are_in_the_lake_are_marked(ship, tmp_path, sink):
-    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake", sink=sink, aggregates=False)
+    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake", sink=sink)
     write_sample_spool(spool, list(sample_events(60)), events_per_segment=20)
     (folder,) = spool.iterdir()
     ship(spool, settings)

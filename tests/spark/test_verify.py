@@ -32,7 +32,7 @@ def test_a_lake_that_holds_all_is_sound(shipped, verify):
 
 
 def test_what_is_missing_where_is_named(ship, verify, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     gap = {"kind": "audit_gap", "action": "dropped", "outcome": "error", "gap_boot": BOOT}
     events = list(sample_events(100))
     events[60] = {key: events[60][key] for key in ("schema_version", "event_id", "node", "boot", "seq", "time_us")}
@@ -52,7 +52,7 @@ def test_what_is_missing_where_is_named(ship, verify, tmp_path):
 
 
 def test_what_retention_took_from_the_spool_is_no_fault(ship, verify, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     first, _ = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     ship(tmp_path / "spool", settings)
     first.unlink()
@@ -61,7 +61,7 @@ def test_what_retention_took_from_the_spool_is_no_fault(ship, verify, tmp_path):
 
 
 def test_an_event_that_is_there_twice_is_found(spark, verify, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(5))
     (tmp_path / "spool" / "copy").mkdir()
     (tmp_path / "spool" / "copy" / path.name.replace("0.jsonl", "1.jsonl")).write_bytes(path.read_bytes())
@@ -77,7 +77,7 @@ def remove(*paths):
 
 
 def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     spool, later = tmp_path / "spool", "019b8ff8d001c0ffee00"
 
     def write(node, boots):
@@ -112,7 +112,7 @@ def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
 
 
 def test_a_spool_that_retention_and_a_crash_have_shortened_is_sound(ship, verify, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     spool, later = tmp_path / "spool", "019b8ff8d001c0ffee00"
     old = write_sample_spool(spool, [event("n", BOOT, seq) for seq in range(30)], events_per_segment=10)
     deleted = {"action": "segments_deleted", "gap_boot": BOOT, "gap_first_seq": 0, "gap_last_seq": 9, "gap_count": 10}
@@ -137,7 +137,7 @@ def event(node, boot, seq, **gap):
 
 
 def test_a_changed_segment_is_named(ship, verify, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     ship(tmp_path / "spool", settings)
     paths[0].write_bytes(paths[0].read_bytes().replace(b"orders-1", b"orders-2"))

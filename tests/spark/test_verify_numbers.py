@@ -49,7 +49,7 @@ def test_numbers_are_those_of_sets(spark, seed):
 
 @pytest.mark.parametrize("lies", [False, True])
 def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(spark, ship, tmp_path, lies):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(30), events_per_segment=10)
     events = list(sample_events(30))
     lines = [line_of(event) for event in events[10:20]]
@@ -67,7 +67,7 @@ def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(spark, ship, 
 
 
 def test_segments_that_overlap_are_named(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=8))
     ship(tmp_path / "spool", settings)
@@ -76,7 +76,7 @@ def test_segments_that_overlap_are_named(spark, ship, tmp_path):
 
 
 def test_what_only_another_file_of_the_same_name_has_is_not_shipped(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
     ship(tmp_path / "spool", settings)
     # The first has the name of the segment, the second one whose name has a character that URIs escape.
@@ -91,7 +91,7 @@ def test_what_only_another_file_of_the_same_name_has_is_not_shipped(spark, ship,
 
 
 def test_a_gap_that_only_the_spool_reports_counts(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake", aggregates=False)
+    settings = settings_of(tmp_path / "lake")
     events = list(sample_events(20))
     gap = {"kind": "audit_gap", "action": "dropped", "outcome": "error", "gap_boot": BOOT}
     required = {key: events[15][key] for key in ("schema_version", "event_id", "node", "boot", "seq", "time_us")}

@@ -7,15 +7,13 @@ that killed drivers left. A file that is about to be committed looks like an orp
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.layout import MIN_KEEP_HOURS, Lake, committed_files, last_batch, orphan_files
+from klamm_spark.lake.layout import MIN_KEEP_HOURS, Lake, committed_files, orphan_files
 from klamm_spark.lake.seals import merge_seals
-from klamm_spark.lake.tables import TABLES
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.storage.filesystems import AnyPath, HadoopPath
 
@@ -29,7 +27,7 @@ _ONE_DELTA_WRITER: Final = frozenset({"s3", "s3a", "s3n"})
 def run(
     spark: SparkSession, pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None], alone: bool = False
 ) -> int:
-    """Compact `events`, the tables and the seals; the exit code. `alone` says that `ship` does not run.
+    """Compact `events` and the seals; the exit code. `alone` says that `ship` does not run.
 
     Raises LakeError, and FileSystemError if the store fails.
     """
@@ -37,63 +35,22 @@ def run(
         raise LakeError(f"--keep-hours must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed")
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
-    tables = [lake.events, *(lake.table(spec.name) for spec in TABLES if lake.has_table(spec.name))]
-    if lake.sink == "delta" and not alone:
-        require_one_writer(spark, lake)
-    for table in tables:
-        if lake.sink == "delta":
-            compact_delta(spark, lake, table, max(keep_hours, DELTA_MIN_KEEP_HOURS), say)
-        else:
-            deleted = delete_orphans(table, older_than_s=keep_hours * 3600, now_s=time.time())
-            say(f"{table}: {deleted:,} orphans deleted; Parquet keeps its files: klamm audit to-delta makes them few")
+    if lake.sink == "delta":
+        if not alone:
+            require_one_writer(spark, lake)
+        compact_delta(spark, lake.events, max(keep_hours, DELTA_MIN_KEEP_HOURS), say)
+    else:
+        deleted = delete_orphans(lake.events, older_than_s=keep_hours * 3600, now_s=time.time())
+        say(f"{lake.events}: {deleted:,} orphans deleted; Parquet keeps its files: klamm audit to-delta makes them few")
     merge_seals(lake, say)
     return 0
 
 
-def compact_delta(
-    spark: SparkSession, lake: Lake, table: AnyPath, kept_hours: float, say: Callable[[str], None]
-) -> None:
-    """Merge small files of a Delta table; delete what was replaced `kept_hours` ago, unless a query still needs it."""
+def compact_delta(spark: SparkSession, table: AnyPath, kept_hours: float, say: Callable[[str], None]) -> None:
+    """Merge small files of a Delta table, and delete what was replaced `kept_hours` ago."""
     spark.sql(f"OPTIMIZE delta.`{table}`")
-    behind = delta_readers_behind(lake, time.time() - kept_hours * 3600) if table == lake.events else []
-    if behind:
-        say(
-            f"{table}: optimized, and nothing was deleted: {', '.join(behind)} did not read what came more than "
-            f"{kept_hours:g} hours ago. Run klamm audit ship with aggregates, or delete these tables with checkpoints"
-        )
-        return
     spark.sql(f"VACUUM delta.`{table}` RETAIN {kept_hours:g} HOURS")
     say(f"{table}: optimized; replaced files are kept for {kept_hours:g} hours")
-
-
-def delta_readers_behind(lake: Lake, before_s: float) -> list[str]:
-    """The tables of aggregates that have not read all events that were committed before that time."""
-    behind = []
-    commits = {int(path.stem): path for path in (lake.events / "_delta_log").glob("*.json") if path.stem.isdigit()}
-    old = [version for version in sorted(commits) if commits[version].stat().st_mtime < before_s]
-    for spec in TABLES:
-        checkpoint = lake.table_checkpoint(spec.name)
-        if checkpoint.is_dir():
-            next_version = _next_delta_version(checkpoint)
-            if any(version >= next_version and _adds_rows(commits[version]) for version in old):
-                behind.append(spec.name)
-    return behind
-
-
-def _next_delta_version(checkpoint: AnyPath) -> int:
-    """The first version of a Delta table that a streaming query may not have read to its end."""
-    last = last_batch(checkpoint / "commits")
-    if last is None:
-        return 0
-    offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])
-    is_read = offset["index"] >= 0 and not offset["isStartingVersion"]
-    return int(offset["reservoirVersion"]) + is_read
-
-
-def _adds_rows(commit: AnyPath) -> bool:
-    """Whether a commit adds files with new rows, and not the merged rows of others."""
-    lines = commit.read_text(encoding="utf-8").splitlines()
-    return any(json.loads(line)["add"]["dataChange"] for line in lines if line.startswith('{"add"'))
 
 
 def require_one_writer(spark: SparkSession, lake: Lake) -> None:

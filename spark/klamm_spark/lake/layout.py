@@ -7,13 +7,11 @@ LAKE/
         _delta_log/              Delta: the same
         date=2026-01-01/hour=7/part-….parquet
         date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
-    tables/NAME/                 streaming aggregates, with commit logs of their own
     keys/FOLDER/KEY_ID.pub       public keys of the servers, see `klamm_spark.lake.keys`
     seals/….parquet              the seals of all shipped segments, see `klamm_spark.lake.seals`
     forgotten/….parquet          what `klamm audit forget` has deleted, see `klamm_spark.lake.forgotten`
     .ship.lock                   locked by the driver that ships
     checkpoints/ship/            what has been shipped; `ship` cannot continue `events` without it
-    checkpoints/tables/NAME/
 ```
 """
 
@@ -88,23 +86,13 @@ class Lake:
         """The checkpoint of the query that fills `events`."""
         return self.root / "checkpoints" / "ship"
 
-    def table(self, name: str) -> AnyPath:
-        """A table of aggregates."""
-        return self.root / "tables" / name
-
-    def table_checkpoint(self, name: str) -> AnyPath:
-        """The checkpoint of the query that fills a table of aggregates."""
-        return self.root / "checkpoints" / "tables" / name
-
-    def checkpoint_problem(self, table: str | None = None) -> str | None:
-        """What is wrong if batches of `events`, or of a table of aggregates, are unknown to its checkpoint.
+    def checkpoint_problem(self) -> str | None:
+        """What is wrong if batches of `events` are unknown to its checkpoint.
 
         Spark records a batch in the checkpoint before it writes it. So the checkpoint was lost, or is an old copy:
         a Parquet table ignores the batches that its log has already, even if they differ, and Delta writes them again.
         """
-        path, checkpoint = (
-            (self.events, self.ship_checkpoint) if table is None else (self.table(table), self.table_checkpoint(table))
-        )
+        path, checkpoint = self.events, self.ship_checkpoint
         if (path / _OLD_LOG).is_dir():
             return f"{path} has no commit log: klamm audit recover was interrupted"
         torn = next(chain(self._torn_in_log(path), _torn_in_checkpoint(checkpoint)), None)
@@ -125,9 +113,9 @@ class Lake:
         log = table / _LOGS[self.sink]
         return torn_in_delta_log(log) if self.sink == "delta" else torn_in_log(log)
 
-    def require_checkpoint(self, table: str | None = None) -> None:
+    def require_checkpoint(self) -> None:
         """Raises LakeError if there is a `checkpoint_problem`."""
-        problem = self.checkpoint_problem(table)
+        problem = self.checkpoint_problem()
         if problem is not None:
             raise LakeError(f"{problem}. Events would be lost or repeated: run klamm audit recover")
 
@@ -152,10 +140,6 @@ class Lake:
         """Whether a batch has been committed."""
         return self._has_log(self.events)
 
-    def has_table(self, name: str) -> bool:
-        """Whether a table of aggregates has been written."""
-        return self._has_log(self.table(name))
-
     def _has_log(self, table: AnyPath) -> bool:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
 
@@ -165,15 +149,15 @@ class Lake:
             return ""
         return str(spark.sql(f"DESCRIBE DETAIL delta.`{self.events}`").select("id").collect()[0]["id"])
 
-    def read(self, spark: SparkSession, table: AnyPath | None = None) -> DataFrame:
-        """The committed rows of a table, by default `events` with its quarantine."""
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The committed rows of `events` with its quarantine."""
         reader = spark.read.format(self.sink)
-        if table is None and self.sink == "parquet":
+        if self.sink == "parquet":
             from klamm_spark.spark.schema import LAKE_SCHEMA
 
             # With a schema, files of earlier versions have all columns, and Spark opens no file to infer it.
             reader = reader.schema(LAKE_SCHEMA)
-        return reader.load(str(table or self.events))
+        return reader.load(str(self.events))
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """A stream of the rows of `events` as they are committed."""

@@ -3,7 +3,6 @@
 Without its checkpoint, `ship` would lose or repeat events: a Parquet table ignores every batch whose number is in its
 commit log, and a Delta table accepts all events again. The rows of the lake name the segments they come from. So a new
 checkpoint is built that names those segments as shipped, and the commit log of a Parquet table gets new batch numbers.
-Tables of aggregates without a checkpoint are deleted; `ship` computes them again.
 
 What a torn file of the commit log has committed leaves the table, and `ship` ships it again: none of it is marked as
 shipped before the disk has that file, so the spool still has it. So does a commit that was not synced, if a file of
@@ -27,7 +26,6 @@ from klamm_spark.lake.layout import Lake, last_batch, renumber_log, restore_log,
 from klamm_spark.lake.ship import events_of, read_segments
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.lake.synced import cut_files, tear_unsynced_commits
-from klamm_spark.lake.tables import TABLES
 from klamm_spark.lake.torn import DELTA_COMMIT
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
@@ -59,9 +57,6 @@ def _run(
     else:
         count = recover_events(spark, spool, lake, settings)
         say(f"{lake.ship_checkpoint} was built again: {count:,} segments of the spool are shipped already")
-    for spec in TABLES:
-        if lake.checkpoint_problem(spec.name) is not None:
-            _delete_table(lake, spec.name, say)
     return 0
 
 
@@ -87,9 +82,6 @@ def _mend(lake: Lake, say: Callable[[str], None]) -> None:
     for path in torn:
         say(f"{path} is torn, as a power cut leaves a file: what it has committed is shipped again")
     if torn:
-        for spec in TABLES:
-            # It may have read that.
-            _delete_table(lake, spec.name, say)
         if lake.sink == "delta":
             _mend_delta_log(torn)
         else:
@@ -106,14 +98,6 @@ def _mend_delta_log(torn: Sequence[Path]) -> None:
         if sums.stem >= torn[0].stem:
             for file in (sums, sums.with_name(f".{sums.name}.crc")):
                 file.unlink(missing_ok=True)
-
-
-def _delete_table(lake: Lake, name: str, say: Callable[[str], None]) -> None:
-    folders = [folder for folder in (lake.table(name), lake.table_checkpoint(name)) if folder.is_dir()]
-    for folder in folders:
-        remove_tree(folder)
-    if folders:
-        say(f"table {name} was deleted: klamm audit ship computes it again")
 
 
 def recover_events(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings) -> int:

@@ -30,7 +30,6 @@ from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.progress import Progress
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.lake.synced import begin_to_remember, require_whole_rows
-from klamm_spark.lake.tables import TABLES, start_table
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spark.schema import parse_lines, with_time
 from klamm_spark.spark.session import files_looked_at_by_driver, jvm_may_have_ended
@@ -94,30 +93,13 @@ def _run(
     require_whole_rows(lake)
     begin_to_remember(lake)
     remember_keys(spool, lake, say)
-    for table in TABLES if settings.aggregates else ():
-        lake.require_checkpoint(table.name)
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
     progress = Progress(spool, lake, say, open_anchor(settings.anchor) if settings.anchor else None)
     query = progress.query = start(spark, spool, lake, settings, once=once)
-    started = [query]
     try:
-        if settings.aggregates and not once:
-            _watch([query], progress, stop, until=lake.has_events)
-            started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
-            _watch(started, progress, stop)
-        else:
-            _watch([query], progress, stop, reader if once else None)
-        if once and settings.aggregates and not stop.is_set():
-            say("events are shipped; bringing the tables up to date")
-            # One at a time: each uses all cores and much memory.
-            for table in TABLES if lake.has_events() else ():
-                started.append(start_table(spark, lake, settings, table, once=True))
-                _watch(started[-1:], progress, stop, reader)
-                if stop.is_set():
-                    break
-                say(f"table {table.name} is up to date")
+        _watch(query, progress, stop, reader if once else None)
     except (ConnectionError, Py4JNetworkError) as error:
         if not stop.is_set():
             raise LakeError("Spark's JVM has ended; ship again, and it continues where it was") from error
@@ -126,9 +108,8 @@ def _run(
             if stop.is_set():
                 # Spark would log an error for each task that is interrupted.
                 spark.sparkContext.setLogLevel("OFF")
-            # Only these: the session may have other queries, e.g. a notebook's.
-            for running in started:
-                running.stop()
+            # Only this one: the session may have other queries, e.g. a notebook's.
+            query.stop()
             progress.update()
         progress.summary()
     return 0
@@ -196,19 +177,8 @@ def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
     )
 
 
-def _never() -> bool:
-    return False
-
-
-def _watch(
-    queries: list[StreamingQuery],
-    progress: Progress,
-    stop: threading.Event,
-    reader: Executor | None = None,
-    *,
-    until: Callable[[], bool] = _never,
-) -> None:
-    """Wait until all queries have ended, one fails, `stop` is set or `until()` is true. Raises LakeError.
+def _watch(query: StreamingQuery, progress: Progress, stop: threading.Event, reader: Executor | None = None) -> None:
+    """Wait until the query has ended, it fails, or `stop` is set. Raises LakeError.
 
     `reader` reads ahead while Spark works: what is shipped once ends with its last batch, and its seals would come
     after it.
@@ -216,11 +186,10 @@ def _watch(
     poll_s = _POLL_ONCE_S if reader else _POLL_S
     while not stop.wait(0 if reader and reader.submit(progress.read_ahead).result() else poll_s):
         progress.update()
-        for query in queries:
-            failure = query.exception()
-            if failure is not None and not stop.is_set():
-                raise LakeError(explain(query.name, failure))
-        if until() or not any(query.isActive for query in queries):
+        failure = query.exception()
+        if failure is not None and not stop.is_set():
+            raise LakeError(explain(query.name, failure))
+        if not query.isActive:
             progress.update()
             return
 

@@ -1,8 +1,8 @@
 """`klamm audit to-delta`: moves a Parquet lake to Delta; `ship` then goes on where it was, with `sink = "delta"`.
 
 The rows are written to a table beside `events`, and two renames put it in place: the Parquet table stays as
-`events-parquet` until someone deletes it. A move that is killed is started or ended by the next one. Tables of
-aggregates are deleted, and `ship` computes them again. The seals stay as they are.
+`events-parquet` until someone deletes it. A move that is killed is started or ended by the next one. The
+seals stay as they are.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import MOVED, PARTITIONS, Lake, last_batch
 from klamm_spark.lake.ship_lock import only_writer
-from klamm_spark.lake.tables import TABLES
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.storage.filesystems import move_file, remove_tree
+from klamm_spark.storage.filesystems import move_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +34,7 @@ def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) 
             _write(spark, lake)
             move_file(lake.events, lake.root, _OLD)
         move_file(lake.root / MOVED, lake.root, lake.events.name)
-        for spec in TABLES:
-            for folder in (lake.table(spec.name), lake.table_checkpoint(spec.name)):
-                if folder.is_dir():
-                    remove_tree(folder)
-    say(f'{lake.events} is Delta now: set sink = "delta", and klamm audit ship goes on, and computes the tables again')
+    say(f'{lake.events} is Delta now: set sink = "delta", and klamm audit ship goes on')
     say(f"{lake.root / _OLD} is the lake as it was: delete it when klamm audit verify has found the new one whole")
     return 0
 

@@ -44,17 +44,6 @@ class SparkSettings:
     shuffle_partitions: int = setting(
         4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
     )
-    aggregates: bool = setting(True, doc="Whether `ship` also keeps the streaming aggregates in tables of their own.")
-    aggregates_interval_ms: int = setting(
-        60_000, minimum=0, doc="Time between the starts of two micro-batches of an aggregate."
-    )
-    failures_threshold: int = setting(
-        5,
-        minimum=1,
-        doc="Failed authentications of an address within `failures_window_s` that count as brute force.",
-    )
-    failures_window_s: int = setting(300, minimum=60, doc="Length of the sliding window for `failures_threshold`.")
-    hot_client_requests_per_minute: int = setting(60_000, minimum=1, doc="Requests in a minute that make a client hot.")
     anchor: str = setting(
         "",
         doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "

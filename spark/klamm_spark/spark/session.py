@@ -139,10 +139,6 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.codegen.hugeMethodLimit": "8000",
         # A task writes so many hours of the lake at once before it sorts its rows by them.
         "spark.sql.maxConcurrentOutputFileWriters": "8",
-        # State of days does not fit on the heap.
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
         # More than there can be between two polls; each poll copies all of them.
         "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",

@@ -1,6 +1,5 @@
-"""docs/audit/ documents every setting and table of the pipeline, with its default."""
+"""docs/audit/ documents every setting of the pipeline, with its default."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -26,13 +25,3 @@ def test_settings(table, spec):
     keys = [key.strip("` ") for key in row[0].split(",")]
     default = row[1].split(",")[keys.index(spec.name)].strip("` ")
     assert default == ("unset" if spec.default in ("", {}, (), None) else str(spec.default).replace("True", "true"))
-
-
-def test_tables():
-    module = ast.parse((ROOT / "spark" / "klamm_spark" / "lake" / "tables.py").read_text(encoding="utf-8"))
-    (tables,) = (
-        node for node in module.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "TABLES"
-    )
-    names = re.search(r"for build in \(([^)]*)\)", ast.unparse(tables))[1].split(", ")
-    assert len(names) == 6
-    assert [name for name in names if f"| `{name}` |" not in TEXT] == []
