@@ -34,7 +34,7 @@ from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit" / "reference.md").read_text()
-SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "events" / "schema" / "audit_event.v4.json").read_text())
+SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "events" / "schema" / "audit_event.v5.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TLS_FIELDS = ("transport", "security_protocol", "tls_version", "sni")
 

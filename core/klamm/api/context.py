@@ -280,6 +280,13 @@ class Responder(Protocol):
     def close_connection(self, context: RequestContext, reason: str) -> None: ...
 
 
+Decision: TypeAlias = "tuple[AclOperation, ResourceType, str, bool, Verdict | None]"
+"""An item of `RequestContext.decisions`."""
+
+ChangedValue: TypeAlias = tuple[str, str, str, str | None, str | None]
+"""The arguments of `RequestContext.note_change`."""
+
+
 class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
@@ -287,14 +294,16 @@ class RequestContext:
     its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists what
     the authorizer has decided about what the client asked for: operation, type and name of the resource, whether it was
     granted, and the `klamm.acl.Verdict`, None if there is none, e.g. as the authorizer raised. It is None itself if
-    there were no decisions. A handler returns the response, or `context.later()` and calls `respond` once, from any
-    thread. What a filter keeps of a request until its response goes into a `weakref.WeakKeyDictionary` by context: it
-    goes away with the request, however that ends.
+    there were no decisions. `changed_values` lists what was noted with `note_change`, None if nothing. A handler
+    returns the response, or `context.later()` and calls `respond` once, from any thread. What a filter keeps of a
+    request until its response goes into a `weakref.WeakKeyDictionary` by context: it goes away with the request,
+    however that ends.
     """
 
     __slots__ = (
         "api_key",
         "api_version",
+        "changed_values",
         "client_id",
         "connection",
         "correlation_id",
@@ -324,8 +333,9 @@ class RequestContext:
         self.client_id = client_id
         self.size_bytes = size_bytes
         self.throttle_time_ms = 0
-        self.decisions: list[tuple[AclOperation, ResourceType, str, bool, Verdict | None]] | None = None
+        self.decisions: list[Decision] | None = None
         self.denied = False
+        self.changed_values: list[ChangedValue] | None = None
 
     @property
     def listener(self) -> ListenerContext:
@@ -379,20 +389,20 @@ class RequestContext:
             granted = False
         if log_if_allowed if granted else log_if_denied:
             self.denied = self.denied or not granted
-            self._note(operation, resource_type, resource_name, granted, verdict)
+            _note_decision(self, (operation, resource_type, resource_name, granted, verdict))
         return granted
 
-    def _note(
-        self,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        resource_name: str,
-        granted: bool,
-        verdict: Verdict | None,
-    ) -> None:
-        if self.decisions is None:
-            self.decisions = []
-        self.decisions.append((operation, resource_type, resource_name, granted, verdict))
+    def note_change(self, kind: str, resource: str, key: str, old: str | None, new: str | None) -> None:
+        """Note for observers that a value of a resource was changed; None stands for a value that is not set.
+
+        `kind` is the name of a `ConfigResource.Type`, e.g. `TOPIC`, with the resource's name and a config's key;
+        `CLIENT_QUOTA` with `klamm.shared.client_quota_key` and a quota's key; or `SCRAM_CREDENTIAL` with
+        `ScramMechanism.row_key` and `iterations`. A handler calls this once the change is made. Observers hide secrets
+        by their keys.
+        """
+        if self.changed_values is None:
+            self.changed_values = []
+        self.changed_values.append((kind, resource, key, old, new))
 
     def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
@@ -405,7 +415,7 @@ class RequestContext:
             self.listener.failures.log(log, authorizer, "authorize_by_resource_type", error)
             granted = False
         # Of all resources of the type.
-        self._note(operation, resource_type, "*", granted, None)
+        _note_decision(self, (operation, resource_type, "*", granted, None))
         return granted
 
     @property
@@ -524,3 +534,9 @@ class RequestContext:
     def close_connection(self, reason: str) -> None:
         """Close the connection instead of answering; `reason` goes to the log. Without effect once answered."""
         self.responder.close_connection(self, reason)
+
+
+def _note_decision(context: RequestContext, decision: Decision) -> None:
+    if context.decisions is None:
+        context.decisions = []
+    context.decisions.append(decision)

@@ -3,7 +3,7 @@
 Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
 values or headers of records, tokens or passwords.
 
-The schema file `schema/audit_event.v4.json` and the table in docs/audit/reference.md are generated from `FIELDS`
+The schema file `schema/audit_event.v5.json` and the table in docs/audit/reference.md are generated from `FIELDS`
 (`python -m klamm_spark.events.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are
 never removed or renamed, so a reader of this version reads all earlier ones and ignores unknown fields.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 REQUEST: Final = "request"
 AUTHENTICATION: Final = "authentication"
@@ -69,7 +69,7 @@ class Field(NamedTuple):
 _CLIENT: Final = (REQUEST, AUTHENTICATION, CONNECTION)
 
 FIELDS: Final[tuple[Field, ...]] = (
-    Field("schema_version", "int", "Version of this record: 4.", required=True),
+    Field("schema_version", "int", "Version of this record: 5.", required=True),
     Field("event_id", "string", "`node/boot/seq`; unique, the key for removing duplicates.", required=True),
     Field("node", "string", "The server: `[audit] node`, by default the host's name.", required=True),
     Field("boot", "string", "The start of the server; sorts by time.", required=True),
@@ -212,6 +212,12 @@ ATTRIBUTE_FIELDS: Final[tuple[Field, ...]] = (
     Field("name", "string", "E.g. `partitions`, `principal`, `offset.0`, `config.retention.ms`.", required=True),
     Field("operation", "string", "What is done with it: `SET`, `DELETE`, `APPEND`, `SUBTRACT`, `UPSERT` …"),
     Field("value", "string", "The value; `(sensitive)` for that of a secret configuration."),
+    Field(
+        "old_value",
+        "string",
+        "Of a configuration, quota or SCRAM credential that was changed: its value before; left out if there was none.",
+    ),
+    Field("new_value", "string", "Its value afterwards; left out if it has none."),
 )
 
 LISTS: Final[dict[str, tuple[Field, ...]]] = {"resources": RESOURCE_FIELDS, "attributes": ATTRIBUTE_FIELDS}

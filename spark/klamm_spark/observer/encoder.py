@@ -126,15 +126,18 @@ def resource_texts(summary: Summary) -> Iterator[str]:
         if resource.attributes is None:
             yield _resource(resource)
             continue
-        for attributes in packed(map(_attribute, resource.attributes), _MAX_RESOURCE_BYTES):
+        changed = resource.changed or {}
+        texts = (_attribute(each, changed.get(each[0])) for each in resource.attributes)
+        for attributes in packed(texts, _MAX_RESOURCE_BYTES):
             yield f'{_resource(resource)[:-1]},"attributes":[{",".join(attributes)}]}}'
 
 
-def _attribute(attribute: tuple[str, str | None, str | None]) -> str:
+def _attribute(attribute: tuple[str, str | None, str | None], changed: tuple[str | None, str | None] | None) -> str:
     name, value, operation = attribute
-    done = "" if operation is None else f',"operation":{_text(operation)}'
-    to = "" if value is None else f',"value":{_text(value)}'
-    return f'{{"name":{_text(name)}{done}{to}}}'
+    old, new = changed or (None, None)
+    others = (("operation", operation), ("value", value), ("old_value", old), ("new_value", new))
+    rest = "".join(f',"{field}":{_text(text)}' for field, text in others if text is not None)
+    return f'{{"name":{_text(name)}{rest}}}'
 
 
 @lru_cache(maxsize=4096)

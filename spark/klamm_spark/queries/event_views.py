@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from klamm_spark.errors import LakeError
-from klamm_spark.events.event import FIELDS, LISTS, RESOURCE_FIELDS, Field
+from klamm_spark.events.event import ATTRIBUTE_FIELDS, FIELDS, LISTS, RESOURCE_FIELDS, Field
 from klamm_spark.spool.layout import node_folders, open_segments, sealed_segments
 from klamm_spark.spool.reader import read_seal, require_spool
 
@@ -126,7 +126,7 @@ class DuckDbViews:
             "unnest(resources) AS one, generate_subscripts(resources, 1) - 1 AS position FROM events)"
         )
         self._database.execute(
-            "CREATE VIEW attributes AS SELECT event_id, position, two.name, two.operation, two.value FROM (SELECT "
+            f"CREATE VIEW attributes AS SELECT event_id, position, {_ATTRIBUTE_COLUMNS} FROM (SELECT "
             "event_id, position, unnest(one.attributes) AS two FROM (SELECT event_id, unnest(resources) AS one, "
             "generate_subscripts(resources, 1) - 1 AS position FROM events))"
         )
@@ -193,7 +193,7 @@ class SparkViews:
         self._view("resources", f"SELECT event_id, position, {inner} FROM events {outer}")
         self._view(
             "attributes",
-            "SELECT event_id, position, two.name, two.operation, two.value FROM (SELECT event_id, position, "
+            f"SELECT event_id, position, {_ATTRIBUTE_COLUMNS} FROM (SELECT event_id, position, "
             f"one.attributes AS list FROM events {outer}) LATERAL VIEW explode(list) AS two",
         )
 
@@ -207,6 +207,8 @@ class SparkViews:
 
 
 _RESOURCE_COLUMNS: Final = tuple(field for field in RESOURCE_FIELDS if field.type not in LISTS)
+
+_ATTRIBUTE_COLUMNS: Final = ", ".join(f"two.{field.name}" for field in ATTRIBUTE_FIELDS)
 
 
 def _periods(period: Period) -> dict[str, tuple[int, int]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from klamm.acl import AclOperation, AclPermission, PatternType
+from klamm.sasl import ScramMechanism
+from klamm.shared import client_quota_key
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.requests.change_parts import (
     Names,
@@ -18,10 +20,9 @@ from klamm_spark.requests.change_parts import (
     resource_of,
     succeeded,
 )
-from klamm_spark.requests.resources import CONFIG_TYPES, Resource
+from klamm_spark.requests.resources import CONFIG_TYPES, ChangedAs, Resource
 
 _CONFIG_OPERATIONS: Final = {0: "SET", 1: "DELETE", 2: "APPEND", 3: "SUBTRACT"}
-_SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _HASH_CHARACTERS: Final = 32
 _ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _BINDING: Final = ("pattern_type", "principal", "host", "operation", "permission")
@@ -99,9 +100,9 @@ def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[R
 def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """AlterConfigs sets all, IncrementalAlterConfigs says for each."""
     for item in request.resources:
-        resource = resource_of(
-            CONFIG_TYPES.get(item.resource_type, "UNKNOWN"), item.resource_name, only_checked(request)
-        )
+        kind = CONFIG_TYPES.get(item.resource_type, "UNKNOWN")
+        resource = resource_of(kind, item.resource_name, only_checked(request))
+        resource.changed_as = ChangedAs(kind, item.resource_name, "config.")
         for config in item.configs:
             code = getattr(config, "config_operation", 0)
             operation = _CONFIG_OPERATIONS.get(code, str(code))
@@ -298,7 +299,11 @@ def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resourc
     for items, operation in ((request.deletions, "DELETE"), (request.upsertions, "UPSERT")):
         for item in items:
             resource = Resource("USER", item.name)
-            resource.add("mechanism", _SCRAM_MECHANISMS.get(item.mechanism, str(item.mechanism)), operation)
+            mechanism = ScramMechanism.of_type(item.mechanism)
+            if mechanism is not None:
+                resource.changed_as = ChangedAs("SCRAM_CREDENTIAL", mechanism.row_key(item.name))
+            name = mechanism.mechanism_name if mechanism is not None else item.mechanism
+            resource.add("mechanism", name, operation)
             if operation == "UPSERT":
                 resource.add("iterations", item.iterations)
             yield resource
@@ -311,9 +316,13 @@ def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resour
     """A resource for each part of an entity, each with the whole entity."""
     for entry in request.entries:
         whole = ",".join(f"{part.entity_type}={part.entity_name or '<default>'}" for part in entry.entity)
+        changed_as = ChangedAs(
+            "CLIENT_QUOTA", client_quota_key({part.entity_type: part.entity_name for part in entry.entity}), "quota."
+        )
         for part in entry.entity:
             kind = part.entity_type.upper().replace("-", "_")
             resource = resource_of(kind, part.entity_name or "<default>", ("entity", whole), only_checked(request))
+            resource.changed_as = changed_as
             for op in entry.ops:
                 resource.add(f"quota.{op.key}", None if op.remove else op.value, "DELETE" if op.remove else "SET")
             yield resource

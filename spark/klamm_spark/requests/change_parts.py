@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -67,6 +67,24 @@ def name_of(kind: type[Any], code: int) -> str:
 def config_value(name: str, value: str | None) -> str | None:
     """The value of a configuration as it is recorded: a secret, by its name, is not."""
     return SENSITIVE_VALUE if value is not None and _SENSITIVE.search(name) else value
+
+
+def add_changed_values(
+    changed_values: Sequence[tuple[str, str, str, str | None, str | None]], resources: Sequence[Resource]
+) -> None:
+    """Add the old and the new values to attributes, and an attribute for each value that went with others."""
+    by_resource: dict[tuple[str, str], dict[str, tuple[str | None, str | None]]] = {}
+    for kind, name, key, old, new in changed_values:
+        values = by_resource.setdefault((kind, name), {})
+        values[key] = config_value(key, old), config_value(key, new)
+    for resource in resources:
+        if resource.changed_as is None:
+            continue
+        kind, name, prefix = resource.changed_as
+        resource.changed = {prefix + key: values for key, values in by_resource.get((kind, name), {}).items()}
+        asked = {attribute for attribute, _, _ in resource.attributes or ()}
+        for attribute in resource.changed.keys() - asked:
+            resource.add(attribute, None, "DELETE")
 
 
 def numbers(values: Iterable[int]) -> str:

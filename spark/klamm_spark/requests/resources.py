@@ -33,9 +33,20 @@ _RECORD_COUNT_AT: Final = 57
 _BATCH_HEADER_BYTES: Final = 61
 
 
+class ChangedAs(NamedTuple):
+    """What `RequestContext.note_change` calls a resource; `prefix` and the key are the name of the attribute."""
+
+    kind: str
+    resource: str
+    prefix: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Resource:
-    """One resource of a request; unknown values are None. See `klamm_spark.events.event.RESOURCE_FIELDS`."""
+    """One resource of a request; unknown values are None. See `klamm_spark.events.event.RESOURCE_FIELDS`.
+
+    `changed` has the old and the new values of attributes; `changed_as` says how the handler noted them.
+    """
 
     type: str
     name: str
@@ -47,6 +58,8 @@ class Resource:
     records: int | None = None
     bytes: int | None = None
     attributes: list[tuple[str, str | None, str | None]] | None = None
+    changed_as: ChangedAs | None = None
+    changed: dict[str, tuple[str | None, str | None]] | None = None
 
     def add(self, name: str, value: object, operation: str | None = None) -> None:
         """Add an attribute of a state change: what it sets, or with None only what it does to it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.response_errors import named_errors
 from klamm_spark.requests.admin_changes import ADMIN_CHANGES
-from klamm_spark.requests.change_parts import StateChange
+from klamm_spark.requests.change_parts import StateChange, add_changed_values
 from klamm_spark.requests.group_changes import GROUP_CHANGES
 from klamm_spark.requests.resources import AUTHORIZATION_ERRORS, Resource, Summary, TopicNames, add_decisions
 from klamm_spark.requests.server_changes import SERVER_CHANGES
@@ -48,6 +48,8 @@ def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:
     resources: list[Resource] = []
     if event.request is not None:
         resources = described(event.context.api_key, event.request, event.response, topics)
+    if event.context.changed_values:
+        add_changed_values(event.context.changed_values, resources)
     named: dict[tuple[str, str], Resource] = {}
     for resource in resources:
         named.setdefault((resource.type, resource.name), resource)

@@ -14,6 +14,7 @@ Event = Mapping[str, Any]
 _SHOWN_RESOURCES: Final = 5
 _SEVERITIES: Final = {"denied": 7, "refused": 5, "error": 4, "unknown": 7}
 _GAP_SEVERITY: Final = 9
+_UNSET: Final = "(unset)"
 _CEF_TEXTS: Final = (
     ("src", "client_address"),
     ("spt", "client_port"),
@@ -82,14 +83,27 @@ def _resources(event: Event) -> list[str]:
         denied = "!" if one.get("granted") is False else ""
         operation = f":{one['operation']}" if "operation" in one else ""
         words.append(f"{denied}{one['type']}:{one['name']}{operation}")
+        words.extend(_changed(one))
     more = max(event.get("resource_count", 0), len(resources)) - _SHOWN_RESOURCES
     if more > 0:
         words.append(f"(+{more} more)")
     return words
 
 
+def _changed(resource: Mapping[str, Any]) -> list[str]:
+    """The values that a change replaced, e.g. `config.retention.ms:1000->2000`."""
+    return [
+        f"{one['name']}:{one.get('old_value', _UNSET)}->{one.get('new_value', _UNSET)}"
+        for one in resource.get("attributes", ())
+        if "old_value" in one or "new_value" in one
+    ]
+
+
 def cef(event: Event) -> str:
-    """ArcSight's Common Event Format, version 0; resources stand in `cs6`, as TYPE:NAME, separated by blanks."""
+    """ArcSight's Common Event Format, version 0; resources stand in `cs6`, as TYPE:NAME, separated by blanks.
+
+    Old and new values stand in `flexString1`.
+    """
     kind = event["kind"]
     name = event.get("api_name") or f"{kind} {event['action']}"
     severity = _GAP_SEVERITY if kind == AUDIT_GAP else _SEVERITIES.get(event["outcome"], 2)
@@ -104,6 +118,9 @@ def cef(event: Event) -> str:
     if event.get("resources"):
         resources = " ".join(f"{one['type']}:{one['name']}" for one in event["resources"])
         fields += [("cs6Label", "resources"), ("cs6", resources)]
+        changed = [f"{one['type']}:{one['name']} {text}" for one in event["resources"] for text in _changed(one)]
+        if changed:
+            fields += [("flexString1Label", "changedValues"), ("flexString1", "; ".join(changed))]
     body = " ".join(f"{key}={_cef_value(str(value))}" for key, value in fields)
     return "|".join(("CEF:0", *map(_cef_header, head), body))
 

@@ -39,7 +39,7 @@ def test_a_request_becomes_one_event_with_all_that_is_known(audit):
     (event,) = audit.requests()
     boot = audit.sink.requests.spool.boot
     assert event == {
-        "schema_version": 4,
+        "schema_version": 5,
         "event_id": f"node-1/{boot}/0",
         "node": "node-1",
         "boot": boot,

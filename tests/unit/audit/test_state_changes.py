@@ -170,6 +170,30 @@ def test_one_resource_with_many_attributes_is_split_too(audit):
     assert max(map(len, path.read_bytes().splitlines())) <= MAX_EVENT_BYTES
 
 
+def test_a_secret_is_neither_in_old_nor_in_new_values(audit):
+    """What the handler notes is hidden by the name of the config, as what the request says is."""
+    configs = [alter_configs.AlterableConfig("ssl.key.password", "new-sesame")]
+    request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(4, "1", configs)])
+    event = audit.request(audit.connection(), request, alter_configs.AlterConfigsResponse(), version=2)
+    event.context.note_change("BROKER", "1", "ssl.key.password", "old-sesame", "new-sesame")
+    event.context.note_change("BROKER", "1", "sasl.jaas.config", "gone-sesame", None)
+    event.context.note_change("BROKER", "2", "retention.ms", "of another broker", None)
+    audit.complete(event)
+    (event,) = audit.requests()
+    hidden = "(sensitive)"
+    assert event["resources"][0]["attributes"] == [
+        {
+            "name": "config.ssl.key.password",
+            "operation": "SET",
+            "value": hidden,
+            "old_value": hidden,
+            "new_value": hidden,
+        },
+        {"name": "config.sasl.jaas.config", "operation": "DELETE", "old_value": hidden},
+    ]
+    assert "another" not in json.dumps(event)
+
+
 def test_a_denied_read_has_all_names_too(audit):
     names = [f"t-{number}" for number in range(100)]
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names])

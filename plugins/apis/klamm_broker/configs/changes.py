@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm_broker.configs.broker_keys import text_of, topic_key_of
-from klamm_broker.configs.loggers import check_levels, set_levels
+from klamm_broker.configs.loggers import check_levels, own_level, set_levels
 from klamm_broker.configs.registry import (
     Operation,
     ResourceType,
@@ -88,7 +88,11 @@ def _require(context: RequestContext, resource: Resource) -> None:
 
 
 def replace(
-    broker: BrokerServices, resource: Resource, wanted: Iterable[tuple[str, str | None]], validate_only: bool
+    broker: BrokerServices,
+    context: RequestContext,
+    resource: Resource,
+    wanted: Iterable[tuple[str, str | None]],
+    validate_only: bool,
 ) -> None:
     """Replace all configs of a resource. Raises KafkaError."""
     pairs = list(wanted)
@@ -99,26 +103,57 @@ def replace(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
         values[name] = value
     with broker.configs.changing:
+        before = _current(broker, resource)
         _apply(broker, resource, values, validate_only)
+        if not validate_only:
+            _note(context, resource, values.keys(), before, values)
 
 
-def alter(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
+def alter(
+    broker: BrokerServices,
+    context: RequestContext,
+    resource: Resource,
+    changes: Sequence[Change],
+    validate_only: bool,
+) -> None:
     """Change some configs of a resource and leave the others. Raises KafkaError."""
     _check_duplicates(change.name for change in changes)
     for change in changes:
         if change.value is None and change.operation != Operation.DELETE:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
     if resource.kind == ResourceType.BROKER_LOGGER:
-        _alter_loggers(broker, resource, changes, validate_only)
+        _alter_loggers(broker, context, resource, changes, validate_only)
         return
     with broker.configs.changing:
-        values = _current(broker, resource)
+        before = _current(broker, resource)
+        values = dict(before)
         for change in changes:
             _alter_one(resource.kind, values, change)
         _apply(broker, resource, values, validate_only)
+        if not validate_only:
+            _note(context, resource, (change.name for change in changes), before, values)
 
 
-def _alter_loggers(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
+def _note(
+    context: RequestContext,
+    resource: Resource,
+    asked: Iterable[str],
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+) -> None:
+    """Note the configs that were asked for, and those that are gone with them."""
+    kind = ResourceType(resource.kind).name
+    for name in dict.fromkeys([*asked, *sorted(before.keys() - after.keys())]):
+        context.note_change(kind, resource.name, name, before.get(name), after.get(name))
+
+
+def _alter_loggers(
+    broker: BrokerServices,
+    context: RequestContext,
+    resource: Resource,
+    changes: Sequence[Change],
+    validate_only: bool,
+) -> None:
     if not resource.name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
     check_broker_name(broker.cluster.node_id, resource.name)
@@ -129,7 +164,10 @@ def _alter_loggers(broker: BrokerServices, resource: Resource, changes: Sequence
         levels.append((change.name, change.value if change.operation == Operation.SET else None))
     check_levels(levels)
     if not validate_only:
+        before = {name: own_level(name) for name, _ in levels}
         set_levels(levels)
+        for name, level in levels:
+            context.note_change(ResourceType.BROKER_LOGGER.name, resource.name, name, before[name], level)
 
 
 def _check_duplicates(names: Iterable[str]) -> None:

@@ -56,6 +56,12 @@ def check_levels(changes: Sequence[tuple[str, str | None]]) -> None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"logger {name}: the level must be one of {levels}")
 
 
+def own_level(name: str) -> str | None:
+    """Return the level that a logger itself has; None if it has that of the one above it."""
+    level = logging.getLogger(name).level
+    return None if level == logging.NOTSET else _word(level)
+
+
 def set_levels(changes: Sequence[tuple[str, str | None]]) -> None:
     """Set levels that `check_levels` takes."""
     for name, level in changes:

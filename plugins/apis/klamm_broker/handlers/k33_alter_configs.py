@@ -43,7 +43,7 @@ def replace_configs(
             (Resource(each.resource_type, each.resource_name), [(config.name, config.value) for config in each.configs])
             for each in request.resources
         ],
-        lambda resource, wanted: replace(broker, resource, wanted, request.validate_only),
+        lambda resource, wanted: replace(broker, context, resource, wanted, request.validate_only),
     )
     return AlterConfigsResponse(
         responses=[

@@ -47,7 +47,7 @@ def alter_some_configs(
             )
             for each in request.resources
         ],
-        lambda resource, changes: alter(broker, resource, changes, request.validate_only),
+        lambda resource, changes: alter(broker, context, resource, changes, request.validate_only),
     )
     return IncrementalAlterConfigsResponse(
         responses=[

@@ -14,7 +14,7 @@ Deviation: `ip` takes addresses only; Kafka also takes host names, which it reso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
@@ -45,6 +45,7 @@ def alter_quotas(
     """Alter quotas, or only validate the request. Raises KafkaError when nothing could be written."""
     require_cluster(context, AclOperation.ALTER_CONFIGS)
     outcomes: dict[str, ResponseEntryData] = {}
+    changed_quotas: list[tuple[str, str, float | None, float | None]] = []
 
     def change(rows: Mapping[str, Row]) -> dict[str, Row | None]:
         changes: dict[str, Row | None] = {}
@@ -57,7 +58,10 @@ def alter_quotas(
             try:
                 if key in outcomes:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named more than once")
-                changes[key] = _altered(entity, rows.get(key), entry.ops)
+                row = rows.get(key)
+                changes[key] = altered = _altered(entity, row, entry.ops)
+                before, after = _quotas(row), _quotas(altered)
+                changed_quotas.extend((key, each.key, before.get(each.key), after.get(each.key)) for each in entry.ops)
             except KafkaError as error:
                 outcome.error_code, outcome.error_message = error.error_code, error.message
             outcomes[key] = outcome
@@ -68,13 +72,23 @@ def alter_quotas(
         change(table.rows)
     else:
         table.modify(change)
+        for key, name, old, new in changed_quotas:
+            context.note_change("CLIENT_QUOTA", key, name, _text(old), _text(new))
     return AlterClientQuotasResponse(entries=list(outcomes.values()))
+
+
+def _quotas(row: Row | None) -> dict[str, float]:
+    return dict(row["quotas"]) if row is not None else {}
+
+
+def _text(value: float | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _altered(entity: QuotaEntity, row: Row | None, operations: Sequence[OpData]) -> Row | None:
     """The row of an entity after the operations; None when no quota is left. Raises KafkaError INVALID_REQUEST."""
     keys = keys_of(entity)
-    quotas: dict[str, Any] = dict(row["quotas"]) if row is not None else {}
+    quotas = _quotas(row)
     seen = set()
     for operation in operations:
         if operation.key in seen:

@@ -45,6 +45,7 @@ def alter_scram_users(
     """Write and delete credentials. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     changed: list[_Change] = [*request.deletions, *request.upsertions]
+    changed_rows: list[tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]] = []
     results = {each.name: AlterUserScramCredentialsResult(each.name, error_message=None) for each in changed}
 
     def change(rows: _Rows) -> dict[str, Mapping[str, Any] | None]:
@@ -67,10 +68,17 @@ def alter_scram_users(
                     changes[each.name] = key, None
             except KafkaError as error:
                 result.error_code, result.error_message = error.error_code, error.message
+        changed_rows.extend((key, rows.get(key), row) for key, row in changes.values())
         return dict(changes.values())
 
     broker.scram_credentials.modify(change)
+    for key, before, after in changed_rows:
+        context.note_change("SCRAM_CREDENTIAL", key, "iterations", _iterations(before), _iterations(after))
     return AlterUserScramCredentialsResponse(results=list(results.values()))
+
+
+def _iterations(row: Mapping[str, Any] | None) -> str | None:
+    return None if row is None else str(row["iterations"])
 
 
 def _mechanism(each: _Change) -> ScramMechanism:

@@ -1,9 +1,11 @@
 -- title: Who changed what?
--- doc: The latest 200 requests that created, altered or deleted something, with their first three resources.
+-- doc: The latest 200 requests that created, altered or deleted something, with their first three resources, and old and new values.
 -- mark: outcome not in ok, throttled
 -- newest: last
 WITH described AS (
-  SELECT event_id, position, string_agg(concat(name, '=', coalesce(value, '')), ', ') AS text
+  SELECT event_id, position, string_agg(CASE
+    WHEN old_value IS NULL AND new_value IS NULL THEN concat(name, '=', coalesce(value, ''))
+    ELSE concat(name, ': ', coalesce(old_value, '(unset)'), ' -> ', coalesce(new_value, '(unset)')) END, ', ') AS text
   FROM attributes GROUP BY event_id, position
 ), named AS (
   SELECT r.event_id, concat(r.type, ' ', r.name, coalesce(' (' || d.text || ')', '')) AS text
