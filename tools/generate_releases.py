@@ -21,6 +21,7 @@ RELEASES = {
     "3.9": ("3.9.1", "BROKER"),
     "4.0": ("4.0.0", "BROKER"),
     "4.3": ("4.3.1", "BROKER"),
+    "4.4": ("4.4.0", "BROKER"),
 }
 
 _HEAD = '''"""The APIs that brokers of some releases of Apache Kafka offer to clients, with their versions.

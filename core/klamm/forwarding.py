@@ -8,7 +8,7 @@ from klamm.api.forwarding import (
     ResponseStream,
     StreamedRecords,
 )
-from klamm.requests.api_versions import note_client_software
+from klamm.requests.api_versions import error_of_request
 from klamm.requests.pending import large_response, note_upstream_node, request_frame
 from klamm.runtime.shared_interpreter import free_in_pieces
 
@@ -19,9 +19,9 @@ __all__ = [
     "ResponseStream",
     "STREAMED_FROM_BYTES",
     "StreamedRecords",
+    "error_of_request",
     "free_in_pieces",
     "large_response",
-    "note_client_software",
     "note_upstream_node",
     "request_frame",
 ]

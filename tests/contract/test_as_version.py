@@ -38,6 +38,12 @@ def test_later_versions_are_refused_as_that_release_refuses_them():
             | {"kraft.version": 1, "eligible.leader.replicas.version": 1},
             {"streams.version": 1},
         ),
+        (
+            "4.4",
+            {"metadata.version": 33, "transaction.version": 2, "group.version": 1, "share.version": 2}
+            | {"kraft.version": 1, "eligible.leader.replicas.version": 1},
+            {"streams.version": 1},
+        ),
     ],
 )
 def test_features_are_those_of_the_release(release, levels, not_finalized):

@@ -41,7 +41,7 @@ from klamm.server.server import StartError
 from klamm.server.serving import banner, ready_file_entries
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.messages import fetch, heartbeat, metadata
+from klamm.wire.messages import api_versions, fetch, heartbeat, metadata
 from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransportLayer
 from tests.waiting import klamm_threads, wait_until
@@ -415,6 +415,7 @@ def connect(server, listener, name=b"alice", timeout_s=10.0):
 
 
 def talk(client):
+    assert client.call(api_versions.ApiVersionsRequest("x", "1", "c", 1), 5).error_code == 0
     for _ in range(4):
         assert client.call(metadata.MetadataRequest(topics=None), 12).cluster_id == "c"
     assert client.call(heartbeat.HeartbeatRequest(group_id="g"), 4).error_code == 0

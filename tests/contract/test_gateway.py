@@ -131,6 +131,20 @@ def test_each_port_leads_to_its_node():
             assert failures(front) == {"unknown_node": 1}
 
 
+def test_a_client_that_reaches_another_node_than_it_means_is_sent_back():
+    with FakeNode(node_id=1) as one, FakeNode(node_id=2) as two:
+        one.brokers = two.brokers = {1: one.port, 2: two.port}
+        with gateway(one.bootstrap, node_ids=2) as front:
+            for port, at in ((front.address()[1], None), (node_port(front), 1), (node_port(front) + 1, 2)):
+                for cluster_id, means in (("fake", 1), ("fake", 2), ("another", 1), ("another", 2), (None, -1)):
+                    with connect(front, port) as client:
+                        answers = [
+                            client.call(ApiVersionsRequest("a", "1", cluster_id, means), 5).error_code for _ in range(3)
+                        ]
+                    is_meant = cluster_id is None or (cluster_id, means) == ("fake", at)
+                    assert answers == [0 if is_meant else 129] * 3
+
+
 def test_a_new_node_is_learned_from_metadata():
     with FakeNode(answer_with(HEARTBEAT), 1) as one, FakeNode(answer_with(HEARTBEAT), 2) as two:
         with gateway(one.bootstrap, node_ids=2) as front, connect(front) as client:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from klamm import ErrorCode
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -119,6 +120,16 @@ def test_handshake_v0_and_tokens_without_headers(serve, connect, right):
         assert is_in(server, client, "alice")
     else:
         assert is_out(server, client)
+
+
+def test_only_who_is_in_learns_that_another_node_is_here():
+    """As in Kafka: before authentication nothing is said about the node and the cluster that a client means."""
+    settings = [f"listeners.default.{each}" for each in ("authenticator=sasl", 'sasl.mechanisms=["PLAIN"]', USERS)]
+    means = ApiVersionsRequest("x", "1", "another", 7)
+    with EmbeddedServer(settings) as server, RawClient(server.address()) as client:
+        assert client.call(means, 5).error_code == ErrorCode.NONE
+        assert authenticate(client, "PLAIN", "alice", "sesame").error_code == ErrorCode.NONE
+        assert client.call(means, 5).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def test_clients_find_the_apis_of_sasl(serve, connect):

@@ -26,6 +26,7 @@ REQUESTS = {raw["apiKey"]: raw for raw in DESCRIPTIONS.values() if raw["type"] =
 OF_THE_CLUSTER = {
     "AlterClientQuotas", "AlterUserScramCredentials", "DescribeClientQuotas", "DescribeQuorum",
     "DescribeUserScramCredentials", "UnregisterBroker", "UpdateFeatures", "AddRaftVoter", "RemoveRaftVoter",
+    "UnregisterController",
 }  # fmt: skip
 BETWEEN_BROKERS = {
     "LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "WriteTxnMarkers", "Vote",
@@ -48,6 +49,8 @@ WITHIN = {
     # The path ends with these, and names no topic either.
     "Protocols.Name", "Configs.Name", "Configs.Value", "Synonyms.Name", "Synonyms.Value", "Features.Name",
     "SupportedFeatures.Name", "FinalizedFeatures.Name",
+    # Processors and stores of a topology.
+    *(f"{node}.{each}" for node in ("Nodes", "Source", "Processor") for each in ("Name", "Stores", "Successors")),
 }  # fmt: skip
 BY_RULE = {
     # What a rule of its API maps, or the bytes of consumers.

@@ -193,7 +193,9 @@ def of_txn(transaction: str) -> Iterator[tuple[str, Any, int]]:
     yield "AddPartitionsToTxn", AddPartitionsToTxnRequest([], transaction, 1, 1, topics), 3
     for group in GROUPS:
         yield f"AddOffsetsToTxn of {group}", AddOffsetsToTxnRequest(transaction, 1, 1, group), 3
-        offsets = [TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, 1)]) for name in TOPICS]
+        offsets = [
+            TxnOffsetCommitRequestTopic(name, partitions=[TxnOffsetCommitRequestPartition(0, 1)]) for name in TOPICS
+        ]
         yield f"TxnOffsetCommit of {group}", TxnOffsetCommitRequest(transaction, group, 1, 1, topics=offsets), 2
 
 

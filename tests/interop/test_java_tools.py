@@ -156,7 +156,7 @@ def test_a_throttled_reassignment_is_carried_out_and_verified(server: Server, to
 
 
 def test_features_are_upgraded_to_the_release(server: Server) -> None:
-    command = ["--bootstrap-server", server.bootstrap, "upgrade", "--release-version", "4.3"]
+    command = ["--bootstrap-server", server.bootstrap, "upgrade", "--release-version", "4.4"]
     run_tool("org.apache.kafka.tools.FeatureCommand", *command)
     shown = run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", server.bootstrap, "describe")
     assert "Feature: streams.version" in shown

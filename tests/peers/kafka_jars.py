@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 FLINK_VERSION = "2.0.1"
 FLINK_CONNECTOR_VERSION = "4.0.1-2.0"
 

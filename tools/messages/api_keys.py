@@ -22,8 +22,8 @@ class ApiKey(enum.IntEnum):
 class ApiSpec(NamedTuple):
     """One API.
 
-    Apache Kafka 4.3.1 offers `min_version` to `max_version`. klamm reads and writes `earliest_version` to
-    `latest_version`: also older ones that 3.9.1 has, if 4.3.1 has all their fields, and newer ones that are not
+    Apache Kafka 4.4.0 offers `min_version` to `max_version`. klamm reads and writes `earliest_version` to
+    `latest_version`: also older ones that 3.9.1 has, if 4.4.0 has all their fields, and newer ones that are not
     stable yet.
     """
 

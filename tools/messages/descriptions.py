@@ -1,7 +1,7 @@
 """The JSON descriptions of Kafka's messages: inside the `kafka-clients` jars, and what is committed of them.
 
-Apache Kafka 4.3.1 describes all messages but four, which 3.9.1 describes last. Where 3.9.1 describes older versions
-that 4.3.1 does not (KIP-896), and 4.3.1 has all their fields, the two are merged. Such versions are read and written,
+Apache Kafka 4.4.0 describes all messages but four, which 3.9.1 describes last. Where 3.9.1 describes older versions
+that 4.4.0 does not (KIP-896), and 4.4.0 has all their fields, the two are merged. Such versions are read and written,
 not offered.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from tools.messages.schema import Raw, Versions
 
 COMMITTED = Path(__file__).resolve().parent / "descriptions.json"
-CURRENT = "4.3.1"
+CURRENT = "4.4.0"
 OLD = "3.9.1"
 EXTRA = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 """Messages that clients exchange through the group coordinator, beside requests and responses."""

@@ -158,6 +158,13 @@ class ApiSet(Part[_Host]):
         """
         return None
 
+    def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:  # noqa: ARG002
+        """Return True if a client that means this node of this cluster has come to the right place (KIP-1242).
+
+        ApiVersions asks it, on any thread; False is answered REBOOTSTRAP_REQUIRED. A set that gives no ids says True.
+        """
+        return True
+
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:  # noqa: ARG002
         """The APIs served on one listener; asked for once for each. A set whose listeners differ overrides this."""
         return self.handlers()

@@ -13,7 +13,7 @@ from klamm.config.checks import check_networks
 from klamm.config.setting import CLUSTER_WIDE, setting
 from klamm.wire.api_keys import ApiKey, spec_of
 
-AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
+AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3", "4.4")
 """Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
 _MAX_PORT: Final = 65535
 ALL_CORES: Final = "cores"

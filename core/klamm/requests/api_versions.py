@@ -1,4 +1,4 @@
-"""ApiVersions, which follows from what a handler set handles and from its features (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions, which follows from what a handler set handles and its features (KIP-35, KIP-511, KIP-584, KIP-1242)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from klamm.wire.primitives import WireError
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE: Final = 0
 _FIRST_VERSION_WITH_LEVEL_0: Final = 4
+_NO_NODE: Final = -1
 _Report: TypeAlias = Callable[[FeatureLevels], FeatureLevels]
+IsMeant: TypeAlias = Callable[[str, int, ConnectionContext], bool]
+"""`ApiSet.is_meant`."""
 
 
 class _PreparedResponse(ApiVersionsResponse):
@@ -75,6 +78,20 @@ def unsupported_version_response(min_version: int, max_version: int) -> ApiVersi
     )
 
 
+def error_of_request(request: ApiVersionsRequest, context: RequestContext, is_meant: IsMeant) -> ErrorCode:
+    """Return what is wrong with a request or with its way here; else NONE, and the client's software is stored.
+
+    INVALID_REQUEST: the software has no valid name, or the request names a cluster without a node, or the reverse.
+    REBOOTSTRAP_REQUIRED: the client means another node, or another cluster (KIP-1242).
+    """
+    cluster_id, node_id = request.cluster_id, request.node_id
+    if (cluster_id is None) is not (node_id == _NO_NODE) or not note_client_software(request, context):
+        return ErrorCode.INVALID_REQUEST
+    if cluster_id is not None and not is_meant(cluster_id, node_id, context.connection):
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
+
+
 def note_client_software(request: ApiVersionsRequest, context: RequestContext) -> bool:
     """Store the client software name and version (KIP-511); False if one of them is not valid."""
     if context.api_version < 3:
@@ -106,21 +123,24 @@ def _everything(levels: FeatureLevels) -> FeatureLevels:
     return levels
 
 
+def _always(cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:  # noqa: ARG001
+    return True
+
+
 def api_versions_handler(
-    answer: ApiVersionsResponse, features: Features, report: _Report = _everything
+    answer: ApiVersionsResponse, features: Features, report: _Report = _everything, is_meant: IsMeant = _always
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
     """A handler that gives this answer with the current features, as far as `report` lets them through.
 
-    A malformed client software name gets INVALID_REQUEST.
+    Its errors are those of `error_of_request`.
     """
     levels = features.current
     prepared = levels, _PreparedResponse(_with_features(answer, report(levels)))
-    invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         nonlocal prepared
-        if not note_client_software(request, context):
-            return invalid
+        if error := error_of_request(request, context, is_meant):
+            return ApiVersionsResponse(error_code=error)
         levels = features.current
         if levels is not prepared[0]:
             prepared = levels, _PreparedResponse(_with_features(answer, report(levels)))
@@ -147,6 +167,9 @@ class ApiVersionsAnswerer:
                 version = 0
             else:
                 request = ApiVersionsRequest.decode(version, frame, offset)
+                if request.cluster_id is not None and request.node_id != _NO_NODE:
+                    # As in Kafka, only who is authenticated learns that another node is here.
+                    request.cluster_id, request.node_id = None, _NO_NODE
                 answer = self._handle(request, context)
         except WireError as error:
             raise ValueError(f"malformed ApiVersions request: {error}") from error
@@ -171,18 +194,19 @@ def with_api_versions(
     features: Features | None = None,
     limits: Mapping[int, tuple[int, int]] | None = None,
     report: _Report = _everything,
+    is_meant: IsMeant = _always,
 ) -> list[ApiHandler]:
     """The handlers of a set, with ApiVersions if it has none of its own.
 
     `limits` are the oldest and the latest version by API key: APIs and versions that they leave out are not served.
-    `report(levels)` are the features that ApiVersions reports.
+    `report(levels)` are the features that ApiVersions reports. `is_meant` is `ApiSet.is_meant`.
     """
     complete: list[ApiHandler] = list(handlers if limits is None else _within(limits, handlers))
     if not any(handler.api_key == api_versions.API_KEY for handler in complete):
         latest = api_versions.VERSIONS.stop - 1
         if limits is not None:
             latest = min(latest, limits[api_versions.API_KEY][1])
-        complete.append(_default_api_versions(complete, features or Features(), latest, report))
+        complete.append(_default_api_versions(complete, features or Features(), latest, report, is_meant))
     return complete
 
 
@@ -195,12 +219,13 @@ def _within(limits: Mapping[int, tuple[int, int]], handlers: Iterable[ApiHandler
 
 
 def _default_api_versions(
-    handlers: Sequence[ApiHandler], features: Features, latest: int, report: _Report
+    handlers: Sequence[ApiHandler], features: Features, latest: int, report: _Report, is_meant: IsMeant
 ) -> ApiHandler:
     """ApiVersions for these handlers, up to its version `latest`."""
     module: Any = api_versions
     oldest = api_versions.VERSIONS.start
-    handle = api_versions_handler(api_versions_response(handlers, range(oldest, latest + 1)), features, report)
+    answer = api_versions_response(handlers, range(oldest, latest + 1))
+    handle = api_versions_handler(answer, features, report, is_meant)
     return ApiHandler(
         api_key=api_versions.API_KEY,
         name=api_versions.NAME,

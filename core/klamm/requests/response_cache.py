@@ -23,6 +23,9 @@ _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 _NAMES_SOFTWARE: Final = 3
 """The first version of ApiVersions that names the client's software (KIP-511)."""
 
+_NAMES_NODE: Final = 5
+"""The first version of ApiVersions that names a node (KIP-1242): a listener may have a port for each node."""
+
 _Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestCount | None, tuple[str, str] | None]"
 
 
@@ -91,6 +94,8 @@ class ResponseCache:
             return
         software = None
         context = request.context
+        if context.api_key == ApiKey.API_VERSIONS and context.api_version >= _NAMES_NODE:
+            return
         if context.api_key == ApiKey.API_VERSIONS and context.api_version >= _NAMES_SOFTWARE:
             connection = context.connection
             software = connection.client_software_name, connection.client_software_version

@@ -135,7 +135,7 @@ class Listener:
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = _complete(parts.with_authenticator_handlers(handlers), features, self._as_version)
+        handlers = _complete(parts.with_authenticator_handlers(handlers), features, api_set, self._as_version)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open(self.topic_names)
         limits = self._request_limits(parts)
@@ -354,15 +354,19 @@ class Listener:
             self._listening.close()
 
 
-def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
+def _complete(
+    handlers: Iterable[ApiHandler], features: Features, api_set: ApiSet, release: str | None
+) -> list[ApiHandler]:
     """The handlers with ApiVersions, and only what a release of Kafka offers."""
     if release is None:
-        return with_api_versions(handlers, features)
+        return with_api_versions(handlers, features, is_meant=api_set.is_meant)
     # For tests: few servers need it.
     from klamm.shared.release_features import limited
     from klamm.wire.releases import RELEASES
 
-    return with_api_versions(handlers, features, RELEASES[release], lambda levels: limited(levels, release))
+    return with_api_versions(
+        handlers, features, RELEASES[release], lambda levels: limited(levels, release), api_set.is_meant
+    )
 
 
 def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:

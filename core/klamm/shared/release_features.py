@@ -12,10 +12,20 @@ RELEASE_FEATURES: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
     "2.8": {},
     "3.9": {"metadata.version": (1, 21)},
     "4.0": {"metadata.version": (7, 25), "transaction.version": (0, 2), "group.version": (0, 1)},
+    "4.3": {
+        "metadata.version": (7, 30),
+        "transaction.version": (0, 2),
+        "group.version": (0, 1),
+        "share.version": (0, 1),
+        "kraft.version": (0, 1),
+        "eligible.leader.replicas.version": (0, 1),
+        "streams.version": (0, 1),
+    },
 }
 """By release, by feature: the lowest and the highest level, after Kafka's `MetadataVersion` and `Feature`.
 
-`kraft.version` and `eligible.leader.replicas.version`, which change nothing for clients, are left out.
+Of the first three, `kraft.version` and `eligible.leader.replicas.version`, which change nothing for clients, are left
+out.
 """
 
 

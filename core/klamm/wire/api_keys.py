@@ -106,13 +106,15 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 class ApiSpec(NamedTuple):
     """One API.
 
-    Apache Kafka 4.3.1 offers `min_version` to `max_version`. klamm reads and writes `earliest_version` to
-    `latest_version`: also older ones that 3.9.1 has, if 4.3.1 has all their fields, and newer ones that are not
+    Apache Kafka 4.4.0 offers `min_version` to `max_version`. klamm reads and writes `earliest_version` to
+    `latest_version`: also older ones that 3.9.1 has, if 4.4.0 has all their fields, and newer ones that are not
     stable yet.
     """
 
@@ -145,7 +147,7 @@ SPECS: Final = (
     ApiSpec(15, "DescribeGroups", "describe_groups", 0, 6, 0, 6, 5),
     ApiSpec(16, "ListGroups", "list_groups", 0, 5, 0, 5, 3),
     ApiSpec(17, "SaslHandshake", "sasl_handshake", 0, 1, 0, 1, 32767),
-    ApiSpec(18, "ApiVersions", "api_versions", 0, 4, 0, 4, 3),
+    ApiSpec(18, "ApiVersions", "api_versions", 0, 5, 0, 5, 3),
     ApiSpec(19, "CreateTopics", "create_topics", 2, 7, 0, 7, 5),
     ApiSpec(20, "DeleteTopics", "delete_topics", 1, 6, 0, 6, 4),
     ApiSpec(21, "DeleteRecords", "delete_records", 0, 2, 0, 2, 2),
@@ -155,7 +157,7 @@ SPECS: Final = (
     ApiSpec(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 0, 4, 3),
     ApiSpec(26, "EndTxn", "end_txn", 0, 5, 0, 5, 3),
     ApiSpec(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 0, 2, 1),
-    ApiSpec(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 0, 5, 3),
+    ApiSpec(28, "TxnOffsetCommit", "txn_offset_commit", 0, 6, 0, 6, 3),
     ApiSpec(29, "DescribeAcls", "describe_acls", 1, 3, 0, 3, 2),
     ApiSpec(30, "CreateAcls", "create_acls", 1, 3, 0, 3, 2),
     ApiSpec(31, "DeleteAcls", "delete_acls", 1, 3, 0, 3, 2),
@@ -169,7 +171,7 @@ SPECS: Final = (
     ApiSpec(39, "RenewDelegationToken", "renew_delegation_token", 1, 2, 0, 2, 2),
     ApiSpec(40, "ExpireDelegationToken", "expire_delegation_token", 1, 2, 0, 2, 2),
     ApiSpec(41, "DescribeDelegationToken", "describe_delegation_token", 1, 3, 0, 3, 2),
-    ApiSpec(42, "DeleteGroups", "delete_groups", 0, 2, 0, 2, 2),
+    ApiSpec(42, "DeleteGroups", "delete_groups", 0, 3, 0, 3, 2),
     ApiSpec(43, "ElectLeaders", "elect_leaders", 0, 2, 0, 2, 2),
     ApiSpec(44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 0, 1, 1),
     ApiSpec(45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0, 1, 0),
@@ -215,11 +217,13 @@ SPECS: Final = (
     ApiSpec(85, "WriteShareGroupState", "write_share_group_state", 0, 1, 0, 1, 0),
     ApiSpec(86, "DeleteShareGroupState", "delete_share_group_state", 0, 0, 0, 0, 0),
     ApiSpec(87, "ReadShareGroupStateSummary", "read_share_group_state_summary", 0, 1, 0, 1, 0),
-    ApiSpec(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 0, 0, 0, 0),
-    ApiSpec(89, "StreamsGroupDescribe", "streams_group_describe", 0, 0, 0, 0, 0),
+    ApiSpec(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 1, 0, 1, 0),
+    ApiSpec(89, "StreamsGroupDescribe", "streams_group_describe", 0, 1, 0, 1, 0),
     ApiSpec(90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0, 1, 0),
     ApiSpec(91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0, 0, 0),
     ApiSpec(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0, 0, 0),
+    ApiSpec(93, "StreamsGroupTopologyDescriptionUpdate", "streams_group_topology_description_update", 0, 0, 0, 0, 0),
+    ApiSpec(94, "UnregisterController", "unregister_controller", 0, 0, 0, 0, 0),
 )
 _BY_KEY: Final = {spec.api_key: spec for spec in SPECS}
 

@@ -299,6 +299,12 @@ ENTITY_FIELDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "groups.topology.subtopologies.repartition_sink_topics",
             "groups.topology.subtopologies.state_changelog_topics.name",
             "groups.topology.subtopologies.repartition_source_topics.name",
+            "groups.topology_description.subtopologies.nodes.source_topics",
+            "groups.topology_description.subtopologies.nodes.sink_topic",
+            "groups.topology_description.global_stores.source.source_topics",
+            "groups.topology_description.global_stores.source.sink_topic",
+            "groups.topology_description.global_stores.processor.source_topics",
+            "groups.topology_description.global_stores.processor.sink_topic",
         ),
     },
     "StreamsGroupHeartbeatRequest": {
@@ -315,6 +321,17 @@ ENTITY_FIELDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "partitions_by_user_endpoint.active_partitions.topic",
             "partitions_by_user_endpoint.standby_partitions.topic",
         )
+    },
+    "StreamsGroupTopologyDescriptionUpdateRequest": {
+        "groupId": ("group_id",),
+        "topicName": (
+            "topology_description.subtopologies.nodes.source_topics",
+            "topology_description.subtopologies.nodes.sink_topic",
+            "topology_description.global_stores.source.source_topics",
+            "topology_description.global_stores.source.sink_topic",
+            "topology_description.global_stores.processor.source_topics",
+            "topology_description.global_stores.processor.sink_topic",
+        ),
     },
     "SyncGroupRequest": {"groupId": ("group_id",)},
     "TxnOffsetCommitRequest": {

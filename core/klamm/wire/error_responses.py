@@ -127,7 +127,7 @@ _MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
             "topics",
             "topics",
             "TxnOffsetCommitResponseTopic",
-            "name",
+            "name topic_id",
             Mirror("partitions", "partitions", "TxnOffsetCommitResponsePartition", "partition_index"),
         ),
     ),

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ErrorCode(enum.IntEnum):
-    """Every error code of Apache Kafka 4.3.1."""
+    """Every error code of Apache Kafka 4.4.0."""
 
     # codes: generated
     UNKNOWN_SERVER_ERROR = -1
@@ -145,6 +145,9 @@ class ErrorCode(enum.IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
     # codes end
 
     @property

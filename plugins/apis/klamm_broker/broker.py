@@ -301,6 +301,10 @@ class Broker(ApiSet):
         """The levels in force."""
         return self.registered_features.published
 
+    def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:
+        """Only this cluster, and the node of the listener."""
+        return cluster_id == self.cluster_id and node_id == self.node_id + connection.listener.node
+
     def topic_names(self) -> Callable[[bytes], str | None]:
         return partial(_name_of, self.topics)
 

@@ -21,17 +21,17 @@ GROUP_VERSION: Final = "group.version"
 """1: the consumer protocol of KIP-848 is served."""
 
 SHARE_VERSION: Final = "share.version"
-"""1: share groups (KIP-932) are served."""
+"""1: share groups (KIP-932) are served; 2: they have dead-letter topics (KIP-1191)."""
 
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 STREAMS_VERSION: Final = "streams.version"
 
 SUPPORTED: Final = (
-    Feature(METADATA_VERSION, 7, 30, 30),
+    Feature(METADATA_VERSION, 7, 33, 33),
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     Feature(GROUP_VERSION, 0, 1, 1),
-    Feature(SHARE_VERSION, 0, 1, 1),
+    Feature(SHARE_VERSION, 0, 2, 2),
     Feature(KRAFT_VERSION, 0, 1, 1),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1, 1),
     Feature(STREAMS_VERSION, 0, 1, 0),

@@ -61,6 +61,7 @@ class Gateway(ApiSet):
         super().__init__(settings)
         self.cluster = Cluster()
         self.cluster.clients_log_in = settings.login == "client"
+        self.cluster.node_of = settings.places.node_of
         self._metrics = GatewayMetrics()
         self._parts: SessionParts
         self._learner: LayoutLearner

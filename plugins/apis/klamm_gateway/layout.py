@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from klamm import clipped, escape_control_characters
+from klamm import ConnectionContext, clipped, escape_control_characters
 from klamm.wire.messages.api_versions import ApiVersionsResponse
 from klamm_gateway.upstream.security import SocketAddress
 
@@ -33,17 +33,22 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`versions` are those that all nodes know, None while none has answered; `described` is what one of them says."""
+    """`versions` are those that all nodes know, None while none has answered; `described` is what one of them says.
+
+    `cluster_id` is empty if the cluster names none.
+    """
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     versions: Mapping[int, range] | None = None
     described: ApiVersionsResponse = field(default_factory=ApiVersionsResponse)
+    cluster_id: str = ""
 
 
 class Cluster:
     """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
 
-    `refresh` has it learned anew soon. `clients_log_in` says that SASL requests are passed on;
+    `node_of` says which node a connection is for, as `NodePlaces` does. `refresh` has it learned anew soon.
+    `clients_log_in` says that SASL requests are passed on;
     `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know. `offers` are answers to
     ApiVersions that were made for this layout, by listener and whether they have features from level 0 on; `generation`
     counts the layouts.
@@ -52,6 +57,7 @@ class Cluster:
     def __init__(self) -> None:
         self.layout = Layout()
         self.refresh: Callable[[], None] = _no_learner
+        self.node_of: Callable[[ConnectionContext], int | None] = _any
         self.clients_log_in = False
         self.passing_unknown: set[str] = set()
         self.offers: dict[tuple[str, bool], ApiVersionsResponse] = {}
@@ -76,6 +82,10 @@ class Cluster:
         with self._lock:
             self._turn += 1
             return nodes[self._turn % len(nodes)]
+
+    def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:
+        """Return True if the connection leads to this node, and this cluster is meant as far as its id is known."""
+        return cluster_id == (self.layout.cluster_id or cluster_id) and node_id == self.node_of(connection)
 
     def note_node(self, node_id: int, host: str, port: int) -> None:
         """A response names a node. If it is new, or elsewhere, the layout is learned anew."""
@@ -120,6 +130,11 @@ def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
         if common:
             both[key] = common
     return replace(layout, versions=both)
+
+
+def _any(connection: ConnectionContext) -> int | None:  # noqa: ARG001
+    """Return None: a connection is for any node."""
+    return None
 
 
 def _no_learner() -> None:

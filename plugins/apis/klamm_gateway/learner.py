@@ -88,7 +88,7 @@ class LayoutLearner:
                 self._questions.failed(f"{broker.host}:{broker.port}", UpstreamError("unknown_host", str(error)))
                 addresses = ()
             nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port, addresses)
-        return Layout(nodes)
+        return Layout(nodes, cluster_id=response.cluster_id or "")
 
     def _complete(self, layout: Layout, before: Layout) -> Layout:
         """With the versions that all nodes know; of nodes that do not answer, nothing is known."""

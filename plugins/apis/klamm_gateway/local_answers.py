@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, RequestContext, handles
-from klamm.forwarding import note_client_software
+from klamm.forwarding import error_of_request
 from klamm.wire.messages import api_versions, sasl_authenticate, sasl_handshake
 from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -31,8 +31,8 @@ def _generation(cluster: Cluster) -> int:
 @handles(api_versions, versions=api_versions.VERSIONS, blocking=False, unchanged_while=_generation)
 def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """The versions that the cluster and klamm know."""
-    if not note_client_software(request, context):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if error := error_of_request(request, context, cluster.is_meant):
+        return ApiVersionsResponse(error_code=error)
     offers = cluster.offers
     layout = cluster.layout
     if layout.versions is None:

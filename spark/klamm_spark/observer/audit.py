@@ -42,6 +42,7 @@ _RETRIABLE: Final[dict[int, ErrorCode]] = {
             _K.CONSUMER_GROUP_DESCRIBE,
             _K.SHARE_GROUP_DESCRIBE,
             _K.STREAMS_GROUP_DESCRIBE,
+            _K.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
             _K.DELETE_GROUPS,
             _K.OFFSET_DELETE,
             _K.DESCRIBE_SHARE_GROUP_OFFSETS,

@@ -331,3 +331,8 @@ def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resour
 @ADMIN_CHANGES.of(_K.UNREGISTER_BROKER, types=("BROKER",))
 def _unregister_broker(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield Resource("BROKER", str(request.broker_id))
+
+
+@ADMIN_CHANGES.of(_K.UNREGISTER_CONTROLLER, types=("CONTROLLER",))
+def _unregister_controller(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield Resource("CONTROLLER", str(request.controller_id))

@@ -105,6 +105,15 @@ def _group_heartbeat(request: Any, response: Any, topics: Names) -> Iterator[Res
 
 
 @GROUP_CHANGES.of(
+    _K.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, types=("GROUP",), attributes=("member_id", "topology_epoch")
+)
+def _topology_description(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
+    yield resource_of(
+        "GROUP", request.group_id, ("member_id", request.member_id), ("topology_epoch", request.topology_epoch)
+    )
+
+
+@GROUP_CHANGES.of(
     _K.INITIALIZE_SHARE_GROUP_STATE,
     _K.WRITE_SHARE_GROUP_STATE,
     _K.DELETE_SHARE_GROUP_STATE,
@@ -182,9 +191,9 @@ def _end_txn(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
 )
 def _txn_offset_commit(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     yield _transaction(request.transactional_id, request)
-    yield _member(request, request.generation_id)
+    yield _member(request, request.generation_id_or_member_epoch)
     for topic in request.topics:
-        yield _offsets(topic.name, topic)
+        yield _offsets(topic_name(topic, topics), topic)
 
 
 @GROUP_CHANGES.of(

@@ -102,7 +102,7 @@ class TransactionalProducer:
                 joining = AddOffsetsToTxnRequest(self.transactional_id, *self.identity, TRANSACTIONAL_GROUP)
                 self._work.check(self._work.harness.ask(joining, 3))
             transaction.offsets.append(event)
-            topics = [TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, offset)])]
+            topics = [TxnOffsetCommitRequestTopic(name, partitions=[TxnOffsetCommitRequestPartition(0, offset)])]
             request = TxnOffsetCommitRequest(self.transactional_id, TRANSACTIONAL_GROUP, *self.identity, topics=topics)
             answer = self._work.harness.ask(request, 5 if self._is_v2 else 3)
             self._work.check(answer.topics[0].partitions[0])

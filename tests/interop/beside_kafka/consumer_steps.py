@@ -141,7 +141,7 @@ class ConsumerSteps:
 
     def _commit_in(self, producer: Any, index: int, group: str, member: str = "", epoch: int = -1) -> int:
         def attempt() -> int:
-            topic = TxnOffsetCommitRequestTopic(TOPIC, [TxnOffsetCommitRequestPartition(index, 5)])
+            topic = TxnOffsetCommitRequestTopic(TOPIC, partitions=[TxnOffsetCommitRequestPartition(index, 5)])
             request = TxnOffsetCommitRequest(
                 producer.transactional_id, group, producer.id, producer.epoch, epoch, member, topics=[topic]
             )

@@ -23,6 +23,7 @@ from klamm.wire.messages import (
     streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
+    unregister_controller,
     update_features,
     write_txn_markers,
 )
@@ -58,6 +59,9 @@ from klamm.wire.messages import (
 )
 from klamm.wire.messages import (
     renew_delegation_token as renew_token,
+)
+from klamm.wire.messages import (
+    streams_group_topology_description_update as topology_description,
 )
 
 TOPIC_ID = bytes(range(16))
@@ -473,6 +477,16 @@ CASES = {
             ("TOPIC", "t", {("subscribed", None): "true"}),
         ],
     ),
+    K.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
+        topology_description.StreamsGroupTopologyDescriptionUpdateRequest("g", "m", 2),
+        topology_description.StreamsGroupTopologyDescriptionUpdateResponse(),
+        [("GROUP", "g", {("member_id", None): "m", ("topology_epoch", None): "2"})],
+    ),
+    K.UNREGISTER_CONTROLLER: (
+        unregister_controller.UnregisterControllerRequest(3),
+        unregister_controller.UnregisterControllerResponse(),
+        [("CONTROLLER", "3", {})],
+    ),
     K.ALTER_SHARE_GROUP_OFFSETS: (
         share_offsets.AlterShareGroupOffsetsRequest(
             "g",
@@ -553,7 +567,7 @@ CASES = {
             "i",
             [
                 txn_offset_commit.TxnOffsetCommitRequestTopic(
-                    "t", [txn_offset_commit.TxnOffsetCommitRequestPartition(0, 9)]
+                    "t", partitions=[txn_offset_commit.TxnOffsetCommitRequestPartition(0, 9)]
                 )
             ],
         ),

@@ -1,5 +1,6 @@
 """What the events of state changes hold: by API, and whatever the settings."""
 
+import copy
 import json
 import re
 
@@ -56,6 +57,17 @@ def test_an_event_has_what_was_changed(audit, api_key):
     assert written == expected
     assert stream_mark(event["boot"]) == "a"
     assert SECRET.decode() not in json.dumps(event)
+
+
+@pytest.mark.parametrize("api_key", [K.OFFSET_COMMIT, K.TXN_OFFSET_COMMIT], ids=lambda key: key.name)
+def test_committed_offsets_have_the_name_of_a_topic_that_is_named_by_its_id(api_key):
+    topics, topic_id = TopicNames(), bytes(range(16))
+    topics.learn([metadata.MetadataResponseTopic(0, "orders", topic_id)])
+    request = copy.deepcopy(CASES[api_key][0])
+    for topic in request.topics:
+        topic.name, topic.topic_id = "", topic_id
+    named = [each for each in described(api_key, request, None, topics) if each.type == "TOPIC"]
+    assert {each.name for each in named} == {"orders"}
 
 
 def general(name):

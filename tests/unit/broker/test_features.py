@@ -108,14 +108,14 @@ def test_old_versions_get_a_result_for_each_feature(harness):
 
 
 def test_an_upgrade_to_the_release_names_features_without_effect(harness):
-    # What `kafka-features upgrade --release-version 4.3` sends.
+    # What `kafka-features upgrade --release-version 4.4` sends.
     wanted = {
-        "metadata.version": 30,
+        "metadata.version": 33,
         "kraft.version": 1,
         "transaction.version": 2,
         "group.version": 1,
         "eligible.leader.replicas.version": 1,
-        "share.version": 1,
+        "share.version": 2,
         "streams.version": 1,
     }
     assert "streams.version" not in levels(reported(harness))

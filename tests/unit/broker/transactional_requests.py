@@ -26,7 +26,7 @@ ADD_OF_BROKERS = AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("x", t
 ADD_OFFSETS = AddOffsetsToTxnRequest("x", group_id="g")
 END = EndTxnRequest("x", 99)
 COMMIT_OFFSETS = TxnOffsetCommitRequest(
-    "x", "g", topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 1)])]
+    "x", "g", topics=[TxnOffsetCommitRequestTopic("t", partitions=[TxnOffsetCommitRequestPartition(0, 1)])]
 )
 WRITE_MARKER = WriteTxnMarkersRequest([WritableTxnMarker(1, 0, True, [WritableTxnMarkerTopic("none", [0])])])
 DESCRIBE = DescribeTransactionsRequest(["x"])

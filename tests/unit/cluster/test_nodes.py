@@ -415,7 +415,7 @@ def test_another_node_coordinates_the_transaction(server: EmbeddedServer, name: 
 
 def test_offsets_of_a_transaction_go_to_the_coordinator_of_the_group(server: EmbeddedServer, single: str) -> None:
     wanted = txn_offset_commit.TxnOffsetCommitRequestPartition(0, 1)
-    topics = [txn_offset_commit.TxnOffsetCommitRequestTopic(single, [wanted])]
+    topics = [txn_offset_commit.TxnOffsetCommitRequestTopic(single, partitions=[wanted])]
     request = txn_offset_commit.TxnOffsetCommitRequest("txn", "group", 1, 0, topics=topics)
     answer = ask(server, other_than(server.nodes.coordinator("group")), request, 3)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR

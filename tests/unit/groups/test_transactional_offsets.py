@@ -149,7 +149,9 @@ def test_members_are_checked(play: Playbook) -> None:
 
 
 def test_a_generation_of_a_group_that_does_not_exist(play: Playbook) -> None:
-    assert commit(play, at(1), generation_id=3, member_id="m") == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit(play, at(1), generation_id=3, member_id="m") == [ErrorCode.GROUP_ID_NOT_FOUND]
+    old = {"generation_id": 3, "member_id": "m", "knows_member_epochs": False}
+    assert commit(play, at(1), **old) == [ErrorCode.ILLEGAL_GENERATION]
 
 
 def test_metadata_have_a_limit(make_playbook: Callable[..., Playbook]) -> None:

@@ -121,6 +121,12 @@ def test_an_answer_to_api_versions_that_names_the_client_software_is_for_connect
     assert kept(frame=old).find(old, client(("any", "1"))) == ANSWER
 
 
+def test_an_answer_to_api_versions_that_may_name_a_node_is_not_kept():
+    """A listener may have a port for each node."""
+    frame = bytearray(b"\0\22\0\5" + b"\0\0\0\1" + b"body")
+    assert kept(frame=frame).find(frame, client()) is None
+
+
 def test_a_request_is_worth_keeping_when_it_comes_for_the_second_time():
     cache = ResponseCache({3})
     for wanted in (False, True, True):

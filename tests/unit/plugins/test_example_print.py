@@ -40,7 +40,7 @@ def test_it_lists_what_it_serves(client):
         0: (0, 12),
         1: (4, 12),
         3: (0, 13),
-        18: (0, 4),
+        18: (0, 5),
         22: (0, init_producer_id.VERSIONS.stop - 1),
     }
     response = client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)

@@ -205,7 +205,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(mode):
         result = run(line).result
     response = response_in(result, api_versions.ApiVersionsResponse, 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [(18, 0, 4)]
+    assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [(18, 0, 5)]
     line.pipeline.end((request,), RequestOutcome.ANSWERED)
     assert line.metric("RequestsPerSec") == {("ApiVersions", "unknown"): 1}
 

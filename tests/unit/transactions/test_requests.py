@@ -8,6 +8,7 @@ from klamm.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
@@ -22,7 +23,7 @@ from klamm.wire.records import TRANSACTIONAL
 from klamm_broker.transactions import offsets_partition
 from klamm_broker.transactions.transaction import MAX_EPOCH
 from tests.unit.broker.broker_harness import Reply, records
-from tests.unit.transactions.transactions_harness import BEFORE_V2, ID, V2, Producer
+from tests.unit.transactions.transactions_harness import BEFORE_V2, GROUP, ID, V2, Producer
 
 E = ErrorCode
 
@@ -324,7 +325,7 @@ def test_no_batch_comes_behind_the_decision(harness, producer, version, error):
 # Offsets
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("committed", [False, True])
 def test_offsets_are_part_of_the_transaction(harness, producer, version, committed):
     if version < 5:
@@ -342,14 +343,34 @@ def test_a_group_that_was_not_added(producer, version, error):
     assert producer.commit_offset("u", 5, version) == error
 
 
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", [4, 5, 6])
 def test_offsets_of_others(producer, version):
-    assert producer.commit_offset("nope", 5, version) == E.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION if version < 6 else E.UNKNOWN_TOPIC_ID
+    assert producer.commit_offset("nope", 5, version) == unknown
     assert producer.commit_offset("u", 5, version, group="") == E.INVALID_GROUP_ID
     producer.epoch += 1
     assert producer.commit_offset("u", 5, version) == E.INVALID_PRODUCER_EPOCH
     producer.id += 1
     assert producer.commit_offset("u", 5, version) == E.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, E.ILLEGAL_GENERATION), (6, E.GROUP_ID_NOT_FOUND)])
+def test_offsets_of_a_member_of_a_group_that_is_not_there(producer, version, error):
+    producer.member = (3, "m")
+    assert producer.commit_offset("u", 5, version) == error
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, E.ILLEGAL_GENERATION), (6, E.STALE_MEMBER_EPOCH)])
+def test_offsets_of_a_member_that_has_another_epoch(harness, producer, version, error):
+    joining = ConsumerGroupHeartbeatRequest(
+        GROUP, "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["u"], topic_partitions=[]
+    )
+    joined = harness.ask(joining, 1)
+    assert joined.error_code == 0
+    producer.member = (joined.member_epoch + 1, "m")
+    assert producer.commit_offset("u", 5, version) == error
+    producer.member = (joined.member_epoch, "m")
+    assert producer.commit_offset("u", 5, version) == 0
 
 
 @pytest.mark.parametrize(("group", "index"), [("", 0), ("g", 3), ("Aa", 12), ("BB", 12), ("polygenelubricants", 0)])

@@ -37,6 +37,7 @@ class Producer:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.id = self.epoch = -1
+        self.member = (-1, "")
         self._sequences: dict[tuple[str, int], int] = {}
 
     def init(self, version: int = 5) -> int:
@@ -95,9 +96,12 @@ class Producer:
         return int(self._harness.ask(request, 3).error_code)
 
     def commit_offset(self, topic: str, offset: int, version: int = 5, group: str = GROUP) -> int:
-        """TxnOffsetCommit; the error code."""
-        topics = [TxnOffsetCommitRequestTopic(topic, [TxnOffsetCommitRequestPartition(0, offset)])]
-        request = TxnOffsetCommitRequest(self.transactional_id, group, self.id, self.epoch, topics=topics)
+        """TxnOffsetCommit; the error code. From version 6 on the topic is named by its id."""
+        found = self._harness.broker.topics.get(topic)
+        topic_id = found.id if found is not None else b"unknown".ljust(16, b".")
+        partitions = [TxnOffsetCommitRequestPartition(0, offset)]
+        topics = [TxnOffsetCommitRequestTopic("" if version >= 6 else topic, topic_id, partitions)]
+        request = TxnOffsetCommitRequest(self.transactional_id, group, self.id, self.epoch, *self.member, topics=topics)
         return int(self._harness.ask(request, version).topics[0].partitions[0].error_code)
 
     def end_request(self, *, committed: bool) -> EndTxnRequest:

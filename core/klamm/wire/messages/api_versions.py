@@ -18,6 +18,7 @@ from klamm.wire.primitives import (
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
+    read_compact_nullable_string,
     read_compact_string,
     read_tag_count,
     read_unsigned_varint,
@@ -26,6 +27,7 @@ from klamm.wire.primitives import (
     tag_size_differs,
     write_array_length,
     write_compact_array_length,
+    write_compact_nullable_string,
     write_compact_string,
     write_tagged,
 )
@@ -33,9 +35,12 @@ from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 18
 NAME: Final = "ApiVersions"
-VERSIONS: Final = range(0, 5)
-DECODABLE: Final = range(0, 5)
+VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 3
+_S_i = Struct(">i")
+_unpack_i = _S_i.unpack_from
+_pack_i = _S_i.pack
 _S_hhh = Struct(">hhh")
 _unpack_hhh = _S_hhh.unpack_from
 _pack_hhh = _S_hhh.pack
@@ -45,9 +50,6 @@ _pack_hh = _S_hh.pack
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from
 _pack_h = _S_h.pack
-_S_i = Struct(">i")
-_unpack_i = _S_i.unpack_from
-_pack_i = _S_i.pack
 _S_q = Struct(">q")
 _unpack_q = _S_q.unpack_from
 _pack_q = _S_q.pack
@@ -57,23 +59,27 @@ _pack_B_ = _S_B_.pack
 
 
 class ApiVersionsRequest(WireStruct):
-    """Versions 0-4."""
+    """Versions 0-5."""
 
-    __slots__ = ("client_software_name", "client_software_version")
+    __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id")
     API_KEY: ClassVar[int] = 18
 
     def __init__(
         self,
         client_software_name: str = "",  # v3+
         client_software_version: str = "",  # v3+
+        cluster_id: str | None = None,  # v5+
+        node_id: int = -1,  # v5+
     ) -> None:
         self.client_software_name = client_software_name
         self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id
 
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ApiVersionsRequest:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
+        if not 0 <= version <= 5:
             raise WireError(f"ApiVersionsRequest has no version {version}")
         try:
             return (_read_api_versions_request_compact if version >= 3 else _read_api_versions_request)(
@@ -85,7 +91,7 @@ class ApiVersionsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 4:
+        if not 0 <= version <= 5:
             raise WireError(f"ApiVersionsRequest has no version {version}")
         try:
             (_write_api_versions_request_compact if version >= 3 else _write_api_versions_request)(out, self, version)
@@ -143,7 +149,7 @@ class FinalizedFeatureKey(WireStruct):
 
 
 class ApiVersionsResponse(WireStruct):
-    """Versions 0-4."""
+    """Versions 0-5."""
 
     __slots__ = (
         "error_code",
@@ -178,7 +184,7 @@ class ApiVersionsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ApiVersionsResponse:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
+        if not 0 <= version <= 5:
             raise WireError(f"ApiVersionsResponse has no version {version}")
         try:
             return (_read_api_versions_response_compact if version >= 3 else _read_api_versions_response)(
@@ -190,7 +196,7 @@ class ApiVersionsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 4:
+        if not 0 <= version <= 5:
             raise WireError(f"ApiVersionsResponse has no version {version}")
         try:
             (_write_api_versions_response_compact if version >= 3 else _write_api_versions_response)(out, self, version)
@@ -202,7 +208,9 @@ class ApiVersionsResponse(WireStruct):
 def _read_api_versions_request(b: ReadBuffer, p: int, version: int) -> tuple[ApiVersionsRequest, int]:
     client_software_name: str = ""
     client_software_version: str = ""
-    return ApiVersionsRequest(client_software_name, client_software_version), p
+    cluster_id: str | None = None
+    node_id: int = -1
+    return ApiVersionsRequest(client_software_name, client_software_version, cluster_id, node_id), p
 
 
 def _write_api_versions_request(out: bytearray, s: ApiVersionsRequest, version: int) -> None:
@@ -210,18 +218,29 @@ def _write_api_versions_request(out: bytearray, s: ApiVersionsRequest, version: 
 
 
 def _read_api_versions_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[ApiVersionsRequest, int]:
+    cluster_id: str | None = None
+    node_id: int = -1
     client_software_name, p = read_compact_string(b, p)
     client_software_version, p = read_compact_string(b, p)
+    if version >= 5:
+        cluster_id, p = read_compact_nullable_string(b, p)
+    if version >= 5:
+        (node_id,) = _unpack_i(b, p)
+        p += 4
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
         p += 1
-    return ApiVersionsRequest(client_software_name, client_software_version), p
+    return ApiVersionsRequest(client_software_name, client_software_version, cluster_id, node_id), p
 
 
 def _write_api_versions_request_compact(out: bytearray, s: ApiVersionsRequest, version: int) -> None:
     write_compact_string(out, s.client_software_name)
     write_compact_string(out, s.client_software_version)
+    if version >= 5:
+        write_compact_nullable_string(out, s.cluster_id)
+    if version >= 5:
+        out += _pack_i(s.node_id)
     out.append(0)
 
 

@@ -17,11 +17,13 @@ from klamm.wire.primitives import (
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
+    read_compact_nullable_string,
     read_compact_string,
     read_string,
     skip_tagged_fields,
     write_array_length,
     write_compact_array_length,
+    write_compact_nullable_string,
     write_compact_string,
     write_string,
 )
@@ -29,8 +31,8 @@ from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 42
 NAME: Final = "DeleteGroups"
-VERSIONS: Final = range(0, 3)
-DECODABLE: Final = range(0, 3)
+VERSIONS: Final = range(0, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from
@@ -41,7 +43,7 @@ _pack_i = _S_i.pack
 
 
 class DeleteGroupsRequest(WireStruct):
-    """Versions 0-2."""
+    """Versions 0-3."""
 
     __slots__ = ("groups_names",)
     API_KEY: ClassVar[int] = 42
@@ -55,7 +57,7 @@ class DeleteGroupsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteGroupsRequest:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteGroupsRequest has no version {version}")
         try:
             return (_read_delete_groups_request_compact if version >= 2 else _read_delete_groups_request)(
@@ -67,7 +69,7 @@ class DeleteGroupsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 2:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteGroupsRequest has no version {version}")
         try:
             (_write_delete_groups_request_compact if version >= 2 else _write_delete_groups_request)(out, self, version)
@@ -79,20 +81,22 @@ class DeleteGroupsRequest(WireStruct):
 class DeletableGroupResult(WireStruct):
     """Part of DeleteGroupsResponse."""
 
-    __slots__ = ("group_id", "error_code")
+    __slots__ = ("group_id", "error_code", "error_message")
     ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
     def __init__(
         self,
         group_id: str = "",
         error_code: int = 0,
+        error_message: str | None = None,  # v3+
     ) -> None:
         self.group_id = group_id
         self.error_code = error_code
+        self.error_message = error_message
 
 
 class DeleteGroupsResponse(WireStruct):
-    """Versions 0-2."""
+    """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 42
@@ -109,7 +113,7 @@ class DeleteGroupsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteGroupsResponse:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteGroupsResponse has no version {version}")
         try:
             return (_read_delete_groups_response_compact if version >= 2 else _read_delete_groups_response)(
@@ -121,7 +125,7 @@ class DeleteGroupsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 2:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteGroupsResponse has no version {version}")
         try:
             (_write_delete_groups_response_compact if version >= 2 else _write_delete_groups_response)(
@@ -172,10 +176,11 @@ def _write_delete_groups_request_compact(out: bytearray, s: DeleteGroupsRequest,
 
 
 def _read_deletable_group_result(b: ReadBuffer, p: int, version: int) -> tuple[DeletableGroupResult, int]:
+    error_message: str | None = None
     group_id, p = read_string(b, p)
     (error_code,) = _unpack_h(b, p)
     p += 2
-    return DeletableGroupResult(group_id, error_code), p
+    return DeletableGroupResult(group_id, error_code, error_message), p
 
 
 def _write_deletable_group_result(out: bytearray, s: DeletableGroupResult, version: int) -> None:
@@ -184,19 +189,24 @@ def _write_deletable_group_result(out: bytearray, s: DeletableGroupResult, versi
 
 
 def _read_deletable_group_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeletableGroupResult, int]:
+    error_message: str | None = None
     group_id, p = read_compact_string(b, p)
     (error_code,) = _unpack_h(b, p)
     p += 2
+    if version >= 3:
+        error_message, p = read_compact_nullable_string(b, p)
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
         p += 1
-    return DeletableGroupResult(group_id, error_code), p
+    return DeletableGroupResult(group_id, error_code, error_message), p
 
 
 def _write_deletable_group_result_compact(out: bytearray, s: DeletableGroupResult, version: int) -> None:
     write_compact_string(out, s.group_id)
     out += _pack_h(s.error_code)
+    if version >= 3:
+        write_compact_nullable_string(out, s.error_message)
     out.append(0)
 
 

@@ -14,6 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
+    not_in_version,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -27,8 +28,8 @@ from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 89
 NAME: Final = "StreamsGroupDescribe"
-VERSIONS: Final = range(0, 1)
-DECODABLE: Final = range(0, 1)
+VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_B_ = Struct(">?")
 _unpack_B_ = _S_B_.unpack_from
@@ -45,6 +46,9 @@ _pack_H = _S_H.pack
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from
 _pack_iq = _S_iq.pack
+_S_b = Struct(">b")
+_unpack_b = _S_b.unpack_from
+_pack_b = _S_b.pack
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from
 _pack_h = _S_h.pack
@@ -54,23 +58,25 @@ _pack_ii = _S_ii.pack
 
 
 class StreamsGroupDescribeRequest(WireStruct):
-    """Versions 0-0."""
+    """Versions 0-1."""
 
-    __slots__ = ("group_ids", "include_authorized_operations")
+    __slots__ = ("group_ids", "include_authorized_operations", "include_topology_description")
     API_KEY: ClassVar[int] = 89
 
     def __init__(
         self,
         group_ids: list[str] = EMPTY,
         include_authorized_operations: bool = False,
+        include_topology_description: bool = False,  # v1+
     ) -> None:
         self.group_ids = [] if group_ids is EMPTY else group_ids
         self.include_authorized_operations = include_authorized_operations
+        self.include_topology_description = include_topology_description
 
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupDescribeRequest:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupDescribeRequest has no version {version}")
         try:
             return _read_streams_group_describe_request_compact(
@@ -82,7 +88,7 @@ class StreamsGroupDescribeRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupDescribeRequest has no version {version}")
         try:
             _write_streams_group_describe_request_compact(out, self, version)
@@ -279,6 +285,70 @@ class Member(WireStruct):
         self.is_classic = is_classic
 
 
+class TopologyDescriptionNode(WireStruct):
+    """Part of StreamsGroupDescribeResponse."""
+
+    __slots__ = ("name", "node_type", "source_topics", "sink_topic", "stores", "successors")
+
+    def __init__(
+        self,
+        name: str = "",  # v1+
+        node_type: int = 0,  # v1+
+        source_topics: list[str] = EMPTY,  # v1+
+        sink_topic: str | None = None,  # v1+
+        stores: list[str] = EMPTY,  # v1+
+        successors: list[str] = EMPTY,  # v1+
+    ) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.source_topics = [] if source_topics is EMPTY else source_topics
+        self.sink_topic = sink_topic
+        self.stores = [] if stores is EMPTY else stores
+        self.successors = [] if successors is EMPTY else successors
+
+
+class TopologyDescriptionSubtopology(WireStruct):
+    """Part of StreamsGroupDescribeResponse."""
+
+    __slots__ = ("subtopology_id", "nodes")
+
+    def __init__(
+        self,
+        subtopology_id: str = "",  # v1+
+        nodes: list[TopologyDescriptionNode] = EMPTY,  # v1+
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.nodes = [] if nodes is EMPTY else nodes
+
+
+class TopologyDescriptionGlobalStore(WireStruct):
+    """Part of StreamsGroupDescribeResponse."""
+
+    __slots__ = ("source", "processor")
+
+    def __init__(
+        self,
+        source: TopologyDescriptionNode | None = None,  # v1+
+        processor: TopologyDescriptionNode | None = None,  # v1+
+    ) -> None:
+        self.source = source
+        self.processor = processor
+
+
+class TopologyDescription(WireStruct):
+    """Part of StreamsGroupDescribeResponse."""
+
+    __slots__ = ("subtopologies", "global_stores")
+
+    def __init__(
+        self,
+        subtopologies: list[TopologyDescriptionSubtopology] = EMPTY,  # v1+
+        global_stores: list[TopologyDescriptionGlobalStore] = EMPTY,  # v1+
+    ) -> None:
+        self.subtopologies = [] if subtopologies is EMPTY else subtopologies
+        self.global_stores = [] if global_stores is EMPTY else global_stores
+
+
 class DescribedGroup(WireStruct):
     """Part of StreamsGroupDescribeResponse."""
 
@@ -292,6 +362,9 @@ class DescribedGroup(WireStruct):
         "topology",
         "members",
         "authorized_operations",
+        "topology_description",
+        "topology_description_status",
+        "assignor_name",
     )
     ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
@@ -306,6 +379,9 @@ class DescribedGroup(WireStruct):
         topology: Topology | None = None,
         members: list[Member] = EMPTY,
         authorized_operations: int = -2147483648,
+        topology_description: TopologyDescription | None = None,  # v1+
+        topology_description_status: int = 0,  # v1+
+        assignor_name: str | None = None,  # v1+
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
@@ -316,10 +392,13 @@ class DescribedGroup(WireStruct):
         self.topology = topology
         self.members = [] if members is EMPTY else members
         self.authorized_operations = authorized_operations
+        self.topology_description = topology_description
+        self.topology_description_status = topology_description_status
+        self.assignor_name = assignor_name
 
 
 class StreamsGroupDescribeResponse(WireStruct):
-    """Versions 0-0."""
+    """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY: ClassVar[int] = 89
@@ -336,7 +415,7 @@ class StreamsGroupDescribeResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupDescribeResponse:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupDescribeResponse has no version {version}")
         try:
             return _read_streams_group_describe_response_compact(
@@ -348,7 +427,7 @@ class StreamsGroupDescribeResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupDescribeResponse has no version {version}")
         try:
             _write_streams_group_describe_response_compact(out, self, version)
@@ -360,6 +439,7 @@ class StreamsGroupDescribeResponse(WireStruct):
 def _read_streams_group_describe_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[StreamsGroupDescribeRequest, int]:
+    include_topology_description: bool = False
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
         raise null_not_allowed("group_ids")
@@ -369,18 +449,25 @@ def _read_streams_group_describe_request_compact(
         group_ids.append(group_ids_item)
     (include_authorized_operations,) = _unpack_B_(b, p)
     p += 1
+    if version >= 1:
+        (include_topology_description,) = _unpack_B_(b, p)
+        p += 1
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
         p += 1
-    return StreamsGroupDescribeRequest(group_ids, include_authorized_operations), p
+    return StreamsGroupDescribeRequest(group_ids, include_authorized_operations, include_topology_description), p
 
 
 def _write_streams_group_describe_request_compact(out: bytearray, s: StreamsGroupDescribeRequest, version: int) -> None:
+    if not (version >= 1) and s.include_topology_description:
+        raise not_in_version("include_topology_description", version)
     write_compact_array_length(out, len(s.group_ids))
     for group_ids_item in s.group_ids:
         write_compact_string(out, group_ids_item)
     out += _pack_B_(s.include_authorized_operations)
+    if version >= 1:
+        out += _pack_B_(s.include_topology_description)
     out.append(0)
 
 
@@ -703,7 +790,139 @@ def _write_member_compact(out: bytearray, s: Member, version: int) -> None:
     out.append(0)
 
 
+def _read_topology_description_node_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopologyDescriptionNode, int]:
+    name, p = read_compact_string(b, p)
+    (node_type,) = _unpack_b(b, p)
+    p += 1
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
+        raise null_not_allowed("source_topics")
+    source_topics = []
+    for _ in range(_n):
+        source_topics_item, p = read_compact_string(b, p)
+        source_topics.append(source_topics_item)
+    sink_topic, p = read_compact_nullable_string(b, p)
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
+        raise null_not_allowed("stores")
+    stores = []
+    for _ in range(_n):
+        stores_item, p = read_compact_string(b, p)
+        stores.append(stores_item)
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
+        raise null_not_allowed("successors")
+    successors = []
+    for _ in range(_n):
+        successors_item, p = read_compact_string(b, p)
+        successors.append(successors_item)
+    if b[p]:
+        p = skip_tagged_fields(b, p)
+    else:
+        p += 1
+    return TopologyDescriptionNode(name, node_type, source_topics, sink_topic, stores, successors), p
+
+
+def _write_topology_description_node_compact(out: bytearray, s: TopologyDescriptionNode, version: int) -> None:
+    write_compact_string(out, s.name)
+    out += _pack_b(s.node_type)
+    write_compact_array_length(out, len(s.source_topics))
+    for source_topics_item in s.source_topics:
+        write_compact_string(out, source_topics_item)
+    write_compact_nullable_string(out, s.sink_topic)
+    write_compact_array_length(out, len(s.stores))
+    for stores_item in s.stores:
+        write_compact_string(out, stores_item)
+    write_compact_array_length(out, len(s.successors))
+    for successors_item in s.successors:
+        write_compact_string(out, successors_item)
+    out.append(0)
+
+
+def _read_topology_description_subtopology_compact(
+    b: ReadBuffer, p: int, version: int
+) -> tuple[TopologyDescriptionSubtopology, int]:
+    subtopology_id, p = read_compact_string(b, p)
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
+        raise null_not_allowed("nodes")
+    nodes = []
+    for _ in range(_n):
+        nodes_item, p = _read_topology_description_node_compact(b, p, version)
+        nodes.append(nodes_item)
+    if b[p]:
+        p = skip_tagged_fields(b, p)
+    else:
+        p += 1
+    return TopologyDescriptionSubtopology(subtopology_id, nodes), p
+
+
+def _write_topology_description_subtopology_compact(
+    out: bytearray, s: TopologyDescriptionSubtopology, version: int
+) -> None:
+    write_compact_string(out, s.subtopology_id)
+    write_compact_array_length(out, len(s.nodes))
+    for nodes_item in s.nodes:
+        _write_topology_description_node_compact(out, nodes_item, version)
+    out.append(0)
+
+
+def _read_topology_description_global_store_compact(
+    b: ReadBuffer, p: int, version: int
+) -> tuple[TopologyDescriptionGlobalStore, int]:
+    source, p = _read_topology_description_node_compact(b, p, version)
+    processor, p = _read_topology_description_node_compact(b, p, version)
+    if b[p]:
+        p = skip_tagged_fields(b, p)
+    else:
+        p += 1
+    return TopologyDescriptionGlobalStore(source, processor), p
+
+
+def _write_topology_description_global_store_compact(
+    out: bytearray, s: TopologyDescriptionGlobalStore, version: int
+) -> None:
+    _write_topology_description_node_compact(out, s.source or TopologyDescriptionNode(), version)
+    _write_topology_description_node_compact(out, s.processor or TopologyDescriptionNode(), version)
+    out.append(0)
+
+
+def _read_topology_description_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopologyDescription, int]:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
+        raise null_not_allowed("subtopologies")
+    subtopologies = []
+    for _ in range(_n):
+        subtopologies_item, p = _read_topology_description_subtopology_compact(b, p, version)
+        subtopologies.append(subtopologies_item)
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
+        raise null_not_allowed("global_stores")
+    global_stores = []
+    for _ in range(_n):
+        global_stores_item, p = _read_topology_description_global_store_compact(b, p, version)
+        global_stores.append(global_stores_item)
+    if b[p]:
+        p = skip_tagged_fields(b, p)
+    else:
+        p += 1
+    return TopologyDescription(subtopologies, global_stores), p
+
+
+def _write_topology_description_compact(out: bytearray, s: TopologyDescription, version: int) -> None:
+    write_compact_array_length(out, len(s.subtopologies))
+    for subtopologies_item in s.subtopologies:
+        _write_topology_description_subtopology_compact(out, subtopologies_item, version)
+    write_compact_array_length(out, len(s.global_stores))
+    for global_stores_item in s.global_stores:
+        _write_topology_description_global_store_compact(out, global_stores_item, version)
+    out.append(0)
+
+
 def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribedGroup, int]:
+    topology_description: TopologyDescription | None = None
+    topology_description_status: int = 0
+    assignor_name: str | None = None
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_compact_nullable_string(b, p)
@@ -726,6 +945,18 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
         members.append(members_item)
     (authorized_operations,) = _unpack_i(b, p)
     p += 4
+    if version >= 1:
+        _present = b[p]
+        p += 1
+        if _present < 0x80:
+            topology_description, p = _read_topology_description_compact(b, p, version)
+        else:
+            topology_description = None
+    if version >= 1:
+        (topology_description_status,) = _unpack_b(b, p)
+        p += 1
+    if version >= 1:
+        assignor_name, p = read_compact_nullable_string(b, p)
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -740,10 +971,17 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
         topology,
         members,
         authorized_operations,
+        topology_description,
+        topology_description_status,
+        assignor_name,
     ), p
 
 
 def _write_described_group_compact(out: bytearray, s: DescribedGroup, version: int) -> None:
+    if not (version >= 1) and s.topology_description is not None:
+        raise not_in_version("topology_description", version)
+    if not (version >= 1) and s.topology_description_status != 0:
+        raise not_in_version("topology_description_status", version)
     out += _pack_h(s.error_code)
     write_compact_nullable_string(out, s.error_message)
     write_compact_string(out, s.group_id)
@@ -758,6 +996,16 @@ def _write_described_group_compact(out: bytearray, s: DescribedGroup, version: i
     for members_item in s.members:
         _write_member_compact(out, members_item, version)
     out += _pack_i(s.authorized_operations)
+    if version >= 1:
+        if s.topology_description is None:
+            out += b"\xff"
+        else:
+            out += b"\x01"
+            _write_topology_description_compact(out, s.topology_description, version)
+    if version >= 1:
+        out += _pack_b(s.topology_description_status)
+    if version >= 1:
+        write_compact_nullable_string(out, s.assignor_name)
     out.append(0)
 
 

@@ -14,6 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
+    not_in_version,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -27,8 +28,8 @@ from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 88
 NAME: Final = "StreamsGroupHeartbeat"
-VERSIONS: Final = range(0, 1)
-DECODABLE: Final = range(0, 1)
+VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_ih = Struct(">ih")
 _unpack_ih = _S_ih.unpack_from
@@ -51,9 +52,9 @@ _pack_B_ = _S_B_.pack
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from
 _pack_b = _S_b.pack
-_S_iiii = Struct(">iiii")
-_unpack_iiii = _S_iiii.unpack_from
-_pack_iiii = _S_iiii.pack
+_S_q = Struct(">q")
+_unpack_q = _S_q.unpack_from
+_pack_q = _S_q.pack
 
 
 class KeyValue(WireStruct):
@@ -195,7 +196,7 @@ class TaskOffset(WireStruct):
 
 
 class StreamsGroupHeartbeatRequest(WireStruct):
-    """Versions 0-0."""
+    """Versions 0-1."""
 
     __slots__ = (
         "group_id",
@@ -259,7 +260,7 @@ class StreamsGroupHeartbeatRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupHeartbeatRequest:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupHeartbeatRequest has no version {version}")
         try:
             return _read_streams_group_heartbeat_request_compact(
@@ -271,7 +272,7 @@ class StreamsGroupHeartbeatRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupHeartbeatRequest has no version {version}")
         try:
             _write_streams_group_heartbeat_request_compact(out, self, version)
@@ -353,7 +354,7 @@ class EndpointToPartitions(WireStruct):
 
 
 class StreamsGroupHeartbeatResponse(WireStruct):
-    """Versions 0-0."""
+    """Versions 0-1."""
 
     __slots__ = (
         "throttle_time_ms",
@@ -362,12 +363,14 @@ class StreamsGroupHeartbeatResponse(WireStruct):
         "member_id",
         "member_epoch",
         "heartbeat_interval_ms",
-        "acceptable_recovery_lag",
+        "acceptable_recovery_lag_legacy",
         "task_offset_interval_ms",
+        "acceptable_recovery_lag",
         "status",
         "active_tasks",
         "standby_tasks",
         "warmup_tasks",
+        "topology_description_required",
         "endpoint_information_epoch",
         "partitions_by_user_endpoint",
     )
@@ -382,12 +385,14 @@ class StreamsGroupHeartbeatResponse(WireStruct):
         member_id: str = "",
         member_epoch: int = 0,
         heartbeat_interval_ms: int = 0,
-        acceptable_recovery_lag: int = 0,
+        acceptable_recovery_lag_legacy: int = 0,  # v0
         task_offset_interval_ms: int = 0,
+        acceptable_recovery_lag: int = -1,  # v1+
         status: list[Status] | None = EMPTY,
         active_tasks: list[ResponseTaskIds] | None = None,
         standby_tasks: list[ResponseTaskIds] | None = None,
         warmup_tasks: list[ResponseTaskIds] | None = None,
+        topology_description_required: bool = False,  # v1+
         endpoint_information_epoch: int = 0,
         partitions_by_user_endpoint: list[EndpointToPartitions] | None = None,
     ) -> None:
@@ -397,19 +402,21 @@ class StreamsGroupHeartbeatResponse(WireStruct):
         self.member_id = member_id
         self.member_epoch = member_epoch
         self.heartbeat_interval_ms = heartbeat_interval_ms
-        self.acceptable_recovery_lag = acceptable_recovery_lag
+        self.acceptable_recovery_lag_legacy = acceptable_recovery_lag_legacy
         self.task_offset_interval_ms = task_offset_interval_ms
+        self.acceptable_recovery_lag = acceptable_recovery_lag
         self.status = [] if status is EMPTY else status
         self.active_tasks = active_tasks
         self.standby_tasks = standby_tasks
         self.warmup_tasks = warmup_tasks
+        self.topology_description_required = topology_description_required
         self.endpoint_information_epoch = endpoint_information_epoch
         self.partitions_by_user_endpoint = partitions_by_user_endpoint
 
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupHeartbeatResponse:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupHeartbeatResponse has no version {version}")
         try:
             return _read_streams_group_heartbeat_response_compact(
@@ -421,7 +428,7 @@ class StreamsGroupHeartbeatResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 0:
+        if not 0 <= version <= 1:
             raise WireError(f"StreamsGroupHeartbeatResponse has no version {version}")
         try:
             _write_streams_group_heartbeat_response_compact(out, self, version)
@@ -940,12 +947,23 @@ def _write_endpoint_to_partitions_compact(out: bytearray, s: EndpointToPartition
 def _read_streams_group_heartbeat_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[StreamsGroupHeartbeatResponse, int]:
+    acceptable_recovery_lag_legacy: int = 0
+    acceptable_recovery_lag: int = -1
+    topology_description_required: bool = False
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
     member_id, p = read_compact_string(b, p)
-    member_epoch, heartbeat_interval_ms, acceptable_recovery_lag, task_offset_interval_ms = _unpack_iiii(b, p)
-    p += 16
+    member_epoch, heartbeat_interval_ms = _unpack_ii(b, p)
+    p += 8
+    if version <= 0:
+        (acceptable_recovery_lag_legacy,) = _unpack_i(b, p)
+        p += 4
+    (task_offset_interval_ms,) = _unpack_i(b, p)
+    p += 4
+    if version >= 1:
+        (acceptable_recovery_lag,) = _unpack_q(b, p)
+        p += 8
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
         status = None
@@ -978,6 +996,9 @@ def _read_streams_group_heartbeat_response_compact(
         for _ in range(_n):
             warmup_tasks_item, p = _read_response_task_ids_compact(b, p, version)
             warmup_tasks.append(warmup_tasks_item)
+    if version >= 1:
+        (topology_description_required,) = _unpack_B_(b, p)
+        p += 1
     (endpoint_information_epoch,) = _unpack_i(b, p)
     p += 4
     _n, p = read_compact_array_length(b, p)
@@ -999,12 +1020,14 @@ def _read_streams_group_heartbeat_response_compact(
         member_id,
         member_epoch,
         heartbeat_interval_ms,
-        acceptable_recovery_lag,
+        acceptable_recovery_lag_legacy,
         task_offset_interval_ms,
+        acceptable_recovery_lag,
         status,
         active_tasks,
         standby_tasks,
         warmup_tasks,
+        topology_description_required,
         endpoint_information_epoch,
         partitions_by_user_endpoint,
     ), p
@@ -1013,10 +1036,19 @@ def _read_streams_group_heartbeat_response_compact(
 def _write_streams_group_heartbeat_response_compact(
     out: bytearray, s: StreamsGroupHeartbeatResponse, version: int
 ) -> None:
+    if not (version <= 0) and s.acceptable_recovery_lag_legacy != 0:
+        raise not_in_version("acceptable_recovery_lag_legacy", version)
+    if not (version >= 1) and s.topology_description_required:
+        raise not_in_version("topology_description_required", version)
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     write_compact_nullable_string(out, s.error_message)
     write_compact_string(out, s.member_id)
-    out += _pack_iiii(s.member_epoch, s.heartbeat_interval_ms, s.acceptable_recovery_lag, s.task_offset_interval_ms)
+    out += _pack_ii(s.member_epoch, s.heartbeat_interval_ms)
+    if version <= 0:
+        out += _pack_i(s.acceptable_recovery_lag_legacy)
+    out += _pack_i(s.task_offset_interval_ms)
+    if version >= 1:
+        out += _pack_q(s.acceptable_recovery_lag)
     if s.status is None:
         write_compact_array_length(out, -1)
     else:
@@ -1041,6 +1073,8 @@ def _write_streams_group_heartbeat_response_compact(
         write_compact_array_length(out, len(s.warmup_tasks))
         for warmup_tasks_item in s.warmup_tasks:
             _write_response_task_ids_compact(out, warmup_tasks_item, version)
+    if version >= 1:
+        out += _pack_B_(s.topology_description_required)
     out += _pack_i(s.endpoint_information_epoch)
     if s.partitions_by_user_endpoint is None:
         write_compact_array_length(out, -1)

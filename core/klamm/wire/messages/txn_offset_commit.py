@@ -12,6 +12,7 @@ from klamm.wire.primitives import (
     DECODE_ERRORS,
     EMPTY,
     ENCODE_ERRORS,
+    ZERO_UUID,
     ReadBuffer,
     WireError,
     not_in_version,
@@ -34,8 +35,8 @@ from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 28
 NAME: Final = "TxnOffsetCommit"
-VERSIONS: Final = range(0, 6)
-DECODABLE: Final = range(0, 6)
+VERSIONS: Final = range(0, 7)
+DECODABLE: Final = range(0, 7)
 FLEXIBLE_FROM: Final = 3
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from
@@ -46,6 +47,9 @@ _pack_i = _S_i.pack
 _S_iqi = Struct(">iqi")
 _unpack_iqi = _S_iqi.unpack_from
 _pack_iqi = _S_iqi.pack
+_S_u = Struct(">16s")
+_unpack_u = _S_u.unpack_from
+_pack_u = _S_u.pack
 _S_qh = Struct(">qh")
 _unpack_qh = _S_qh.unpack_from
 _pack_qh = _S_qh.pack
@@ -78,26 +82,28 @@ class TxnOffsetCommitRequestPartition(WireStruct):
 class TxnOffsetCommitRequestTopic(WireStruct):
     """Part of TxnOffsetCommitRequest."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # v0-5
+        topic_id: bytes = ZERO_UUID,  # v6+
         partitions: list[TxnOffsetCommitRequestPartition] = EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is EMPTY else partitions
 
 
 class TxnOffsetCommitRequest(WireStruct):
-    """Versions 0-5."""
+    """Versions 0-6."""
 
     __slots__ = (
         "transactional_id",
         "group_id",
         "producer_id",
         "producer_epoch",
-        "generation_id",
+        "generation_id_or_member_epoch",
         "member_id",
         "group_instance_id",
         "topics",
@@ -110,7 +116,7 @@ class TxnOffsetCommitRequest(WireStruct):
         group_id: str = "",
         producer_id: int = 0,
         producer_epoch: int = 0,
-        generation_id: int = -1,  # v3+
+        generation_id_or_member_epoch: int = -1,  # v3+
         member_id: str = "",  # v3+
         group_instance_id: str | None = None,  # v3+
         topics: list[TxnOffsetCommitRequestTopic] = EMPTY,
@@ -119,7 +125,7 @@ class TxnOffsetCommitRequest(WireStruct):
         self.group_id = group_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.generation_id = generation_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.topics = [] if topics is EMPTY else topics
@@ -127,7 +133,7 @@ class TxnOffsetCommitRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> TxnOffsetCommitRequest:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
+        if not 0 <= version <= 6:
             raise WireError(f"TxnOffsetCommitRequest has no version {version}")
         try:
             return (_read_txn_offset_commit_request_compact if version >= 3 else _read_txn_offset_commit_request)(
@@ -139,7 +145,7 @@ class TxnOffsetCommitRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 5:
+        if not 0 <= version <= 6:
             raise WireError(f"TxnOffsetCommitRequest has no version {version}")
         try:
             (_write_txn_offset_commit_request_compact if version >= 3 else _write_txn_offset_commit_request)(
@@ -168,22 +174,24 @@ class TxnOffsetCommitResponsePartition(WireStruct):
 class TxnOffsetCommitResponseTopic(WireStruct):
     """Part of TxnOffsetCommitResponse."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("name", "topic_id", "partitions")
     ERRORS: ClassVar[ErrorFields] = ErrorFields(
-        (), (("partitions", TxnOffsetCommitResponsePartition.ERRORS),), "name", False
+        (), (("partitions", TxnOffsetCommitResponsePartition.ERRORS),), "name", True
     )
 
     def __init__(
         self,
-        name: str = "",
+        name: str = "",  # v0-5
+        topic_id: bytes = ZERO_UUID,  # v6+
         partitions: list[TxnOffsetCommitResponsePartition] = EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is EMPTY else partitions
 
 
 class TxnOffsetCommitResponse(WireStruct):
-    """Versions 0-5."""
+    """Versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 28
@@ -200,7 +208,7 @@ class TxnOffsetCommitResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> TxnOffsetCommitResponse:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
+        if not 0 <= version <= 6:
             raise WireError(f"TxnOffsetCommitResponse has no version {version}")
         try:
             return (_read_txn_offset_commit_response_compact if version >= 3 else _read_txn_offset_commit_response)(
@@ -212,7 +220,7 @@ class TxnOffsetCommitResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 0 <= version <= 5:
+        if not 0 <= version <= 6:
             raise WireError(f"TxnOffsetCommitResponse has no version {version}")
         try:
             (_write_txn_offset_commit_response_compact if version >= 3 else _write_txn_offset_commit_response)(
@@ -273,6 +281,7 @@ def _write_txn_offset_commit_request_partition_compact(
 def _read_txn_offset_commit_request_topic(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitRequestTopic, int]:
+    topic_id: bytes = ZERO_UUID
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
@@ -281,7 +290,7 @@ def _read_txn_offset_commit_request_topic(
     for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_request_partition(b, p, version)
         partitions.append(partitions_item)
-    return TxnOffsetCommitRequestTopic(name, partitions), p
+    return TxnOffsetCommitRequestTopic(name, topic_id, partitions), p
 
 
 def _write_txn_offset_commit_request_topic(out: bytearray, s: TxnOffsetCommitRequestTopic, version: int) -> None:
@@ -294,7 +303,13 @@ def _write_txn_offset_commit_request_topic(out: bytearray, s: TxnOffsetCommitReq
 def _read_txn_offset_commit_request_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitRequestTopic, int]:
-    name, p = read_compact_string(b, p)
+    name: str = ""
+    topic_id: bytes = ZERO_UUID
+    if version <= 5:
+        name, p = read_compact_string(b, p)
+    if version >= 6:
+        (topic_id,) = _unpack_u(b, p)
+        p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
         raise null_not_allowed("partitions")
@@ -306,13 +321,16 @@ def _read_txn_offset_commit_request_topic_compact(
         p = skip_tagged_fields(b, p)
     else:
         p += 1
-    return TxnOffsetCommitRequestTopic(name, partitions), p
+    return TxnOffsetCommitRequestTopic(name, topic_id, partitions), p
 
 
 def _write_txn_offset_commit_request_topic_compact(
     out: bytearray, s: TxnOffsetCommitRequestTopic, version: int
 ) -> None:
-    write_compact_string(out, s.name)
+    if version <= 5:
+        write_compact_string(out, s.name)
+    if version >= 6:
+        out += _pack_u(s.topic_id)
     write_compact_array_length(out, len(s.partitions))
     for partitions_item in s.partitions:
         _write_txn_offset_commit_request_partition_compact(out, partitions_item, version)
@@ -320,7 +338,7 @@ def _write_txn_offset_commit_request_topic_compact(
 
 
 def _read_txn_offset_commit_request(b: ReadBuffer, p: int, version: int) -> tuple[TxnOffsetCommitRequest, int]:
-    generation_id: int = -1
+    generation_id_or_member_epoch: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     transactional_id, p = read_string(b, p)
@@ -335,13 +353,20 @@ def _read_txn_offset_commit_request(b: ReadBuffer, p: int, version: int) -> tupl
         topics_item, p = _read_txn_offset_commit_request_topic(b, p, version)
         topics.append(topics_item)
     return TxnOffsetCommitRequest(
-        transactional_id, group_id, producer_id, producer_epoch, generation_id, member_id, group_instance_id, topics
+        transactional_id,
+        group_id,
+        producer_id,
+        producer_epoch,
+        generation_id_or_member_epoch,
+        member_id,
+        group_instance_id,
+        topics,
     ), p
 
 
 def _write_txn_offset_commit_request(out: bytearray, s: TxnOffsetCommitRequest, version: int) -> None:
-    if s.generation_id != -1:
-        raise not_in_version("generation_id", version)
+    if s.generation_id_or_member_epoch != -1:
+        raise not_in_version("generation_id_or_member_epoch", version)
     if s.member_id:
         raise not_in_version("member_id", version)
     if s.group_instance_id is not None:
@@ -357,7 +382,7 @@ def _write_txn_offset_commit_request(out: bytearray, s: TxnOffsetCommitRequest, 
 def _read_txn_offset_commit_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[TxnOffsetCommitRequest, int]:
     transactional_id, p = read_compact_string(b, p)
     group_id, p = read_compact_string(b, p)
-    producer_id, producer_epoch, generation_id = _unpack_qhi(b, p)
+    producer_id, producer_epoch, generation_id_or_member_epoch = _unpack_qhi(b, p)
     p += 14
     member_id, p = read_compact_string(b, p)
     group_instance_id, p = read_compact_nullable_string(b, p)
@@ -373,14 +398,21 @@ def _read_txn_offset_commit_request_compact(b: ReadBuffer, p: int, version: int)
     else:
         p += 1
     return TxnOffsetCommitRequest(
-        transactional_id, group_id, producer_id, producer_epoch, generation_id, member_id, group_instance_id, topics
+        transactional_id,
+        group_id,
+        producer_id,
+        producer_epoch,
+        generation_id_or_member_epoch,
+        member_id,
+        group_instance_id,
+        topics,
     ), p
 
 
 def _write_txn_offset_commit_request_compact(out: bytearray, s: TxnOffsetCommitRequest, version: int) -> None:
     write_compact_string(out, s.transactional_id)
     write_compact_string(out, s.group_id)
-    out += _pack_qhi(s.producer_id, s.producer_epoch, s.generation_id)
+    out += _pack_qhi(s.producer_id, s.producer_epoch, s.generation_id_or_member_epoch)
     write_compact_string(out, s.member_id)
     write_compact_nullable_string(out, s.group_instance_id)
     write_compact_array_length(out, len(s.topics))
@@ -425,6 +457,7 @@ def _write_txn_offset_commit_response_partition_compact(
 def _read_txn_offset_commit_response_topic(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitResponseTopic, int]:
+    topic_id: bytes = ZERO_UUID
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
@@ -433,7 +466,7 @@ def _read_txn_offset_commit_response_topic(
     for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_response_partition(b, p, version)
         partitions.append(partitions_item)
-    return TxnOffsetCommitResponseTopic(name, partitions), p
+    return TxnOffsetCommitResponseTopic(name, topic_id, partitions), p
 
 
 def _write_txn_offset_commit_response_topic(out: bytearray, s: TxnOffsetCommitResponseTopic, version: int) -> None:
@@ -446,7 +479,13 @@ def _write_txn_offset_commit_response_topic(out: bytearray, s: TxnOffsetCommitRe
 def _read_txn_offset_commit_response_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitResponseTopic, int]:
-    name, p = read_compact_string(b, p)
+    name: str = ""
+    topic_id: bytes = ZERO_UUID
+    if version <= 5:
+        name, p = read_compact_string(b, p)
+    if version >= 6:
+        (topic_id,) = _unpack_u(b, p)
+        p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
         raise null_not_allowed("partitions")
@@ -458,13 +497,16 @@ def _read_txn_offset_commit_response_topic_compact(
         p = skip_tagged_fields(b, p)
     else:
         p += 1
-    return TxnOffsetCommitResponseTopic(name, partitions), p
+    return TxnOffsetCommitResponseTopic(name, topic_id, partitions), p
 
 
 def _write_txn_offset_commit_response_topic_compact(
     out: bytearray, s: TxnOffsetCommitResponseTopic, version: int
 ) -> None:
-    write_compact_string(out, s.name)
+    if version <= 5:
+        write_compact_string(out, s.name)
+    if version >= 6:
+        out += _pack_u(s.topic_id)
     write_compact_array_length(out, len(s.partitions))
     for partitions_item in s.partitions:
         _write_txn_offset_commit_response_partition_compact(out, partitions_item, version)

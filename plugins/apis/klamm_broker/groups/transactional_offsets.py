@@ -47,7 +47,8 @@ class TransactionalOffsets:
         group = self._registry.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
-                reply([ErrorCode.ILLEGAL_GENERATION] * len(request.commits))
+                unknown = ErrorCode.GROUP_ID_NOT_FOUND if request.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
+                reply([unknown] * len(request.commits))
                 return
             try:
                 group, _ = self._registry.get_or_create(request.group_id, request.owner)
@@ -64,7 +65,7 @@ class TransactionalOffsets:
                 )
             except KafkaError as error:
                 code = error.error_code
-                if code == ErrorCode.STALE_MEMBER_EPOCH:
+                if code == ErrorCode.STALE_MEMBER_EPOCH and not request.knows_member_epochs:
                     code = ErrorCode.ILLEGAL_GENERATION
                 group.answer(reply, [code] * len(request.commits))
                 return

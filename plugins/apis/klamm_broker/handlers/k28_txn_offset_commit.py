@@ -1,14 +1,16 @@
-"""TxnOffsetCommit, versions 0 to 5.
+"""TxnOffsetCommit, versions 0 to 6.
 
 Commits positions of a group as part of a transaction: they take effect when that commits. The group takes part in the
 transaction by AddOffsetsToTxn, from version 5 on (KIP-890) by this request itself. Follows
 `KafkaApis.handleTxnOffsetCommitRequest` and `OffsetMetadataManager.commitTransactionalOffset`.
 
-- A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
+- A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v6, which names topics by id (KIP-1319),
+  UNKNOWN_TOPIC_ID.
 - A group that does not take part: INVALID_TXN_STATE, in version 4 TRANSACTION_ABORTABLE. An unknown transactional id or
   another producer id: INVALID_PRODUCER_ID_MAPPING; another epoch: INVALID_PRODUCER_EPOCH; while the transaction ends:
   CONCURRENT_TRANSACTIONS.
-- From version 3 on (KIP-447) the member is checked: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+- From version 3 on (KIP-447) the member is checked: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. From v6
+  on a group that does not exist, with a generation, is GROUP_ID_NOT_FOUND, and another member epoch STALE_MEMBER_EPOCH.
 
 Asked of the authorizer: WRITE on the transactional id, READ on the group and on each topic.
 """
@@ -38,12 +40,13 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS = 5
+_FIRST_VERSION_WITH_TOPIC_IDS = 6
 _CLIENT_VERSION = 2
 
 _Reply: TypeAlias = Callable[[Sequence[ErrorCode]], None]
 
 
-@handles(txn_offset_commit, versions=range(0, 6), blocking=False)
+@handles(txn_offset_commit, versions=range(0, 7), blocking=False)
 def commit_in_transaction(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending:
@@ -51,26 +54,30 @@ def commit_in_transaction(
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     response = TxnOffsetCommitResponse()
     commits: list[PartitionCommit] = []
     awaited: list[TxnOffsetCommitResponsePartition] = []
     for requested in request.topics:
-        topic = broker.topics.get(requested.name)
-        denied = not may_topic(context, AclOperation.READ, requested.name)
-        answered = TxnOffsetCommitResponseTopic(requested.name)
+        topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
+        name = requested.name if not by_id else topic.name if topic is not None else None
+        denied = name is not None and not may_topic(context, AclOperation.READ, name)
+        answered = TxnOffsetCommitResponseTopic(requested.name, requested.topic_id)
         response.topics.append(answered)
         for each in requested.partitions:
             result = TxnOffsetCommitResponsePartition(each.partition_index)
             answered.partitions.append(result)
             if denied:
                 result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None and by_id:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             elif topic is None or topic.partition(each.partition_index) is None:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 awaited.append(result)
                 commits.append(
                     PartitionCommit(
-                        requested.name,
+                        topic.name,
                         each.partition_index,
                         each.committed_offset,
                         each.committed_leader_epoch,
@@ -103,9 +110,10 @@ def _commit(
     wanted = CommitRequest(
         request.group_id,
         commits,
-        request.generation_id,
+        request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
+        knows_member_epochs=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
         owner=owner_of(context),
     )
 

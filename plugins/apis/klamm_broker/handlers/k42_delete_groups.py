@@ -1,8 +1,8 @@
-"""DeleteGroups, versions 0 to 2.
+"""DeleteGroups, versions 0 to 3.
 
 Deletes empty groups and their committed offsets; answered once that is durable. Follows
 `GroupCoordinatorShard.deleteGroups`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. A group that is named twice has
-one result, as in Kafka.
+one result, as in Kafka. From v3 on a result may have a message; these errors have none, as in Kafka.
 
 Authorization: DELETE on each group.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(delete_groups, versions=range(0, 3), blocking=False)
+@handles(delete_groups, versions=range(0, 4), blocking=False)
 def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext) -> Pending:
     """Delete groups."""
     names = list(dict.fromkeys(request.groups_names))

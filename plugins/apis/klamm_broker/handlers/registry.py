@@ -79,7 +79,7 @@ APIS: Final = (
     LazyApi(ApiKey.ADD_OFFSETS_TO_TXN, "k25_add_offsets_to_txn.add_offsets", range(0, 5), blocking=False),
     LazyApi(ApiKey.END_TXN, "k26_end_txn.end_transaction", range(0, 6)),
     LazyApi(ApiKey.WRITE_TXN_MARKERS, "k27_write_txn_markers.write_markers", range(1, 3)),
-    LazyApi(ApiKey.TXN_OFFSET_COMMIT, "k28_txn_offset_commit.commit_in_transaction", range(0, 6), blocking=False),
+    LazyApi(ApiKey.TXN_OFFSET_COMMIT, "k28_txn_offset_commit.commit_in_transaction", range(0, 7), blocking=False),
     LazyApi(ApiKey.DESCRIBE_ACLS, "k29_describe_acls.matching_acls", range(1, 4)),
     LazyApi(ApiKey.CREATE_ACLS, "k30_create_acls.create_bindings", range(1, 4)),
     LazyApi(ApiKey.DELETE_ACLS, "k31_delete_acls.delete_bindings", range(1, 4)),
@@ -95,7 +95,7 @@ APIS: Final = (
     LazyApi(
         ApiKey.DESCRIBE_DELEGATION_TOKEN, "k41_describe_delegation_token.tokens_of_owners", range(1, 4), blocking=False
     ),
-    LazyApi(ApiKey.DELETE_GROUPS, "k42_delete_groups.delete", range(0, 3), blocking=False),
+    LazyApi(ApiKey.DELETE_GROUPS, "k42_delete_groups.delete", range(0, 4), blocking=False),
     LazyApi(ApiKey.ELECT_LEADERS, "k43_elect_leaders.elect", range(0, 3), blocking=False),
     LazyApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, "k44_incremental_alter_configs.alter_some_configs", range(0, 2)),
     LazyApi(

@@ -200,6 +200,7 @@ MAPPED: Final[dict[int, Rule]] = {
             ApiKey.SHARE_FETCH,
             ApiKey.SHARE_ACKNOWLEDGE,
             ApiKey.STREAMS_GROUP_DESCRIBE,
+            ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
             ApiKey.ALTER_SHARE_GROUP_OFFSETS,
             ApiKey.DELETE_SHARE_GROUP_OFFSETS,

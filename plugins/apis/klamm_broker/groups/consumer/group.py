@@ -158,12 +158,7 @@ class ConsumerGroup(ConsumerMembership):
         """As in Kafka, clients before TxnOffsetCommit v3 name neither member nor epoch."""
         if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
             return
-        try:
-            self.validate_commit(member_id, group_instance_id, generation_id, partitions)
-        except KafkaError as error:
-            if error.error_code == ErrorCode.STALE_MEMBER_EPOCH:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
-            raise
+        self.validate_commit(member_id, group_instance_id, generation_id, partitions)
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is not None or member_epoch >= 0:
