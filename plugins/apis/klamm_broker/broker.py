@@ -22,7 +22,7 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
-from klamm_broker.limits import TRANSACTIONAL_IDS, StateLimits
+from klamm_broker.limits import SHARE_PARTITIONS, TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.background_compaction import BackgroundCompaction
@@ -217,7 +217,9 @@ class Broker(ApiSet):
         self.group_configs = GroupConfigs(self.settings, self.store)
         self.group_configs.load()
         self.long_work = Workers("klamm-long-work", 2)
-        self.shares = open_shares(server, self.store, self.group_configs, self.topics, self.fetch_purgatory)
+        self.shares = open_shares(
+            server, self.store, self.group_configs, self.topics, self.fetch_purgatory, self.limits[SHARE_PARTITIONS]
+        )
         self.groups = GroupCoordinator(
             server.clock,
             server.scheduler,

@@ -39,6 +39,12 @@ class StateLimitSettings(FetchSessionSettings):
         minimum=1,
         doc="Most bytes of the committed offsets of all groups. klamm's own key.",
     )
+    share_partitions_max_bytes: int = setting(
+        512 * 1_048_576,
+        name="share.partitions.max.bytes",
+        minimum=1,
+        doc="Most bytes of what share groups keep of the partitions that they read. klamm's own key.",
+    )
     transactional_id_max_bytes: int = setting(
         256 * 1_048_576,
         name="transactional.id.max.bytes",

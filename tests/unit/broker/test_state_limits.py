@@ -30,7 +30,6 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 
 OTHERWISE_LIMITED: Final = {
     ApiKey.FETCH: "`fetch.session.max.partitions`",
-    ApiKey.SHARE_FETCH: "`fetch.session.max.partitions`",
     ApiKey.CREATE_DELEGATION_TOKEN: "`delegation.token.max.per.owner`",
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "16,384 clients",
     ApiKey.PUSH_TELEMETRY: "16,384 clients",

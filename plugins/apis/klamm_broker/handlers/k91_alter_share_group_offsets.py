@@ -75,5 +75,5 @@ def alter_share_offsets(
             else:
                 offsets[partition] = each.start_offset
     if group is not None:
-        alter(broker, group, offsets)
+        alter(broker, group, offsets, owner_of(context))
     return response

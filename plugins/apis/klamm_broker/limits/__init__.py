@@ -10,6 +10,24 @@ from __future__ import annotations
 
 from klamm_broker.limits.ledger import Ledger
 from klamm_broker.limits.owners import owner_of
-from klamm_broker.limits.tables import GROUPS, MEMBERS, OFFSETS, TABLES, TRANSACTIONAL_IDS, StateLimits
+from klamm_broker.limits.tables import (
+    GROUPS,
+    MEMBERS,
+    OFFSETS,
+    SHARE_PARTITIONS,
+    TABLES,
+    TRANSACTIONAL_IDS,
+    StateLimits,
+)
 
-__all__ = ["GROUPS", "MEMBERS", "OFFSETS", "TABLES", "TRANSACTIONAL_IDS", "Ledger", "StateLimits", "owner_of"]
+__all__ = [
+    "GROUPS",
+    "MEMBERS",
+    "OFFSETS",
+    "SHARE_PARTITIONS",
+    "TABLES",
+    "TRANSACTIONAL_IDS",
+    "Ledger",
+    "StateLimits",
+    "owner_of",
+]

@@ -48,6 +48,16 @@ OFFSETS: Final = StateTable(
     "after `offsets.retention.minutes`",
     (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT),
 )
+SHARE_PARTITIONS: Final = StateTable(
+    "share partitions",
+    "share.partitions.max.bytes",
+    "bytes",
+    "partitions that share groups read: 3 KiB each, the group's name, and 256 bytes for each run of records in flight"
+    " above 4",
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    "with its group or topic",
+    (ApiKey.SHARE_FETCH, ApiKey.ALTER_SHARE_GROUP_OFFSETS),
+)
 TRANSACTIONAL_IDS: Final = StateTable(
     "transactional ids",
     "transactional.id.max.bytes",
@@ -58,7 +68,7 @@ TRANSACTIONAL_IDS: Final = StateTable(
     (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT),
 )
 
-TABLES: Final = (GROUPS, MEMBERS, OFFSETS, TRANSACTIONAL_IDS)
+TABLES: Final = (GROUPS, MEMBERS, OFFSETS, SHARE_PARTITIONS, TRANSACTIONAL_IDS)
 
 _METRICS: Final = "klamm:type=StateLimits,name="
 

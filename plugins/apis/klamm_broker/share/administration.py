@@ -82,8 +82,12 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
     return group
 
 
-def alter(broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int]) -> None:
-    """Let a group without members begin at these offsets; durable on return. Raises StoreError."""
+def alter(broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int], owner: str) -> None:
+    """Let a group without members begin at these offsets; durable on return. What is new counts for `owner`.
+
+    Raises StoreError; KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room for new ones: then none is altered.
+    """
+    lives = [broker.shares.get_or_create(group.group_id, partition, owner) for partition in offsets]
     statements = [
         statement
         for partition, offset in offsets.items()
@@ -92,5 +96,5 @@ def alter(broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition,
         )
     ]
     broker.groups.shares.write_and_wait(group, statements)
-    for partition, offset in offsets.items():
-        broker.shares.get_or_create(group.group_id, partition).set_start(offset)
+    for live, offset in zip(lives, offsets.values(), strict=True):
+        live.set_start(offset)

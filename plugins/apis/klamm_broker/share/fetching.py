@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData
 from klamm_broker.fetch.reading import WaitingFetch
+from klamm_broker.limits import owner_of
 from klamm_broker.share.acknowledging import find_partition
 
 if TYPE_CHECKING:
@@ -80,13 +81,16 @@ class PendingShareFetch:
         self._began_ns = broker.clock.monotonic_ns()
         group_id = session.key.group_id
         self._is_group = partial(broker.groups.shares.exists, group_id)
-        is_group = self._is_group()
+        is_group, owner = self._is_group(), owner_of(context)
         for place in session.in_turn():
             partition, error = find_partition(broker, context, *place)
             if partition is None or not is_group:
                 self.refused[place] = PartitionData(place[1], error or ErrorCode.GROUP_ID_NOT_FOUND)
-            else:
-                self.partitions.append((place, broker.shares.get_or_create(group_id, partition)))
+                continue
+            try:
+                self.partitions.append((place, broker.shares.get_or_create(group_id, partition, owner)))
+            except KafkaError as full:
+                self.refused[place] = PartitionData(place[1], full.error_code)
         for traffic in {live.partition.topic.traffic for _, live in self.partitions}:
             traffic.share_fetch_requests += 1
         if self.partitions and not self._is_group():

@@ -18,6 +18,7 @@ from klamm_broker.share.record_state import AcknowledgeType
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler, Timer
+    from klamm_broker.share.account import ShareAccount
     from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
     from klamm_broker.storage.store import Statement, Store, StoreError
     from klamm_broker.topics.topic import Partition
@@ -77,8 +78,9 @@ class LiveSharePartition:
     It is also the key under which share fetches wait for what others release.
     """
 
-    def __init__(self, key: SharePartitionKey, partition: Partition, parts: ShareParts) -> None:
+    def __init__(self, key: SharePartitionKey, partition: Partition, parts: ShareParts, account: ShareAccount) -> None:
         self.key = key
+        self._account = account
         self.partition = partition
         self._parts = parts
         # Protects the state, its waiting writes and the timer.
@@ -144,22 +146,11 @@ class LiveSharePartition:
             self._saved = None
         elif self._state is None:
             began_ns = self._parts.clock.monotonic_ns()
-            self._state = SharePartition(self._first_offset())
+            self._state = SharePartition(_first_offset(self.partition, self._parts, self.key.group_id))
             self._parts.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
             # What comes after the group began here is its own, also after a restart.
             self._state.dirty = True
         return self._state
-
-    def _first_offset(self) -> int:
-        reset = self._parts.configs.share_auto_offset_reset(self.key.group_id)
-        records = self.partition.log
-        if reset == EARLIEST:
-            return records.log_start_offset
-        if reset == LATEST:
-            return records.high_watermark
-        since_ms = self._parts.clock.wall_ms() - (reset_duration_ms(reset) or 0)
-        found = records.offset_for_timestamp(since_ms)
-        return records.high_watermark if found is None else found.offset
 
     # Acquire
 
@@ -168,7 +159,7 @@ class LiveSharePartition:
         with self._lock:
             state = self._loaded()
             self._write_if_dirty()
-            if self._is_closed or not state.may_acquire(self._limits()):
+            if self._is_closed or not state.may_acquire(self._limits()) or not self._account.has_room():
                 return False
             return state.next_fetch_offset() < self._end()
 
@@ -200,7 +191,8 @@ class LiveSharePartition:
             began_ns = self._parts.clock.monotonic_ns()
             state = self._loaded()
             state.move_start(self.partition.log.log_start_offset)
-            if self._is_closed or not is_alive() or not state.may_acquire(limits):
+            may_acquire = state.may_acquire(limits) and self._account.has_room()
+            if self._is_closed or not is_alive() or not may_acquire:
                 self._write_if_dirty()
                 return Delivery(ReadBatches(b"", []), ())
             offset = state.next_fetch_offset()
@@ -297,6 +289,7 @@ class LiveSharePartition:
         """The group or the topic is deleted, or the broker stops: nothing is acquired or written any more."""
         with self._lock:
             self._is_closed = True
+            self._account.close()
             self._fail_waiting()
             if self._timer is not None:
                 self._timer.cancel()
@@ -336,8 +329,10 @@ class LiveSharePartition:
     # Writes
 
     def _write_if_dirty(self) -> None:
-        """Write what has changed, one write at a time: changes meanwhile share the next one."""
+        """Write what has changed, one write at a time: changes meanwhile share the next one. Each change ends here."""
         state = self._state
+        if state is not None:
+            self._account.count(len(state.runs))
         if state is None or self._is_writing or self._is_closed or not state.dirty:
             return
         if self._is_pausing and not self._waiting:
@@ -371,6 +366,19 @@ class LiveSharePartition:
         with self._lock:
             self._is_pausing = False
             self._write_if_dirty()
+
+
+def _first_offset(partition: Partition, parts: ShareParts, group_id: str) -> int:
+    """Where a group begins to read a partition."""
+    reset = parts.configs.share_auto_offset_reset(group_id)
+    records = partition.log
+    if reset == EARLIEST:
+        return records.log_start_offset
+    if reset == LATEST:
+        return records.high_watermark
+    since_ms = parts.clock.wall_ms() - (reset_duration_ms(reset) or 0)
+    found = records.offset_for_timestamp(since_ms)
+    return records.high_watermark if found is None else found.offset
 
 
 def _fail(waiting: Sequence[Done]) -> None:

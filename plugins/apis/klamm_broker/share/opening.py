@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from klamm import ServerContext
     from klamm.runtime import Purgatory
     from klamm_broker.configs.group_configs import GroupConfigs
+    from klamm_broker.limits import Ledger
     from klamm_broker.storage.store import Store
     from klamm_broker.topics.registry import TopicRegistry
 
@@ -21,6 +22,7 @@ def open_shares(
     configs: GroupConfigs,
     topics: TopicRegistry,
     purgatory: Purgatory,
+    ledger: Ledger,
 ) -> SharePartitions:
     """The share partitions of a broker, loaded and with their metrics. Raises StoreError."""
     shares = SharePartitions(
@@ -32,6 +34,7 @@ def open_shares(
         purgatory,
         configs.max_share_sessions,
         configs.max_share_session_partitions,
+        ledger,
     )
     shares.load()
     metrics.register(shares, server.services.metrics)

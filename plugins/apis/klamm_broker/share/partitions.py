@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
+from klamm_broker.limits.owners import GROUPS as OWNERS
 from klamm_broker.share import persistence
+from klamm_broker.share.account import ShareAccount
 from klamm_broker.share.live_partition import LiveSharePartition, ShareConfigs, ShareParts
 from klamm_broker.share.meters import ShareMeters
 from klamm_broker.share.persistence import SharePartitionKey
@@ -19,6 +22,7 @@ from klamm_broker.share.sessions import SessionKey, ShareSessionCache
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Purgatory, Scheduler
+    from klamm_broker.limits import Ledger
     from klamm_broker.share.partition import Acknowledgement
     from klamm_broker.share.persistence import SavedPartition
     from klamm_broker.share.sessions import ShareSession
@@ -33,6 +37,7 @@ class SharePartitions:
     Life cycle: `load()` → requests and timers → `close()`.
     """
 
+    # 9 parameters: what it needs of the broker, and its three limits.
     def __init__(
         self,
         clock: Clock,
@@ -43,8 +48,10 @@ class SharePartitions:
         purgatory: Purgatory,
         max_sessions: int,
         max_session_partitions: int,
+        ledger: Ledger,
     ) -> None:
         self._store = store
+        self._ledger = ledger
         self._topics = topics
         self.meters = ShareMeters()
         self.unwritten_group: Callable[[str], Sequence[Statement]] = lambda group_id: ()
@@ -78,6 +85,7 @@ class SharePartitions:
         """Read the delivery states back, and forget those of deleted topics and groups. Raises StoreError."""
         self._store.submit([persistence.DELETE_WITHOUT_GROUP])
         gone: set[tuple[str, bytes]] = set()
+        owners = OWNERS.load(self._store)
         began_ns = self._parts.clock.monotonic_ns()
         for saved in persistence.load(self._store):
             topic = self._topics.by_id(saved.key.topic_id)
@@ -85,13 +93,15 @@ class SharePartitions:
             if partition is None:
                 gone.add((saved.key.group_id, saved.key.topic_id))
             else:
-                self._restore(saved, partition)
+                self._restore(saved, partition, owners.get(saved.key.group_id, UNKNOWN_OWNER))
                 self.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
         if gone:
             self._store.submit([persistence.delete_topic(*each) for each in sorted(gone)])
 
-    def _restore(self, saved: SavedPartition, partition: Partition) -> None:
-        live = LiveSharePartition(saved.key, partition, self._parts)
+    def _restore(self, saved: SavedPartition, partition: Partition, owner: str) -> None:
+        account = ShareAccount(self._ledger, owner, saved.key.group_id)
+        account.count(0)
+        live = LiveSharePartition(saved.key, partition, self._parts, account)
         live.restore(saved)
         self._partitions.setdefault(saved.key.group_id, {})[saved.key] = live
 
@@ -115,14 +125,20 @@ class SharePartitions:
         with self._lock:
             return self._partitions.get(group_id, {}).get(SharePartitionKey(group_id, topic.id, index))
 
-    def get_or_create(self, group_id: str, partition: Partition) -> LiveSharePartition:
-        """The one of a group; a new one begins where the group's config says."""
+    def get_or_create(self, group_id: str, partition: Partition, owner: str) -> LiveSharePartition:
+        """The one of a group; a new one begins where the group's config says, and counts for `owner`.
+
+        After a restart it counts for who has made the group. Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is
+        no room for a new one.
+        """
         key = SharePartitionKey(group_id, partition.topic.id, partition.index)
         with self._lock:
-            by_key = self._partitions.setdefault(group_id, {})
-            live = by_key.get(key)
+            live = self._partitions.get(group_id, {}).get(key)
             if live is None:
-                live = by_key[key] = LiveSharePartition(key, partition, self._parts)
+                account = ShareAccount(self._ledger, owner, group_id)
+                account.open()
+                live = LiveSharePartition(key, partition, self._parts, account)
+                self._partitions.setdefault(group_id, {})[key] = live
             return live
 
     # What ends

@@ -1,0 +1,52 @@
+"""`ShareAccount`: what one share partition counts of the limit for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.limits.ledger import text_bytes
+
+if TYPE_CHECKING:
+    from klamm_broker.limits import Ledger
+
+PARTITION_BYTES: Final = 3072
+"""About what a share partition takes with `FREE_RUNS`, in memory and on disk."""
+FREE_RUNS: Final = 4
+RUN_BYTES: Final = 256
+
+
+class ShareAccount:
+    """Of one partition, for who has made it. The caller holds the partition's lock."""
+
+    __slots__ = ("_base_bytes", "_charged", "_ledger", "_owner")
+
+    def __init__(self, ledger: Ledger, owner: str, group_id: str) -> None:
+        self._ledger = ledger
+        self._owner = owner
+        self._base_bytes = PARTITION_BYTES + text_bytes(group_id)
+        # None once it is closed.
+        self._charged: int | None = 0
+
+    def open(self) -> None:
+        """Count a new partition. Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room."""
+        self._ledger.require(self._owner, self._base_bytes)
+        self._charged = self._base_bytes
+
+    def count(self, runs: int) -> None:
+        """Count a partition with so many runs of records in flight, whatever the limit."""
+        if self._charged is None:
+            return
+        charge = self._base_bytes + RUN_BYTES * max(0, runs - FREE_RUNS)
+        if charge != self._charged:
+            self._ledger.add(self._owner, charge - self._charged)
+            self._charged = charge
+
+    def has_room(self) -> bool:
+        """Return whether it may have one run more."""
+        return self._ledger.fits(self._owner, RUN_BYTES, in_use=True)
+
+    def close(self) -> None:
+        """Count nothing from now on."""
+        if self._charged is not None:
+            self._ledger.add(self._owner, -self._charged)
+            self._charged = None
