@@ -18,7 +18,7 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from klamm_broker.handlers.registry import APIS
-from klamm_broker.limits import TABLES, Ledger
+from klamm_broker.limits import TABLES, Ledger, owner_of
 from klamm_broker.limits.table import StateTable
 from klamm_broker.limits.tables import GROUPS, OFFSETS, TRANSACTIONAL_IDS
 from klamm_broker.settings import BrokerSettings
@@ -158,7 +158,7 @@ def test_transactional_ids_stay_within_the_share(harness: BrokerHarness) -> None
     codes = [init(f"{number}-" + "x" * 30_000) for number in range(20)]
     ledger = harness.broker.limits[TRANSACTIONAL_IDS]
 
-    assert codes.count(0) == 12
+    assert codes.count(0) == 14
     assert set(codes) == {0, ErrorCode.POLICY_VIOLATION}
     assert ledger.used <= ledger.share
     assert init("0-" + "x" * 30_000) == 0
@@ -176,15 +176,47 @@ def test_transactional_ids_stay_within_the_share(harness: BrokerHarness) -> None
 def test_a_ledger_keeps_room_for_what_is_in_use() -> None:
     ledger = Ledger("things", 100, 0.5)
 
-    assert ledger.reserve("a", 40)
+    assert ledger.reserve("a", 46)
     assert not ledger.reserve("a", 1)
-    assert ledger.reserve("a", 10, in_use=True)
+    assert ledger.reserve("a", 4, in_use=True)
     assert not ledger.reserve("a", 1, in_use=True)
-    assert ledger.reserve("b", 30)
-    assert not ledger.reserve("c", 1)
-    assert (ledger.used, ledger.refused, ledger.largest_share) == (80, 3, 50)
+    assert ledger.reserve("b", 16)
+    assert ledger.reserve_each("b", [3, 3, 1]) == [False, False, True]
+    assert (ledger.used, ledger.refused, ledger.largest_share, ledger.present_share) == (67, 4, 50, 21)
     ledger.add("a", -50)
-    assert (ledger.used, ledger.used_by("a")) == (30, 0)
+    assert (ledger.used, ledger.used_by("a")) == (17, 0)
+
+
+@pytest.mark.parametrize("greedy", [1, 2, 10, 100])
+@pytest.mark.parametrize("in_use", [False, True])
+def test_owners_that_take_all_they_may_leave_some_to_the_next(greedy: int, in_use: bool) -> None:
+    """One after the other, and also where they have filled what is kept for entries that grow."""
+    ledger = Ledger("things", 1_000_000, 0.5)
+
+    for _ in range(60):
+        for owner in range(greedy):
+            amount = 1_000_000
+            while amount:
+                if not ledger.reserve(f"greedy-{owner}", amount, in_use=in_use):
+                    amount //= 2
+
+    assert ledger.largest_share <= 500_000
+    assert ledger.reserve("next", 250_000 // (greedy + 1) ** 2)
+    assert ledger.used <= 1_000_000
+
+
+def test_long_principals_are_owners_of_their_own(harness: BrokerHarness) -> None:
+    reply = harness.send(InitProducerIdRequest(None), 4)
+
+    def owner(name: str) -> str:
+        harness.principal = KafkaPrincipal(name)
+        return owner_of(harness.context(reply, ApiKey.INIT_PRODUCER_ID, 4))
+
+    first, second = owner("CN=" + "x" * 300 + ",OU=a"), owner("CN=" + "x" * 300 + ",OU=b")
+
+    assert owner("alice") == "User:alice"
+    assert first != second
+    assert max(len(first), len(second)) < 256
 
 
 def size_with_wal(path: Path) -> int:

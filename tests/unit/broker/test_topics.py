@@ -563,7 +563,7 @@ def test_producer_ids_start_above_those_in_the_logs(harness: BrokerHarness) -> N
 
 def test_offsets_of_a_topic_go_in_the_same_transaction(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.create_topic("t")
-    harness.broker.store.write_and_wait([("INSERT INTO offsets VALUES ('g', 't', 0, 5, -1, '', 1, NULL)", ())])
+    harness.broker.store.write_and_wait([("INSERT INTO offsets VALUES ('g', 't', 0, 5, -1, '', 1, NULL, '')", ())])
     topic = harness.broker.topics.get("t")
     assert topic is not None
     monkeypatch.setattr(harness.broker.topics, "_on_partitions_gone", lambda _topics: None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from groups_playbook import GROUP, Call, Playbook, subscription
@@ -20,20 +22,39 @@ from klamm_broker.groups.group import OFFSET_BYTES, Group
 from klamm_broker.groups.member import charge_bytes
 from klamm_broker.groups.share.group import ShareGroup
 from klamm_broker.limits import Ledger
+from klamm_broker.limits.ledger import FREE_FOR_NEW
 
 GROUPS = ("group", "g2", "grüppe")
 OWNERS = ("", "User:a", "192.0.2.7")
 DAY_MS = 86_400_000
 
 
-def members_bytes(group: Group) -> int:
-    """What the members of a group have, member by member."""
+def members_bytes(group: Group) -> Counter[str]:
+    """What the members of a group have, member by member, by who has joined with them."""
+    assert isinstance(group, ClassicGroup | ConsumerGroup | ShareGroup)
+    counted: Counter[str] = Counter()
+    for member in group.members.values():
+        counted[member.owner] += member.charge_bytes
     if isinstance(group, ClassicGroup):
-        pending = sum(charge_bytes(len(member_id), 0) for member_id in group.pending_joins)
-        return pending + sum(member.charge_bytes for member in group.members.values())
-    assert isinstance(group, ConsumerGroup | ShareGroup)
-    matched = sum(len(each.topics) for each in group.regexes.values()) if isinstance(group, ConsumerGroup) else 0
-    return matched * _MATCH_BYTES + sum(member.charge_bytes for member in group.members.values())
+        for member_id in group.pending_joins:
+            counted[group._pending_owners[member_id]] += charge_bytes(len(member_id), 0)
+    if isinstance(group, ConsumerGroup):
+        for each in group.regexes.values():
+            counted[each.owner] += len(each.topics) * _MATCH_BYTES
+    return counted
+
+
+def offsets_bytes(group: Group) -> Counter[str]:
+    """What the offsets of a group have, by who has committed them."""
+    book = group.book
+    counted: Counter[str] = Counter()
+    for topic, by_partition in book.offsets.items():
+        for each in by_partition.values():
+            counted[each.owner] += book.bytes_of(topic, each)
+    for pending in book.pending.values():
+        for (topic, _), each in pending.items():
+            counted[each.owner] += book.bytes_of(topic, each)
+    return counted
 
 
 class Ledgers(RuleBasedStateMachine):
@@ -116,13 +137,15 @@ class Ledgers(RuleBasedStateMachine):
         groups = self.play.coordinator._registry.all()
         ledgers = self.play.ledgers
         assert ledgers.groups.used == sum(group.book.group_bytes for group in groups)
-        assert ledgers.offsets.used == sum(group.book.offsets_bytes() for group in groups)
-        assert ledgers.members.used == sum(map(members_bytes, groups))
+        offsets = sum(map(offsets_bytes, groups), Counter[str]())
+        members = sum(map(members_bytes, groups), Counter[str]())
+        assert ledgers.offsets.used == offsets.total()
+        assert ledgers.members.used == members.total()
         for owner in OWNERS[1:]:
             own = [group for group in groups if group.book.owner == owner]
             assert ledgers.groups.used_by(owner) == sum(group.book.group_bytes for group in own)
-            assert ledgers.offsets.used_by(owner) == sum(group.book.offsets_bytes() for group in own)
-            assert ledgers.members.used_by(owner) == sum(map(members_bytes, own))
+            assert ledgers.offsets.used_by(owner) == offsets[owner]
+            assert ledgers.members.used_by(owner) == members[owner]
 
     @invariant()
     def owners_are_those_of_the_store(self) -> None:
@@ -130,6 +153,9 @@ class Ledgers(RuleBasedStateMachine):
         for group in self.play.coordinator._registry.all():
             if group.offsets:
                 assert stored.get(group.group_id, "") == group.book.owner
+        names = {group.group_id: group for group in self.play.coordinator._registry.all()}
+        for name, topic, index, owner in self.play.store.read("SELECT group_id, topic, partition, owner FROM offsets"):
+            assert names[name].offsets[topic][index].owner == owner
 
 
 TestLedgers = Ledgers.TestCase
@@ -158,6 +184,111 @@ def test_one_owner_does_not_take_the_offsets_of_others(make_playbook: Callable[.
     assert play.ledgers.offsets.refused > 0
 
 
+def test_of_one_commit_as_much_is_kept_as_has_room(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
+
+    outcomes = play.commit(*(PartitionCommit("t", index, 1) for index in range(100)), owner="User:mallory")
+
+    kept = outcomes.count(ErrorCode.NONE)
+    assert 20 < kept < 50
+    assert list(outcomes) == [ErrorCode.NONE] * kept + [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * (100 - kept)
+    assert len(play.fetch()["t"]) == kept
+
+
+def test_offsets_count_for_who_commits_them(make_playbook: Callable[..., Playbook]) -> None:
+    """In a group that another has made, who neither pays for them nor is kept out; also after a restart."""
+    play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
+    assert play.commit(PartitionCommit("t", 0, 1), owner="User:alice") == [ErrorCode.NONE]
+
+    outcomes = play.commit(*(PartitionCommit("u", index, 1) for index in range(100)), owner="User:mallory")
+
+    assert ErrorCode.INVALID_COMMIT_OFFSET_SIZE in outcomes
+    assert play.commit(*(PartitionCommit("t", index, 2) for index in range(1, 6)), owner="User:alice") == [0] * 5
+    used = {owner: play.ledgers.offsets.used_by(owner) for owner in ("User:alice", "User:mallory")}
+    assert OFFSET_BYTES * 6 < used["User:alice"] < OFFSET_BYTES * 7 < used["User:mallory"]
+    play.restart()
+    assert {owner: play.ledgers.offsets.used_by(owner) for owner in used} == used
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_members_count_for_who_joins(make_playbook: Callable[..., Playbook], is_restarted: bool) -> None:
+    play = make_playbook(make_ledgers=limited(members=1_048_576))
+    play.topics.set("t", 1)
+    play.beat("alice", 0, owner="User:alice")
+    topics = [f"{number:0249}" for number in range(300)]
+
+    beats = [play.beat(f"mallory-{number}", 0, topics=topics, owner="User:mallory") for number in range(10)]
+    if is_restarted:
+        play.restart()
+
+    assert ErrorCode.GROUP_MAX_SIZE_REACHED in [beat.error_code for beat in beats]
+    assert play.ledgers.members.used_by("User:mallory") > 300_000
+    assert 4096 < play.ledgers.members.used_by("User:alice") < 8192
+    assert play.beat("bob", 0, owner="User:alice").error_code is ErrorCode.NONE
+
+
+class Interrupted(Ledger):
+    """Between what a caller finds and what it does then, another thread's join comes."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__("group members", total, 1.0, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        self.interruption: Callable[[], object] = lambda: None
+
+    def fits(self, owner: str, amount: int, *, in_use: bool = False) -> bool:
+        return self.interrupt(super().fits(owner, amount, in_use=in_use))
+
+    def reserve(self, owner: str, amount: int, *, in_use: bool = False) -> bool:
+        return self.interrupt(super().reserve(owner, amount, in_use=in_use))
+
+    def interrupt(self, has_room: bool) -> bool:
+        interruption, self.interruption = self.interruption, lambda: None
+        interruption()
+        return has_room
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "share"])
+def test_two_joins_at_once_do_not_take_the_same_room(make_playbook: Callable[..., Playbook], kind: str) -> None:
+    ledger = Interrupted(1 << 40)
+    play = make_playbook(make_ledgers=lambda: GroupLedgers(Ledger("groups"), ledger, Ledger("offsets")))
+    play.topics.set("t", 1)
+    results: list[Call[Any]] = []
+
+    def join(group_id: str, member: str) -> None:
+        if kind == "classic":
+            results.append(play.ask_join(group_id=group_id, requires_known_member_id=False))
+        elif kind == "consumer":
+            results.append(play.ask_beat(member, 0, group_id=group_id))
+        else:
+            results.append(Call())
+            request = ShareHeartbeat(group_id, member, 0, "client", "/host", topics=["t"])
+            play.coordinator.shares.heartbeat(request, results[-1])
+
+    for group_id in ("one", "two"):
+        join(group_id, "first")
+        play.settle()
+    ledger.total = int((ledger.used + 1.5 * ledger.used / 2) / FREE_FOR_NEW)
+    results.clear()
+    ledger.interruption = lambda: join("two", "second")
+    join("one", "second")
+    play.advance(10_000)
+
+    assert sorted(call.result.error_code for call in results) == [ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert ledger.used <= ledger.total * FREE_FOR_NEW
+
+
+def test_a_join_without_protocols_makes_no_group(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook()
+
+    for changes in ({"protocols": ()}, {"protocol_type": ""}):
+        answer = play.ask_join(**changes).result
+        assert (answer.error_code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+    play.settle()
+
+    assert play.state_of_group() is None
+    assert play.ledgers.groups.used == 0
+    assert play.store.read("SELECT * FROM state_owners") == []
+
+
 def test_a_group_goes_on_committing_at_the_limit(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(make_ledgers=limited(offsets=10 * OFFSET_BYTES))
     assert play.commit(PartitionCommit("t", 0, 1), owner="User:alice") == [ErrorCode.NONE]
@@ -181,8 +312,8 @@ def test_a_new_group_is_refused_at_the_limit_and_an_old_one_goes_on(make_playboo
     play.settle()
     codes = [answer.result.error_code for answer in answers]
 
-    assert codes.count(ErrorCode.NONE) == 7
-    assert set(codes[7:]) == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    assert codes.count(ErrorCode.NONE) == 9
+    assert set(codes[9:]) == {ErrorCode.GROUP_MAX_SIZE_REACHED}
     joined = play.ask_join(group_id="g19", owner="User:mallory")
     assert joined.result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     again = play.ask_beat("m", answers[0].result.epoch, group_id="g0")
@@ -200,7 +331,7 @@ def test_members_are_limited_over_all_groups(make_playbook: Callable[..., Playbo
     play.settle()
 
     codes = [answer.result.error_code for answer in answers]
-    assert codes.count(ErrorCode.NONE) == 2
+    assert codes.count(ErrorCode.NONE) == 3
     assert play.ledgers.members.used < 5 * 1_048_576
     honest = play.beat("m", 0, group_id="honest", topics=topics, owner="User:alice")
     assert honest.error_code is ErrorCode.NONE
@@ -238,7 +369,7 @@ def test_a_member_without_room_makes_no_group(
 ) -> None:
     play = make_playbook(make_ledgers=limited(members=100_000))
     play.topics.set("t", 1)
-    play.ledgers.members.add("User:mallory", 40_000)
+    play.ledgers.members.add("User:mallory", 45_000)
 
     assert join(play, "invented") is ErrorCode.GROUP_MAX_SIZE_REACHED
     play.settle()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
-from klamm_broker.groups.member import FREE_BYTES, Member, charge_bytes, size_bytes
+from klamm_broker.groups.member import Member, charge_bytes, size_bytes
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
@@ -94,8 +95,11 @@ class ClassicCoordinator:
         else:
 
             def admit(new: ClassicGroup) -> None:
-                if self._takes_too_many_bytes(new, request):
-                    raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+                if not new.supports_protocols(request.protocol_type, request.protocols):
+                    raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+                with self._room_for(new, request) as has_room:
+                    if not has_room:
+                        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
             try:
                 group, created = self._registry.get_or_create_classic(request.group_id, request.owner, admit)
@@ -129,23 +133,28 @@ class ClassicCoordinator:
             group.answer(reply, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
         elif not group.supports_protocols(request.protocol_type, request.protocols):
             group.answer(reply, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
-        elif self._takes_too_many_bytes(group, request):
+        else:
+            with self._room_for(group, request) as has_room:
+                if has_room:
+                    self._join_admitted(group, request, reply)
+                    return
             # A member stays as it was. Others do not wait for one that was given its id.
             group.forget_pending_join(member_id)
             group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             if group.state is PREPARING_REBALANCE:
                 self._rebalancer.maybe_complete_join(group)
-        elif not member_id:
+
+    def _join_admitted(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
+        member_id = request.member_id
+        if not member_id:
             self._join_new(group, request, reply)
-        elif member_id in group.pending_joins:
-            self._join_pending(group, request, reply)
+        elif member_id not in group.pending_joins:
+            self._rejoin(group, request, reply)
+        elif request.group_instance_id is not None:
+            # Member ids are handed out in advance to dynamic members only.
+            group.answer(reply, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         else:
-            try:
-                member = group.validate_member(member_id, request.group_instance_id)
-            except KafkaError as error:
-                group.answer(reply, JoinResult(error.error_code, member_id))
-            else:
-                self._rejoin(group, request, member, reply)
+            self._rebalancer.add_member(group, request, member_id, reply)
 
     def _accepts_joining(self, group: ClassicGroup, member_id: str) -> bool:
         """Whether `group.max.size` leaves room. In the join phase only members that wait are counted."""
@@ -157,22 +166,19 @@ class ClassicCoordinator:
             return waits or group.awaiting_join_count < self._settings.group_max_size
         return member is not None or len(group.members) < self._settings.group_max_size
 
-    def _takes_too_many_bytes(self, group: ClassicGroup, request: JoinRequest) -> bool:
-        """Whether `group.max.bytes` keeps a member from joining, or from joining again with more than it has.
-
-        Or `group.members.max.bytes`, which is for all groups.
-        """
+    def _room_for(self, group: ClassicGroup, request: JoinRequest) -> AbstractContextManager[bool]:
+        """Keep room while a member joins: whether `group.max.bytes` and `group.members.max.bytes` let it."""
         member_id, instance_id = request.member_id, request.group_instance_id
         if not member_id and instance_id is not None:
             member_id = group.static_members.get(instance_id, "")
         member = group.members.get(member_id)
         had_bytes = 0 if member is None else member.size_bytes
         more_bytes = size_bytes(request.client_id, instance_id, request.protocols) - had_bytes
-        if more_bytes <= 0:
-            return False
-        charged = more_bytes if member is not None else charge_bytes(more_bytes, len(request.protocols))
-        has_room = group.has_room_for(charged, in_use=member is not None)
-        return not has_room or group.members_bytes + more_bytes > self._settings.group_max_bytes
+        if more_bytes > 0 and group.members_bytes + more_bytes > self._settings.group_max_bytes:
+            return nullcontext(False)
+        if member is not None:
+            return group.room_for(member.owner, more_bytes, in_use=True)
+        return group.room_for(request.owner, charge_bytes(more_bytes, len(request.protocols)), in_use=False)
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id
@@ -184,19 +190,17 @@ class ClassicCoordinator:
             else:
                 self._rebalancer.add_member(group, request, member_id, reply)
         elif request.requires_known_member_id:
-            self._rebalancer.await_pending_member(group, member_id, request.session_timeout_ms)
+            self._rebalancer.await_pending_member(group, request, member_id)
             group.answer(reply, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._rebalancer.add_member(group, request, member_id, reply)
 
-    def _join_pending(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
-        if request.group_instance_id is not None:
-            # Member ids are handed out in advance to dynamic members only.
-            group.answer(reply, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-        else:
-            self._rebalancer.add_member(group, request, request.member_id, reply)
-
-    def _rejoin(self, group: ClassicGroup, request: JoinRequest, member: Member, reply: JoinReply) -> None:
+    def _rejoin(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
+        try:
+            member = group.validate_member(request.member_id, request.group_instance_id)
+        except KafkaError as error:
+            group.answer(reply, JoinResult(error.error_code, request.member_id))
+            return
         changed = member.protocols != request.protocols
         if (
             group.state is PREPARING_REBALANCE
@@ -234,11 +238,7 @@ class ClassicCoordinator:
                 return
             group.park_sync(member, reply)
             if group.leader_id == request.member_id:
-                more_bytes = sum(map(len, request.assignments.values())) - FREE_BYTES * len(group.members)
-                if not group.has_room_for(more_bytes, in_use=True):
-                    group.answer_sync(member, SyncResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
-                    return
-                self._rebalancer.store_assignments(group, request.assignments)
+                self._rebalancer.store_assignments(group, member, request.assignments)
 
     def _validate_sync(self, group: ClassicGroup, request: SyncRequest) -> Member:
         if group.state is DEAD:

@@ -32,6 +32,7 @@ class ClassicMembership(Group):
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, ExpirationTimer] = {}
+        self._pending_owners: dict[str, str] = {}
         self.pending_syncs: set[str] = set()
         self.awaiting_join_count = 0
         self.members_bytes = 0
@@ -98,18 +99,19 @@ class ClassicMembership(Group):
         timer = self.pending_joins.pop(member_id, None)
         if timer is not None:
             timer.cancel()
-            self.count_members(-charge_bytes(len(member_id), 0))
+            self.count_members(self._pending_owners.pop(member_id), -charge_bytes(len(member_id), 0))
 
-    def expect(self, member_id: str, timer: ExpirationTimer) -> None:
+    def expect(self, member_id: str, timer: ExpirationTimer, owner: str) -> None:
         """A member was given its id, and joins with it before the timer ends."""
         self.pending_joins[member_id] = timer
-        self.count_members(charge_bytes(len(member_id), 0))
+        self._pending_owners[member_id] = owner
+        self.count_members(owner, charge_bytes(len(member_id), 0))
 
     def assign(self, member: Member, assignment: bytes) -> None:
         """Give a member its assignment."""
         before = member.charge_bytes
         member.assignment = assignment
-        self.count_members(member.charge_bytes - before)
+        self.count_members(member.owner, member.charge_bytes - before)
 
     def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_ms: int, session_ms: int) -> None:
         """Update a member that rejoins: its protocols, rebalance timeout and session timeout."""
@@ -178,7 +180,7 @@ class ClassicMembership(Group):
 
     def _count(self, member: Member, step: int) -> None:
         self.members_bytes += step * member.size_bytes
-        self.count_members(step * member.charge_bytes)
+        self.count_members(member.owner, step * member.charge_bytes)
         counts = self._supported_protocols
         for name in {name for name, _ in member.protocols}:
             counts[name] += step

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 from klamm import clipped
@@ -26,7 +27,7 @@ class CommittedOffset(NamedTuple):
     """A committed position.
 
     `leader_epoch` is -1 when unknown. `expire_timestamp_ms` is set only by clients that still send a retention time
-    (OffsetCommit v2 to v4).
+    (OffsetCommit v2 to v4). `owner` has committed it, and it counts for their share.
     """
 
     offset: int
@@ -34,6 +35,7 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
+    owner: str = UNKNOWN_OWNER
 
 
 GROUP_BYTES: Final = 4096
@@ -67,7 +69,7 @@ class OffsetBook:
     `pending`         what open transactions would commit, by producer id, then by topic and partition.
     `pending_writes`  commits that the store has not confirmed yet.
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
-    `ledgers`, `owner`   where the group counts, and for whose share: that of who has made it.
+    `ledgers`, `owner`   where the group counts, and who has made it. Offsets count for who has committed them.
     """
 
     __slots__ = (
@@ -125,97 +127,107 @@ class OffsetBook:
         more = text_bytes(committed.metadata) - FREE_METADATA_BYTES
         return OFFSET_BYTES + self._id_bytes + len(topic) + max(0, more)
 
-    def offsets_bytes(self) -> int:
-        """Return the bytes that all offsets count, pending ones too."""
+    def offsets_bytes(self) -> Counter[str]:
+        """Return the bytes that all offsets count, pending ones too, by owner."""
         stored = ((topic, each) for topic, by_partition in self.offsets.items() for each in by_partition.values())
         pending = ((topic, each) for offsets in self.pending.values() for (topic, _), each in offsets.items())
-        return sum(self.bytes_of(*each) for kind in (stored, pending) for each in kind)
+        counted: Counter[str] = Counter()
+        for topic, each in (*stored, *pending):
+            counted[each.owner] += self.bytes_of(topic, each)
+        return counted
+
+    def open_account(self, ledgers: GroupLedgers, owner: str) -> None:
+        """Count the offsets in these ledgers."""
+        self.ledgers, self.owner = ledgers, owner
+        self._count(self.offsets_bytes())
 
     def reserve(
-        self, commits: Sequence[tuple[str, int, CommittedOffset]], producer_id: int | None = None
+        self, owner: str, commits: Sequence[tuple[str, int, CommittedOffset]], producer_id: int | None = None
     ) -> tuple[list[int], int]:
         """Reserve room for commits that are written: the indexes of those without room, and the reserved bytes.
 
         A partition that has an offset always has room, if its metadata takes no more than it did, or little; within
         the transaction of a producer, if that of no other has one pending.
         """
-        ledger, owner = self.ledgers.offsets, self.owner
-        free = reserved = new = 0
+        free = 0
         grown: list[int] = []
-        new_ones: list[int] = []
-        for index, (topic, partition, committed) in enumerate(commits):
-            size = self.bytes_of(topic, committed)
+        new: list[int] = []
+        sizes = [self.bytes_of(topic, committed) for topic, _, committed in commits]
+        for index, (topic, partition, _) in enumerate(commits):
             known = self.offsets.get(topic, {}).get(partition)
             if known is None or (producer_id is not None and self._is_of_another(producer_id, (topic, partition))):
-                new_ones.append(index)
-                new += size
-            elif size > max(self.bytes_of(topic, known), OFFSET_BYTES + self._id_bytes + len(topic)):
+                new.append(index)
+            elif sizes[index] > max(self.bytes_of(topic, known), OFFSET_BYTES + self._id_bytes + len(topic)):
                 grown.append(index)
             else:
-                free += size
+                free += sizes[index]
+        ledger = self.ledgers.offsets
         ledger.add(owner, free)
-        reserved = free
         refused: list[int] = []
-        if new and not ledger.reserve(owner, new):
-            refused += new_ones
-        else:
-            reserved += new
-        for index in grown:
-            size = self.bytes_of(commits[index][0], commits[index][2])
-            if ledger.reserve(owner, size, in_use=True):
-                reserved += size
-            else:
-                refused.append(index)
-        return refused, reserved
+        for indexes, in_use in ((new, False), (grown, True)):
+            admitted = ledger.reserve_each(owner, [sizes[index] for index in indexes], in_use=in_use)
+            refused += (index for index, has_room in zip(indexes, admitted, strict=True) if not has_room)
+            free += sum(sizes[index] for index, has_room in zip(indexes, admitted, strict=True) if has_room)
+        return refused, free
 
     def _is_of_another(self, producer_id: int, key: tuple[str, int]) -> bool:
         return key in self._unstable and key not in self.pending.get(producer_id, {})
 
-    def release(self, reserved: int) -> None:
+    def release(self, owner: str, reserved: int) -> None:
         """Give back what `reserve` has counted: the offsets count themselves, or could not be written."""
-        self.ledgers.offsets.add(self.owner, -reserved)
+        self.ledgers.offsets.add(owner, -reserved)
 
-    def _count(self, offsets_bytes: int) -> None:
-        if offsets_bytes:
-            self.ledgers.offsets.add(self.owner, offsets_bytes)
+    def _count(self, more: Counter[str]) -> None:
+        for owner, offsets_bytes in more.items():
+            if offsets_bytes:
+                self.ledgers.offsets.add(owner, offsets_bytes)
 
     # Offsets
 
     def put(self, commits: Iterable[tuple[str, int, CommittedOffset]]) -> None:
         """Take over offsets that are durable."""
-        more = 0
+        more: Counter[str] = Counter()
         for topic, partition, committed in commits:
             by_partition = self.offsets.setdefault(topic, {})
             known = by_partition.get(partition)
-            more += self.bytes_of(topic, committed) - (0 if known is None else self.bytes_of(topic, known))
+            more[committed.owner] += self.bytes_of(topic, committed)
+            if known is not None:
+                more[known.owner] -= self.bytes_of(topic, known)
             by_partition[partition] = committed
         self._count(more)
 
     def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget offsets, where there are some."""
-        less = 0
+        more: Counter[str] = Counter()
         for topic, index in partitions:
             by_partition = self.offsets.get(topic, {})
             known = by_partition.pop(index, None)
-            less += 0 if known is None else self.bytes_of(topic, known)
+            if known is not None:
+                more[known.owner] -= self.bytes_of(topic, known)
             if not by_partition:
                 self.offsets.pop(topic, None)
-        self._count(-less)
+        self._count(more)
 
     def add_pending(self, producer_id: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
         """Take over what a transaction would commit."""
         known = self.pending.setdefault(producer_id, {})
-        more = sum(self.bytes_of(key[0], each) for key, each in offsets.items())
-        self._count(more - sum(self.bytes_of(key[0], known[key]) for key in offsets if key in known))
+        more: Counter[str] = Counter()
+        for key, each in offsets.items():
+            more[each.owner] += self.bytes_of(key[0], each)
+            if key in known:
+                more[known[key].owner] -= self.bytes_of(key[0], known[key])
+        self._count(more)
         self._unstable.update(key for key in offsets if key not in known)
         known.update(offsets)
 
     def take_pending(self, producer_id: int) -> Mapping[tuple[str, int], CommittedOffset]:
         """The transaction ends: what it would commit."""
         ended = self.pending.pop(producer_id, {})
-        for key in ended:
+        more: Counter[str] = Counter()
+        for key, each in ended.items():
             self._forget(key)
-        self._count(-sum(self.bytes_of(key[0], each) for key, each in ended.items()))
+            more[each.owner] -= self.bytes_of(key[0], each)
+        self._count(more)
         return ended
 
     def pending_of(self, topics: Set[str]) -> list[tuple[str, int]]:
@@ -229,7 +241,8 @@ class OffsetBook:
                 continue
             for producer_id in [each for each, pending in self.pending.items() if key in pending]:
                 pending = self.pending[producer_id]
-                self._count(-self.bytes_of(key[0], pending.pop(key)))
+                forgotten = pending.pop(key)
+                self._count(Counter({forgotten.owner: -self.bytes_of(key[0], forgotten)}))
                 self._forget(key)
                 if not pending:
                     del self.pending[producer_id]
@@ -241,7 +254,7 @@ class OffsetBook:
 
     def clear(self) -> None:
         """The group is deleted."""
-        self._count(-self.offsets_bytes())
+        self._count(Counter({owner: -amount for owner, amount in self.offsets_bytes().items()}))
         self.offsets.clear()
         self.pending.clear()
         self._unstable.clear()
@@ -263,30 +276,39 @@ class Group(GroupLock, ABC):
         super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
         self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook(group_id)
-        self._members_charge = 0
-        self._is_counted = True
+        # What the members of each owner take; None once they count no more.
+        self._charges: Counter[str] | None = Counter()
 
     def open_accounts(self, ledgers: GroupLedgers, owner: str) -> None:
         """Count it, with its members and offsets, in these ledgers. It is counted itself already."""
-        book = self.book
-        book.ledgers, book.owner = ledgers, owner
-        ledgers.members.add(owner, self._members_charge)
-        ledgers.offsets.add(owner, book.offsets_bytes())
+        self.book.open_account(ledgers, owner)
+        for each, charge in (self._charges or {}).items():
+            ledgers.members.add(each, charge)
 
-    def count_members(self, more_bytes: int) -> None:
-        """Count that the members take more, or less. A dead group counts nothing."""
-        if self._is_counted and more_bytes:
-            self._members_charge += more_bytes
-            self.book.ledgers.members.add(self.book.owner, more_bytes)
+    def count_members(self, owner: str, more_bytes: int) -> None:
+        """Count that the members of an owner take more, or less. A dead group counts nothing."""
+        if self._charges is not None and more_bytes:
+            self._charges[owner] += more_bytes
+            self.book.ledgers.members.add(owner, more_bytes)
 
-    def has_room_for(self, more_bytes: int, *, in_use: bool) -> bool:
-        """Return whether the members may take more; `in_use` for a member that is in the group."""
-        return more_bytes <= 0 or self.book.ledgers.members.fits(self.book.owner, more_bytes, in_use=in_use)
+    @contextmanager
+    def room_for(self, owner: str, more_bytes: int, *, in_use: bool) -> Iterator[bool]:
+        """Keep room while an owner's members take more: whether there is any; `in_use` for one that is in the group."""
+        ledger, reserved = self.book.ledgers.members, max(0, more_bytes)
+        if reserved and not ledger.reserve(owner, reserved, in_use=in_use):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            # By now the members count it.
+            ledger.add(owner, -reserved)
 
     def close_members_account(self) -> None:
         """It is dead: its members count no more."""
-        self.count_members(-self._members_charge)
-        self._is_counted = False
+        for owner, charge in (self._charges or {}).items():
+            self.book.ledgers.members.add(owner, -charge)
+        self._charges = None
 
     @property
     def offsets(self) -> dict[str, dict[int, CommittedOffset]]:

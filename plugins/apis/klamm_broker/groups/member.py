@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
@@ -40,6 +41,7 @@ class Member:
     `sync_reply`        the request that waits for its answer, if one does.
     `deadline_ns`       monotonic time at which its session ends; `timer` looks at it when it fires, so that a
                         heartbeat only moves this number.
+    `owner`             who has joined with it, whose share of `group.members.max.bytes` it counts for.
     """
 
     member_id: str
@@ -55,6 +57,7 @@ class Member:
     sync_reply: SyncReply | None = None
     deadline_ns: int = 0
     timer: ExpirationTimer | None = None
+    owner: str = UNKNOWN_OWNER
 
     @property
     def size_bytes(self) -> int:

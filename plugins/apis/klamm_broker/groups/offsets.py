@@ -57,7 +57,7 @@ class CommitRequest(NamedTuple):
     `retention_time_ms`  of clients that still send one (v2 to v4), else -1.
     `knows_member_epochs` the client can be a member of a consumer group (v9), and gets GROUP_ID_NOT_FOUND, not
                          ILLEGAL_GENERATION, for a generation of a group that does not exist.
-    `owner`              whose share a new group counts for.
+    `owner`              whose share a new group and the offsets count for.
     """
 
     group_id: str
@@ -144,10 +144,12 @@ class OffsetManager:
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             metadata = commit.metadata or ""
-            committed = CommittedOffset(commit.offset, commit.leader_epoch, metadata, commit_timestamp_ms, expire_ms)
+            committed = CommittedOffset(
+                commit.offset, commit.leader_epoch, metadata, commit_timestamp_ms, expire_ms, request.owner
+            )
             accepted.append((commit.topic, commit.partition, committed))
             places.append(index)
-        refused, reserved_bytes = group.book.reserve(accepted)
+        refused, reserved_bytes = group.book.reserve(request.owner, accepted)
         if refused:
             for place in refused:
                 outcomes[places[place]] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -160,7 +162,7 @@ class OffsetManager:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.book.pending_writes -= 1
-                group.book.release(reserved_bytes)
+                group.book.release(request.owner, reserved_bytes)
                 if error is None:
                     self.committed += len(accepted)
                     group.book.put(accepted)

@@ -7,6 +7,7 @@ rebalance the group is in its last stable generation, and members of a later one
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -32,16 +33,17 @@ _PUT_GROUP: Final = (
 _DELETE_MEMBERS: Final = "DELETE FROM group_members WHERE group_id = ?"
 _PUT_MEMBER: Final = (
     "INSERT INTO group_members (group_id, position, member_id, group_instance_id, client_id, client_host,"
-    " rebalance_timeout_ms, session_timeout_ms, subscription, assignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " rebalance_timeout_ms, session_timeout_ms, subscription, assignment, owner)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DELETE_GROUP: Final = "DELETE FROM groups WHERE group_id = ?"
 _PUT_OFFSET: Final = (
     "INSERT INTO offsets (group_id, topic, partition, committed_offset, leader_epoch, metadata,"
-    " commit_timestamp_ms, expire_timestamp_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    " commit_timestamp_ms, expire_timestamp_ms, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (group_id, topic, partition) DO UPDATE SET"
     " committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,"
     " metadata = excluded.metadata, commit_timestamp_ms = excluded.commit_timestamp_ms,"
-    " expire_timestamp_ms = excluded.expire_timestamp_ms"
+    " expire_timestamp_ms = excluded.expire_timestamp_ms, owner = excluded.owner"
 )
 _DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?"
 _DELETE_OFFSETS: Final = "DELETE FROM offsets WHERE group_id = ?"
@@ -49,15 +51,16 @@ _DELETE_PENDING_OFFSET: Final = "DELETE FROM pending_offsets WHERE group_id = ? 
 _DELETE_PENDING_OF_GROUP: Final = "DELETE FROM pending_offsets WHERE group_id = ?"
 _PUT_PENDING_OFFSET: Final = (
     "INSERT OR REPLACE INTO pending_offsets (producer_id, group_id, topic, partition, committed_offset, leader_epoch,"
-    " metadata, commit_timestamp_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    " metadata, commit_timestamp_ms, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _COMMIT_PENDING_OFFSETS: Final = (
     "INSERT INTO offsets (group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
-    " expire_timestamp_ms) SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata,"
-    " commit_timestamp_ms, NULL FROM pending_offsets WHERE producer_id = ?"
+    " expire_timestamp_ms, owner) SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata,"
+    " commit_timestamp_ms, NULL, owner FROM pending_offsets WHERE producer_id = ?"
     " ON CONFLICT (group_id, topic, partition) DO UPDATE SET"
     " committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,"
-    " metadata = excluded.metadata, commit_timestamp_ms = excluded.commit_timestamp_ms, expire_timestamp_ms = NULL"
+    " metadata = excluded.metadata, commit_timestamp_ms = excluded.commit_timestamp_ms, expire_timestamp_ms = NULL,"
+    " owner = excluded.owner"
     " WHERE excluded.commit_timestamp_ms >= offsets.commit_timestamp_ms"
 )
 _DELETE_PENDING_OFFSETS: Final = "DELETE FROM pending_offsets WHERE producer_id = ?"
@@ -96,6 +99,7 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
                         member.session_timeout_ms,
                         member.metadata(group.protocol_name),
                         assignments.get(member.member_id, b""),
+                        member.owner,
                     ),
                 )
             )
@@ -132,6 +136,7 @@ def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOf
             committed.metadata,
             committed.commit_timestamp_ms,
             committed.expire_timestamp_ms,
+            committed.owner,
         ),
     )
 
@@ -151,6 +156,7 @@ def put_pending_offset(
             pending.leader_epoch,
             pending.metadata,
             pending.commit_timestamp_ms,
+            pending.owner,
         ),
     )
 
@@ -181,17 +187,22 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
     groups: dict[str, Group] = {**classic, **{group.group_id: group for group in others}}
     for group_id, topic, partition, *committed in store.read(
         "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
-        " expire_timestamp_ms FROM offsets"
+        " expire_timestamp_ms, owner FROM offsets"
     ):
-        owner = groups.get(group_id)
-        if owner is None:
-            owner = groups[group_id] = ClassicGroup(group_id, clock)
-        owner.offsets.setdefault(topic, {})[partition] = CommittedOffset(*committed)
+        group = groups.get(group_id)
+        if group is None:
+            group = groups[group_id] = ClassicGroup(group_id, clock)
+        group.offsets.setdefault(topic, {})[partition] = _interned(CommittedOffset(*committed))
     _load_pending_offsets(store, clock, groups)
     for group in groups.values():
         if isinstance(group, ClassicGroup):
             group.refresh_subscribed_topics()
     return groups.values()
+
+
+def _interned(committed: CommittedOffset) -> CommittedOffset:
+    """Return it with an owner that all offsets of that owner share."""
+    return committed._replace(owner=sys.intern(committed.owner))
 
 
 def _load_classic(store: Store, clock: Clock) -> dict[str, ClassicGroup]:
@@ -213,9 +224,10 @@ def _load_classic(store: Store, clock: Clock) -> dict[str, ClassicGroup]:
         session_timeout_ms,
         subscription,
         assignment,
+        owner,
     ) in store.read(
         "SELECT group_id, member_id, group_instance_id, client_id, client_host, rebalance_timeout_ms,"
-        " session_timeout_ms, subscription, assignment FROM group_members ORDER BY group_id, position"
+        " session_timeout_ms, subscription, assignment, owner FROM group_members ORDER BY group_id, position"
     ):
         group = groups[group_id]
         member = Member(
@@ -227,6 +239,7 @@ def _load_classic(store: Store, clock: Clock) -> dict[str, ClassicGroup]:
             session_timeout_ms,
             ((group.protocol_name or "", subscription),),
             assignment,
+            owner=owner,
         )
         group.add(member, group.protocol_type or "")
         group.state = STABLE
@@ -236,11 +249,11 @@ def _load_classic(store: Store, clock: Clock) -> dict[str, ClassicGroup]:
 def _load_pending_offsets(store: Store, clock: Clock, groups: dict[str, Group]) -> None:
     for producer_id, group_id, topic, partition, *pending in store.read(
         "SELECT producer_id, group_id, topic, partition, committed_offset, leader_epoch, metadata,"
-        " commit_timestamp_ms FROM pending_offsets"
+        " commit_timestamp_ms, NULL, owner FROM pending_offsets"
     ):
         group = groups.get(group_id)
         if group is None:
             group = groups[group_id] = ClassicGroup(group_id, clock)
-        offset = CommittedOffset(*pending)
+        offset = _interned(CommittedOffset(*pending))
         group.book.add_pending(producer_id, {(topic, partition): offset})
         group.book.latest_pending_ms = max(group.book.latest_pending_ms, offset.commit_timestamp_ms)

@@ -13,7 +13,7 @@ from klamm import ErrorCode, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
-from klamm_broker.groups.member import Member
+from klamm_broker.groups.member import FREE_BYTES, Member
 from klamm_broker.groups.requests import JoinReply, JoinRequest, JoinResult, SyncResult
 from klamm_broker.groups.settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.state import (
@@ -61,6 +61,7 @@ class Rebalancer:
             request.session_timeout_ms,
             request.protocols,
             is_new=True,
+            owner=request.owner,
         )
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
             group.new_member_added = True
@@ -118,7 +119,7 @@ class Rebalancer:
         assignments = {each.member_id: each.assignment for each in group.members.values()}
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
-    def await_pending_member(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
+    def await_pending_member(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> None:
         """Wait for a member that was given its id to join with it.
 
         Of too many the one that has waited longest is forgotten: its client asks for another id.
@@ -132,8 +133,8 @@ class Rebalancer:
 
         if len(group.pending_joins) >= MAX_PENDING_JOINS:
             group.forget_pending_join(next(iter(group.pending_joins)))
-        timer = self._timers.schedule(session_timeout_ms, give_up)
-        group.expect(member_id, timer)
+        timer = self._timers.schedule(request.session_timeout_ms, give_up)
+        group.expect(member_id, timer, request.owner)
 
     def remove_member(self, group: ClassicGroup, member_id: str, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that this causes."""
@@ -236,15 +237,25 @@ class Rebalancer:
 
     # Syncing
 
-    def store_assignments(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignment, then send it to the members and become STABLE. Once in a generation."""
+    def store_assignments(self, group: ClassicGroup, leader: Member, assignments: Mapping[str, bytes]) -> None:
+        """Store the leader's assignment, then send it to the members and become STABLE. Once in a generation.
+
+        The leader gets GROUP_MAX_SIZE_REACHED where there is no room for it.
+        """
         generation_id = group.generation_id
         if group.storing_generation_id == generation_id:
+            return
+        ledger, owner = group.book.ledgers.members, leader.owner
+        reserved_bytes = max(0, sum(map(len, assignments.values())) - FREE_BYTES * len(group.members))
+        if reserved_bytes and not ledger.reserve(owner, reserved_bytes, in_use=True):
+            group.answer_sync(leader, SyncResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             return
         group.storing_generation_id = generation_id
 
         def on_durable(error: StoreError | None) -> None:
             with group:
+                # The members count it themselves, or it is not kept.
+                ledger.add(owner, -reserved_bytes)
                 group.storing_generation_id = -1
                 # Another rebalance may have started; then every sync has been answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:

@@ -24,7 +24,7 @@ class JoinRequest(NamedTuple):
 
     `member_id`                    empty for one that has none yet.
     `requires_known_member_id`     answer a first join with MEMBER_ID_REQUIRED (KIP-394, JoinGroup v4).
-    `owner`                        whose share a new group counts for.
+    `owner`                        whose share a new group and a new member count for.
     `supports_skipping_assignment` understands `skip_assignment` (KIP-814, JoinGroup v9).
     """
 

@@ -85,10 +85,12 @@ class TransactionalOffsets:
             if self._is_too_large(commit):
                 outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                pending = CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata or "", timestamp_ms)
+                pending = CommittedOffset(
+                    commit.offset, commit.leader_epoch, commit.metadata or "", timestamp_ms, owner=request.owner
+                )
                 accepted[commit.topic, commit.partition] = pending
         wanted = [(*key, offset) for key, offset in accepted.items()]
-        refused, reserved_bytes = group.book.reserve(wanted, producer_id)
+        refused, reserved_bytes = group.book.reserve(request.owner, wanted, producer_id)
         for place in refused:
             del accepted[wanted[place][:2]]
         for index, key in enumerate(keys):
@@ -101,7 +103,7 @@ class TransactionalOffsets:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.book.pending_writes -= 1
-                group.book.release(reserved_bytes)
+                group.book.release(request.owner, reserved_bytes)
                 if error is None:
                     self.committed += len(accepted)
                     group.book.add_pending(producer_id, accepted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from klamm import ErrorCode, KafkaError
@@ -11,11 +12,15 @@ UNLIMITED: Final = 1 << 62
 UNKNOWN_OWNER: Final = ""
 """The owner of what was made by an unknown owner, e.g. before owners were kept: it counts for the total alone."""
 FREE_FOR_NEW: Final = 0.8
-"""The part of a total, and of a share, that new entries may fill. The rest is for those that are in use and grow."""
+"""The part of what an owner may have that new entries may fill. The rest is for those that are in use and grow."""
 
 
 class Ledger:
-    """A total and a share for each owner. Any thread may call it; it costs a lock and an addition.
+    """A total, and what each owner has of it. Any thread may call it; it costs a lock and an addition.
+
+    What an owner may have falls with the square of what is free; alone, it is its share of the total. So those that
+    come first do not shut out the others: after ten that take all they may a twentieth is free, and the eleventh may
+    have two hundredths of the total.
 
     What is new is checked with `reserve` or `fits`. What is in use is counted with `add`, which refuses nothing.
     """
@@ -29,8 +34,7 @@ class Ledger:
         self.error = error
         self.used = 0
         self.refused = 0
-        self._new_total = total if total <= 1 else int(total * FREE_FOR_NEW)
-        self._new_share = self.share if self.share <= 1 else int(self.share * FREE_FOR_NEW)
+        self._weight = share / (1 - share) ** 2 if share < 1 else None
         # Protects the counts.
         self._lock = threading.Lock()
         self._by_owner: dict[str, int] = {}
@@ -55,11 +59,18 @@ class Ledger:
             return self._fits(owner, amount, in_use)
 
     def _fits(self, owner: str, amount: int, in_use: bool) -> bool:
-        total, share = (self.total, self.share) if in_use else (self._new_total, self._new_share)
-        has_room = self.used + amount <= total and (not owner or self._by_owner.get(owner, 0) + amount <= share)
+        part = 1.0 if in_use or self.total <= 1 else FREE_FOR_NEW
+        used = self.used + amount
+        has_room = used <= self.total * part
+        if owner and self._weight is not None:
+            has_room = self._by_owner.get(owner, 0) + amount <= self._allowance(self.total - used) * part
         if not has_room:
             self.refused += 1
         return has_room
+
+    def _allowance(self, free: int) -> float:
+        weight = self._weight
+        return self.total if weight is None else weight * max(0, free) ** 2 / self.total
 
     def reserve(self, owner: str, amount: int, *, in_use: bool = False) -> bool:
         """Count `amount` if there is room for it, and return whether there is."""
@@ -68,6 +79,17 @@ class Ledger:
             if has_room:
                 self._add(owner, amount)
             return has_room
+
+    def reserve_each(self, owner: str, amounts: Sequence[int], *, in_use: bool = False) -> list[bool]:
+        """Count those of many amounts for which there is room, and return which."""
+        with self._lock:
+            admitted = []
+            for amount in amounts:
+                has_room = self._fits(owner, amount, in_use)
+                if has_room:
+                    self._add(owner, amount)
+                admitted.append(has_room)
+            return admitted
 
     def require(self, owner: str, amount: int) -> None:
         """Count `amount` of something new. Raises KafkaError where there is no room."""
@@ -87,6 +109,11 @@ class Ledger:
         """Return how much the owner has that has most."""
         with self._lock:
             return max(self._by_owner.values(), default=0)
+
+    @property
+    def present_share(self) -> int:
+        """Return how much an owner may have now."""
+        return int(self._allowance(self.total - self.used))
 
 
 def text_bytes(text: str) -> int:

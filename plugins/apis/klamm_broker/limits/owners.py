@@ -5,6 +5,7 @@ An owner is a principal, or the address of a client that has not authenticated.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from klamm import ANONYMOUS
@@ -16,15 +17,21 @@ if TYPE_CHECKING:
 
 _PUT: Final = "INSERT OR REPLACE INTO state_owners (kind, name, owner) VALUES (?, ?, ?)"
 _DELETE: Final = "DELETE FROM state_owners WHERE kind = ? AND name = ?"
-_MAX_CHARS: Final = 256
+_MAX_CHARS: Final = 128
 
 
 def owner_of(context: RequestContext) -> str:
-    """Return the owner of what a request leaves behind."""
+    """Return the owner of what a request leaves behind. Of a long principal it is the beginning and a digest."""
     principal = context.principal
     if principal == ANONYMOUS:
         return source_of(context.client_address.host)
-    return str(principal)[:_MAX_CHARS]
+    name = str(principal)
+    if len(name) > _MAX_CHARS:
+        import hashlib
+
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        name = f"{name[:_MAX_CHARS]}…{digest}"
+    return sys.intern(name)
 
 
 class Owners:

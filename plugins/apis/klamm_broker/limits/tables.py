@@ -98,7 +98,7 @@ class StateLimits:
             ("Used", "gauge", "How much of a table that clients can make grow is in use.", lambda one: one.used),
             ("Limit", "gauge", "How much of it there may be.", lambda one: one.total),
             ("LargestShare", "gauge", "How much of it the principal has that has most.", lambda one: one.largest_share),
-            ("ShareLimit", "gauge", "How much of it a principal may have.", lambda one: one.share),
+            ("ShareLimit", "gauge", "How much of it a principal may have now.", lambda one: one.present_share),
             ("RefusedPerSec", "counter", "What was refused because there was no room.", lambda one: one.refused),
         )
         for name, kind, doc, read in readings:

@@ -231,6 +231,11 @@ MIGRATIONS: tuple[str, ...] = (
         DELETE FROM share_state_batches WHERE share_partition = old.id;
     END;
     """,
+    """
+    ALTER TABLE offsets ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+    ALTER TABLE pending_offsets ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+    ALTER TABLE group_members ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
@@ -241,7 +246,8 @@ offset, or to `end_offset`.
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are those that open transactions
 have besides, a row for each request.
-`state_owners.owner` is who made a group or a transactional id, whose share of the limits it counts for.
+`state_owners.owner` is who made a group or a transactional id, whose share of the limits it counts for; `owner` of
+offsets and members who has committed them, or joined.
 `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16 bytes.
 """
 

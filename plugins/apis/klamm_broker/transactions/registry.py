@@ -90,10 +90,15 @@ class TransactionRegistry:
         return new
 
     def require_room(self, transaction: Transaction, partitions: int) -> None:
-        """Raise KafkaError(POLICY_VIOLATION) where there is no room for so many more partitions of a transaction."""
+        """Count so many more partitions of a transaction, which are about to be written. The caller holds its lock.
+
+        Raises KafkaError(POLICY_VIOLATION) where there is no room for them.
+        """
         more_bytes = transaction.bytes_of(len(transaction.record.partitions) + partitions) - transaction.counted_bytes
-        if more_bytes > 0 and not self._ledger.fits(transaction.owner, more_bytes, in_use=True):
-            raise self._ledger.refusal()
+        if more_bytes > 0:
+            if not self._ledger.reserve(transaction.owner, more_bytes, in_use=True):
+                raise self._ledger.refusal()
+            transaction.counted_bytes += more_bytes
 
     def _recount(self, transaction: Transaction) -> None:
         """The partitions of a transaction have changed. The caller holds its lock."""
@@ -146,10 +151,10 @@ class TransactionRegistry:
             with transaction.lock:
                 if error is None:
                     transaction.complete(record)
-                    self._recount(transaction)
                 else:
                     log.error("%s: cannot be written: %s", clipped(transaction.transactional_id), error)
                     transaction.give_up()
+                self._recount(transaction)
             then(ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
 
         self._store.submit(statements, on_durable, sync=sync or None)

@@ -110,12 +110,12 @@ class ClassicMembers:
         """The static member that is replaced (or None), and the member that joins."""
         instance_id = request.group_instance_id
         if instance_id is None:
-            return None, group.members.get(member_id) or ConsumerMember(member_id=member_id)
+            return None, group.members.get(member_id) or ConsumerMember(member_id=member_id, owner=request.owner)
         if request.member_id:
             return None, group.member(member_id, instance_id)
         old_id = group.static_members.get(instance_id)
         if old_id is None:
-            return None, ConsumerMember(member_id=member_id, instance_id=instance_id)
+            return None, ConsumerMember(member_id=member_id, instance_id=instance_id, owner=request.owner)
         old = group.members[old_id]
         log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
         return old, replace_member(group, self._fencing, old, member_id)
@@ -138,8 +138,7 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicProtocol(request.session_timeout_ms, request.protocols),
         )
-        group.require_bytes_for(updated, self._settings.group_max_bytes)
-        group.put(updated)
+        group.put_within(updated, self._settings.group_max_bytes)
         changed = (updated.topics, updated.regex) != (member.topics, member.regex)
         owned = self._migration.by_id(subscription.owned_partitions)
         try:

@@ -160,8 +160,8 @@ class ConsumerCoordinator:
         if request.epoch == JOIN_EPOCH:
 
             def admit(new: ConsumerGroup) -> None:
-                first = _updated(ConsumerMember(member_id=request.member_id), request)
-                new.require_bytes_for(first, self._settings.group_max_bytes)
+                first = _updated(ConsumerMember(member_id=request.member_id, owner=request.owner), request)
+                new.put_within(first, self._settings.group_max_bytes, keep=False)
 
             group = self._registry.get_or_create_consumer(request.group_id, request.owner, admit)
         else:
@@ -193,8 +193,7 @@ class ConsumerCoordinator:
         if request.regex:
             check_regex(request.regex)
         updated = _updated(before, request)
-        group.require_bytes_for(updated, self._settings.group_max_bytes)
-        group.put(updated)
+        group.put_within(updated, self._settings.group_max_bytes)
         # Its classic session and requests are over.
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
@@ -230,7 +229,7 @@ class ConsumerCoordinator:
             # It joins again without partitions; its former epoch does not matter.
             return known
         log.info("group %s: member %s joins with the consumer protocol", group.log_name, clipped(member_id))
-        return ConsumerMember(member_id=member_id)
+        return ConsumerMember(member_id=member_id, owner=request.owner)
 
     def _replace_static(self, group: ConsumerGroup, old_id: str, member_id: str) -> ConsumerMember:
         old = group.members[old_id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -14,6 +15,7 @@ from klamm_broker.groups.consumer.state import (
     IllegalConsumerGroupTransitionError,
 )
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
@@ -24,11 +26,15 @@ _MATCH_BYTES: Final = 64
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, the generation of all topics at that time, and the monotonic time."""
+    """The topics that an expression matched, the generation of all topics at that time, and the monotonic time.
+
+    They count for `owner`, who has joined with the expression.
+    """
 
     topics: frozenset[str]
     generation: int
     at_ns: int
+    owner: str = UNKNOWN_OWNER
 
 
 class ConsumerGroup(ConsumerMembership):
@@ -69,8 +75,12 @@ class ConsumerGroup(ConsumerMembership):
 
     def take_regexes(self, regexes: dict[str, ResolvedRegex]) -> None:
         """Replace the topics that the expressions match."""
-        before = sum(len(each.topics) for each in self.regexes.values())
-        self.count_members(_MATCH_BYTES * (sum(len(each.topics) for each in regexes.values()) - before))
+        more: Counter[str] = Counter()
+        for sign, some in ((-1, self.regexes), (1, regexes)):
+            for each in some.values():
+                more[each.owner] += sign * _MATCH_BYTES * len(each.topics)
+        for owner, more_bytes in more.items():
+            self.count_members(owner, more_bytes)
         self.regexes = regexes
 
     # State

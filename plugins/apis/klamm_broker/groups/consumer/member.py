@@ -11,6 +11,7 @@ from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.member import NAME_BYTES, charge_bytes
 from klamm_broker.groups.requests import Protocol
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 JOIN_EPOCH: Final = 0
 """The epoch of a member that joins, or rejoins without partitions."""
@@ -48,6 +49,7 @@ class ConsumerMember:
     `pending_revocation`  what it has to revoke.
     `assignment_epochs`   the epoch at which it was assigned each of these partitions.
     `classic`             set for a member that speaks the classic protocol.
+    `owner`               who has joined with it, whose share of `group.members.max.bytes` it counts for.
     """
 
     member_id: str
@@ -66,6 +68,7 @@ class ConsumerMember:
     pending_revocation: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     assignment_epochs: AssignmentEpochs = field(default_factory=lambda: NO_EPOCHS)
     classic: ClassicProtocol | None = None
+    owner: str = UNKNOWN_OWNER
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Return the epoch at which it was assigned a partition; None for one that it does not have."""

@@ -72,7 +72,7 @@ class ConsumerMembership(Group):
             self.static_members[member.instance_id] = member.member_id
         self.members[member.member_id] = member
         self.members_bytes += member.size_bytes
-        self.count_members(member.charge_bytes)
+        self.count_members(member.owner, member.charge_bytes)
         self.subscriptions[member.topics, member.regex] += 1
         if member.regex:
             self.patterns[member.regex] += 1
@@ -90,24 +90,30 @@ class ConsumerMembership(Group):
         self.changes.members.add(member_id)
         self.set_target(member_id, None)
 
-    def require_bytes_for(self, member: ConsumerMember, max_bytes: int) -> None:
-        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if a member is to take more than it does, and more than is left."""
+    def put_within(self, member: ConsumerMember, max_bytes: int, *, keep: bool = True) -> None:
+        """Add or replace a member, or only see if there is room.
+
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
+        """
         known = self.members.get(member.member_id)
         if known == member:
             return
         more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
-        grows_by = member.charge_bytes if known is None else member.grows_by_bytes(known)
-        if not self.has_room_for(grows_by, in_use=known is not None):
-            raise self.book.ledgers.members.refusal()
         if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The names and subscriptions of the group's members may have {max_bytes} bytes (group.max.bytes).",
             )
+        grows_by = member.charge_bytes if known is None else member.grows_by_bytes(known)
+        with self.room_for(member.owner, grows_by, in_use=known is not None) as has_room:
+            if not has_room:
+                raise self.book.ledgers.members.refusal()
+            if keep:
+                self.put(member)
 
     def _disown(self, member: ConsumerMember) -> None:
         self.members_bytes -= member.size_bytes
-        self.count_members(-member.charge_bytes)
+        self.count_members(member.owner, -member.charge_bytes)
         subscription = member.topics, member.regex
         self.subscriptions[subscription] -= 1
         if not self.subscriptions[subscription]:

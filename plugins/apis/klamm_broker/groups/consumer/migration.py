@@ -113,6 +113,7 @@ class Migration:
                         topic: dict.fromkeys(indexes, group.generation_id) for topic, indexes in assigned.items()
                     },
                     classic=ClassicProtocol(member.session_timeout_ms, member.protocols),
+                    owner=member.owner,
                 )
             )
             new.set_target(member.member_id, assigned)
@@ -237,6 +238,7 @@ def _classic_member(member: ConsumerMember) -> Member:
         member.rebalance_timeout_ms,
         classic.session_timeout_ms,
         classic.protocols,
+        owner=member.owner,
     )
 
 

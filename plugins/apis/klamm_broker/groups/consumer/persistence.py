@@ -85,6 +85,7 @@ def _member_text(member: ConsumerMember) -> str:
         {
             "instance_id": member.instance_id,
             "rack_id": member.rack_id,
+            "owner": member.owner,
             "client_id": member.client_id,
             "client_host": member.client_host,
             "rebalance_timeout_ms": member.rebalance_timeout_ms,

@@ -14,7 +14,7 @@ class ConsumerHeartbeat(NamedTuple):
 
     None, or -1 for `rebalance_timeout_ms`: unchanged. `owned` are the partitions that the member owns. `may_describe`
     returns whether the principal may describe a topic; a regular expression matches no other topics. `owner` is
-    whose share a new group counts for.
+    whose share a new group and a new member count for.
     """
 
     group_id: str

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from klamm_broker.groups.consumer.member import ConsumerMember
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.topics.names import MAX_LENGTH
 
 UNCHECKED: Final = -1
@@ -120,6 +121,7 @@ def resolve_regexes(
     generation = topics.generation
     changed = False
     names: list[str] | None = None
+    owners: dict[str, str] = {}
     may_describe = cache(may_describe)
     resolved: dict[str, ResolvedRegex] = {}
     is_due = began_ns >= group.regexes_due_ns
@@ -127,10 +129,12 @@ def resolve_regexes(
         known = group.regexes.get(pattern)
         is_new = known is None or known.generation == UNCHECKED
         if known is None or is_new or (is_due and _is_old(known, generation, began_ns - refresh.max_age_ns)):
-            names = [topic.name for topic in topics.all()] if names is None else names
+            if names is None:
+                names = [topic.name for topic in topics.all()]
+                owners = {member.regex: member.owner for member in group.members.values()}
             found = matching_topics(pattern, names, may_describe)
             changed = changed or known is None or known.topics != found
-            known = ResolvedRegex(found, generation, began_ns)
+            known = ResolvedRegex(found, generation, began_ns, owners.get(pattern, UNKNOWN_OWNER))
             took_ns = now_ns() - began_ns
             if is_due and took_ns >= refresh.budget_ns:
                 is_due = False

@@ -95,10 +95,8 @@ class ShareCoordinator:
             kind = "Group" if request.epoch == LEAVE_EPOCH else "Share group"
             missing = f"{kind} {request.group_id} not found."
             new_owner = request.owner if request.epoch == JOIN_EPOCH else None
-            first = ShareMember(member_id=request.member_id)
-            group = self._group(
-                request.group_id, missing, new_owner, lambda new: _require_room(new, _updated(first, request))
-            )
+            first = _updated(ShareMember(member_id=request.member_id, owner=request.owner), request)
+            group = self._group(request.group_id, missing, new_owner, lambda new: _put(new, first, keep=False))
             with group:
                 if group.is_dead:
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -133,8 +131,7 @@ class ShareCoordinator:
         before = self._member(group, request)
         updated = _updated(before, request)
         is_new = before.member_id not in group.members
-        _require_room(group, updated)
-        group.put(updated)
+        _put(group, updated)
         self._keep_alive(group, updated.member_id)
         if is_new or updated.topics != before.topics or group.metadata_generation != self._world.topics.generation:
             self._update(group, is_changed=is_new or updated.topics != before.topics)
@@ -169,7 +166,7 @@ class ShareCoordinator:
         if known is not None:
             return known
         log.info("group %s: member %s joins the share group", group.log_name, clipped(request.member_id))
-        return ShareMember(member_id=request.member_id)
+        return ShareMember(member_id=request.member_id, owner=request.owner)
 
     def _leave(self, group: ShareGroup, request: ShareHeartbeat) -> ShareHeartbeatResult:
         group.member(request.member_id)
@@ -338,12 +335,18 @@ def _updated(before: ShareMember, request: ShareHeartbeat) -> ShareMember:
     )
 
 
-def _require_room(group: ShareGroup, member: ShareMember) -> None:
-    """Raise KafkaError(GROUP_MAX_SIZE_REACHED) if a member is to take more than it does, and more than is left."""
+def _put(group: ShareGroup, member: ShareMember, *, keep: bool = True) -> None:
+    """Add or replace a member, or only see if there is room.
+
+    Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
+    """
     known = group.members.get(member.member_id)
     more_bytes = member.charge_bytes - (0 if known is None else known.charge_bytes)
-    if not group.has_room_for(more_bytes, in_use=known is not None):
-        raise group.book.ledgers.members.refusal()
+    with group.room_for(member.owner, more_bytes, in_use=known is not None) as has_room:
+        if not has_room:
+            raise group.book.ledgers.members.refusal()
+        if keep:
+            group.put(member)
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> None:

@@ -12,6 +12,7 @@ from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import PARTITION_BYTES
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
 from klamm_broker.groups.member import charge_bytes
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 if TYPE_CHECKING:
     from klamm_broker.groups.expiration import ExpirationTimer
@@ -53,7 +54,8 @@ class ShareMember:
     """What the coordinator knows of one member, as Kafka's `ShareGroupMember`.
 
     `epoch` is that of the assignment it has; `previous_epoch` is accepted once more because the response may have been
-    lost. `assigned` is what it has, `target` what it gets with its next heartbeat.
+    lost. `assigned` is what it has, `target` what it gets with its next heartbeat. `owner` has joined with it, and it
+    counts for their share.
     """
 
     member_id: str
@@ -65,6 +67,7 @@ class ShareMember:
     previous_epoch: int = -1
     assigned: Partitions = field(default_factory=dict)
     target: Partitions = field(default_factory=dict)
+    owner: str = UNKNOWN_OWNER
 
     @property
     def charge_bytes(self) -> int:
@@ -111,13 +114,16 @@ class ShareGroup(Group):
         """Add or replace a member."""
         known = self.members.get(member.member_id)
         if known != member:
-            self.count_members(member.charge_bytes - (0 if known is None else known.charge_bytes))
+            if known is not None:
+                self.count_members(known.owner, -known.charge_bytes)
+            self.count_members(member.owner, member.charge_bytes)
             self.members[member.member_id] = member
             self.changed.add(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Remove a member."""
-        self.count_members(-self.members.pop(member_id).charge_bytes)
+        member = self.members.pop(member_id)
+        self.count_members(member.owner, -member.charge_bytes)
         self.changed.add(member_id)
 
     def member(self, member_id: str) -> ShareMember:

@@ -64,6 +64,7 @@ def _member_text(member: ShareMember) -> str:
     return json.dumps(
         {
             "rack_id": member.rack_id,
+            "owner": member.owner,
             "client_id": member.client_id,
             "client_host": member.client_host,
             "topics": sorted(member.topics),
