@@ -244,11 +244,12 @@ class ConnectionContext:
     `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
     peer, or the real client behind a trusted proxy, which is `proxy_address` then. `principal` is ANONYMOUS until
     authentication has finished. `client_software_name` and `client_software_version` are those of ApiVersions v3
-    (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done,
-    e.g. `tls_version`, and `tls_server_name`, the host that the client asked for (SNI); `sasl_mechanism` is empty where
-    there was none. `received_bytes` and `sent_bytes` are what the transport moved, `client_id` is that of the first
-    request. `attempted_principal` is the name that the client claimed in the latest login that failed, e.g.
-    `User:alice`; empty if it claimed none.
+    (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done, e.g.
+    `tls_version`, and `tls_server_name`, the host that the client asked for (SNI); of a handshake that failed what is
+    known, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a refused certificate;
+    `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the transport moved,
+    `client_id` is that of the first request. `attempted_principal` is the name that the client claimed in the latest
+    login that failed, e.g. `User:alice`; empty if it claimed none.
     `state` is the handler set's own, e.g. what it keeps per connection. `link` is what a `pipelined` handler set sends
     and receives with, from its first request on.
     """

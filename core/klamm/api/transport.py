@@ -10,6 +10,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.api.part import ListenerPart
@@ -37,12 +38,14 @@ END_OF_STREAM: Final = -1
 class HandshakeError(Exception):
     """The handshake failed by the peer's fault; Kafka's `SslAuthenticationException`.
 
-    `reason` is a metric label: few values, lower_snake_case. The message goes to the log.
+    `reason` is a metric label: few values, lower_snake_case. The message goes to the log. `details` is what is known of
+    the peer, as in `TransportLayer.details`; observers get it as `ConnectionContext.transport_details`.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, details: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.details = details
 
 
 class TransportLayer(ABC):

@@ -197,6 +197,7 @@ class ChannelAuthentication:
         Kafka closes at once; the peer may then see a reset connection instead of the alert.
         """
         self._failures.count(error.reason)
+        channel.connection.transport_details = error.details
         self._fail(channel, str(error), [])
 
     def refuse(self, channel: KafkaChannel, refusal: Refuse | Delay) -> None:

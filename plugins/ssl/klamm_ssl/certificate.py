@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ _KEYWORDS: Final = {
 _TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
+_MAX_READ_BYTES: Final = 8192
 
 
 def subject_name(der: bytes) -> str:
@@ -31,13 +33,32 @@ def subject_name(der: bytes) -> str:
 
     Raises ValueError if it is not a certificate, and for a subject that `cryptography` cannot read.
     """
-    certificate = _certificate(der)
+    return _printed_name(_certificate(der), "subject")
+
+
+def refused_certificate_details(der: bytes) -> dict[str, str]:
+    """Return subject, issuer and serial number of a certificate that was refused, for logs and observers.
+
+    What cannot be read is left out: all of a certificate of more than 8 KiB, as any client can have the server read it.
+    """
+    if len(der) > _MAX_READ_BYTES:
+        return {}
+    details = {}
+    with contextlib.suppress(ValueError):
+        certificate = _certificate(der)
+        details["tls_client_serial_number"] = f"{certificate.serial_number:x}"
+        for part in ("issuer", "subject"):
+            details[f"tls_client_{part}"] = _printed_name(certificate, part)
+    return details
+
+
+def _printed_name(certificate: x509.Certificate, part: str) -> str:
     try:
-        rdns = certificate.subject.rdns
+        rdns = getattr(certificate, part).rdns
         return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(rdns))
     # TypeError: of attributes that are bit strings.
     except (ValueError, TypeError) as error:
-        raise ValueError(f"the subject of the certificate cannot be read: {error}") from error
+        raise ValueError(f"the {part} of the certificate cannot be read: {error}") from error
 
 
 def read_not_after(der: bytes) -> datetime:

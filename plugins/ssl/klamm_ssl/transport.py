@@ -32,7 +32,7 @@ from klamm import (
 )
 from klamm.metrics import Counter
 from klamm.runtime import Timer
-from klamm_ssl.certificate import subject_name
+from klamm_ssl.certificate import refused_certificate_details, subject_name
 from klamm_ssl.client_trust import ClientTrust, chain_of
 from klamm_ssl.contexts import (
     REVOCATION_LISTS_NAME,
@@ -354,7 +354,11 @@ class SslTransportLayer(TransportLayer):
             return Interest.READ if self._flush() else Interest.WRITE
         except ssl.SSLError as error:
             self._flush_alert()
-            raise handshake_error(error, tls.name_refused, tls.server_name) from error
+            failure = handshake_error(error, tls.name_refused, tls.server_name)
+            if isinstance(failure, HandshakeError):
+                # OpenSSL keeps what it has verified, also where it has refused that.
+                failure.details = self._failure_details(next(iter(_verified_chain(tls)), b""))
+            raise failure from error
         if not self._flush():
             return Interest.WRITE
         self._established = True
@@ -384,16 +388,21 @@ class SslTransportLayer(TransportLayer):
                 self._on_unknown_name(tls.server_name)
 
     def _identify(self) -> None:
-        tls = self._tls
-        cipher = tls.cipher()
-        self._details = {
-            "tls_version": tls.version() or "",
-            "tls_cipher": cipher[0] if cipher is not None else "",
-            "tls_server_name": tls.server_name,
-        }
-        certificate = tls.getpeercert(binary_form=True)
+        self._details = _tls_details(self._tls)
+        certificate = self._tls.getpeercert(binary_form=True)
         if certificate is None:
             return
+        try:
+            self._take_certificate(certificate)
+        except HandshakeError as error:
+            error.details = self._failure_details(certificate)
+            raise
+
+    def _failure_details(self, certificate: bytes) -> dict[str, str]:
+        return {**_tls_details(self._tls), **refused_certificate_details(certificate)}
+
+    def _take_certificate(self, certificate: bytes) -> None:
+        """Raises HandshakeError for one that gives no principal, or that is trusted no more."""
         try:
             name = self._mapper.name(subject_name(certificate))
         except NoMatchingRuleError as error:
@@ -402,7 +411,7 @@ class SslTransportLayer(TransportLayer):
             raise HandshakeError("certificate_invalid", str(error)) from error
         self._principal = KafkaPrincipal(name)
         if self._begin_session is not None:
-            chain = _verified_chain(tls)
+            chain = _verified_chain(self._tls)
             self._end_session = self._begin_session(self, chain or [certificate], bool(chain))
 
     def abort(self) -> None:
@@ -532,6 +541,15 @@ class SslTransportLayer(TransportLayer):
             self._end_session()
         with _CLOSING:
             self._socket.close()
+
+
+def _tls_details(tls: ServerObject) -> dict[str, str]:
+    cipher = tls.cipher()
+    return {
+        "tls_version": tls.version() or "",
+        "tls_cipher": cipher[0] if cipher is not None else "",
+        "tls_server_name": tls.server_name,
+    }
 
 
 def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:

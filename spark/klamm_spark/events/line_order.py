@@ -16,6 +16,9 @@ FIRST: Final = (
     *("client_id", "api_key", "api_name", "api_version", "correlation_id", "error_code", "error_name"),
     *(
         "attempted_principal",
+        "certificate_subject",
+        "certificate_issuer",
+        "certificate_serial_number",
         "upstream_node_id",
         "reason",
         "gap_boot",

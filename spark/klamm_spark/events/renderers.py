@@ -188,6 +188,8 @@ _UNMAPPED: Final = (
     "client_id",
     "correlation_id",
     "attempted_principal",
+    "certificate_subject",
+    "certificate_issuer",
     "intent_id",
     "part",
     "parts",
@@ -209,8 +211,9 @@ def _source(event: Event) -> dict[str, Any]:
 
 
 def user_of(event: Event) -> str:
-    """The principal; of a failed login the one that it claimed, which nothing proves."""
-    claimed: str = event.get("attempted_principal") or event["principal"]
+    """The principal; of a failed login the one that it claimed, or its certificate's subject, which nothing proves."""
+    subject = event.get("certificate_subject")
+    claimed: str = event.get("attempted_principal") or (f"User:{subject}" if subject else event["principal"])
     return claimed
 
 
@@ -268,10 +271,18 @@ def _authentication(event: Event) -> dict[str, Any]:
         "user": _user(event),
         "src_endpoint": _source(event),
         "service": {"name": "kafka"},
+        "certificate": _certificate(event),
         "auth_protocol_id": _OTHER if mechanism else None,
         "auth_protocol": mechanism,
         "is_remote": True,
     }
+
+
+def _certificate(event: Event) -> dict[str, Any] | None:
+    """OCSF wants issuer and serial number of every certificate."""
+    names = ("subject", "issuer", "serial_number")
+    found = {name: event.get(f"certificate_{name}") for name in names}
+    return _without_none(found) if found["issuer"] and found["serial_number"] else None
 
 
 def _network_activity(event: Event) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, Final
@@ -84,6 +84,15 @@ def connection_fields(connection: ConnectionContext, principal: KafkaPrincipal) 
 def principal_fields(attempted: str) -> str:
     """The principal that a failed login claimed, if it claimed one."""
     return f',"attempted_principal":{_text(attempted)}' if attempted else ""
+
+
+def certificate_fields(details: Mapping[str, str]) -> str:
+    """Return the fields of a certificate that was refused, from the details of the transport."""
+    return "".join(
+        f',"certificate_{part}":{_text(details[f"tls_client_{part}"])}'
+        for part in ("subject", "issuer", "serial_number")
+        if f"tls_client_{part}" in details
+    )
 
 
 def resource_fields(summary: Summary, size_bytes: int) -> str:

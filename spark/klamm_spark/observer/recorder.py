@@ -12,6 +12,7 @@ from klamm_spark.observer.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.observer.encoder import (
     LineEncoder,
     address_fields,
+    certificate_fields,
     connection_fields,
     context_fields,
     error_fields,
@@ -235,7 +236,9 @@ class Recorder:
             return
         code = _SASL_AUTHENTICATION_FAILED if failed else 0
         outcome = "denied" if failed else "closed" if action == "expiry" else "ok"
-        claimed = principal_fields(attempted if failed else "")
+        claimed = (
+            principal_fields(attempted) + certificate_fields(client.connection.transport_details) if failed else ""
+        )
         fields = f"{connection}{error_fields(code)}{claimed}{fields_of(reason=reason)}"
         self._line(now_ns, AUTHENTICATION, action, outcome, fields)
 

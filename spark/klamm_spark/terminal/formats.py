@@ -35,6 +35,7 @@ _CEF_LABELLED: Final = (
     ("cs3", "saslMechanism", "sasl_mechanism"),
     ("cs4", "attemptedPrincipal", "attempted_principal"),
     ("cs5", "connectionId", "connection_id"),
+    ("flexString2", "certificateIssuer", "certificate_issuer"),
 )
 
 
@@ -71,6 +72,8 @@ def _who(event: Event) -> list[str]:
         words.append(f"listener={event['listener']}")
     if event.get("attempted_principal"):
         words.append(f"attempted={event['attempted_principal']}")
+    certificate = ("certificate_subject", "certificate_issuer")
+    words.extend(f"{name}={event[name]}" for name in certificate if event.get(name))
     if event.get("client_id"):
         words.append(f"client={event['client_id']}")
     return words
