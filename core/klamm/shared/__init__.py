@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from klamm.shared.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, quotas_by_entity
     from klamm.shared.features import Feature, FeatureLevels, Features
     from klamm.shared.java_regex import JavaRegexError, compile_java, java_replacement
+    from klamm.shared.re2_patterns import compile_re2
     from klamm.shared.tables import Row, SharedState, Table, TableStore
     from klamm.shared.worker_share import WorkerShare
 
@@ -27,6 +28,7 @@ __all__ = [
     "WorkerShare",
     "client_quota_key",
     "compile_java",
+    "compile_re2",
     "ip_address_of",
     "java_replacement",
     "quotas_by_entity",
@@ -35,7 +37,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     # Loaded at the first use: most servers use a few of these modules.
-    _MODULES = ("client_quotas", "java_regex", "tables", "features", "addresses", "worker_share")
+    _MODULES = ("client_quotas", "java_regex", "re2_patterns", "tables", "features", "addresses", "worker_share")
 
     def __getattr__(name):
         if name in __all__:

@@ -20,6 +20,7 @@ from klamm.wire.messages import (
     elect_leaders,
     fetch,
     list_config_resources,
+    list_transactions,
 )
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from klamm_broker.handlers.group_descriptions import describe_each
@@ -30,6 +31,7 @@ from klamm_broker.handlers.k42_delete_groups import delete
 from klamm_broker.handlers.k43_elect_leaders import elect
 from klamm_broker.handlers.k48_describe_client_quotas import matching_quotas
 from klamm_broker.handlers.k50_describe_user_scram_credentials import scram_users
+from klamm_broker.handlers.k66_list_transactions import list_matching
 from klamm_broker.handlers.k74_list_config_resources import config_resources
 from klamm_broker.storage.store import StoreError
 from klamm_broker.topics.placement import NewTopic
@@ -210,6 +212,16 @@ def test_a_network_thread_describes_two_topics_at_most(harness: BrokerHarness) -
     )
     with pytest.raises(NotInlineError):
         configs_of_resources(harness.broker.services_of(0), request, context)
+
+
+def test_a_network_thread_matches_no_ids_with_a_pattern(harness: BrokerHarness) -> None:
+    """Each may take milliseconds, however short the pattern is."""
+    request = list_transactions.ListTransactionsRequest(transactional_id_pattern="a*")
+    context = harness.context(
+        SmallReply(list_transactions, request, 2), list_transactions.ListTransactionsRequest.API_KEY, 2
+    )
+    with pytest.raises(NotInlineError):
+        list_matching(harness.broker.services_of(0), request, context)
 
 
 def quotas_of(count: int) -> alter_client_quotas.AlterClientQuotasRequest:

@@ -4,7 +4,7 @@ Transactional ids with producer and state, by states, producer ids, duration (v1
 KIP-1152). Follows `KafkaApis.handleListTransactionsRequest` and `TransactionStateManager.listTransactionStates`.
 
 - A state that does not exist is named in the response, and lists nothing.
-- A pattern that is not one of RE2: INVALID_REGULAR_EXPRESSION.
+- A pattern that is not one of RE2, or too costly to compile: INVALID_REGULAR_EXPRESSION.
 
 Asked of the authorizer: DESCRIBE on each transactional id, which is left out without it.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation, ResourceType
+from klamm.shared import compile_re2
 from klamm.wire.messages import list_transactions
 from klamm.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -39,7 +40,7 @@ def list_matching(
     """List the transactional ids that pass all filters. Raises KafkaError."""
     known = {state.value: state for state in State}
     context.expect_answer(len(broker.transactions.registry.all()))
-    passes = _filter(request, known, broker.clock.wall_ms())
+    passes = _filter(request, known, broker.clock.wall_ms(), context)
     return ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in known],
         transaction_states=[
@@ -52,10 +53,12 @@ def list_matching(
     )
 
 
-def _filter(request: ListTransactionsRequest, known: dict[str, State], now_ms: int) -> Callable[[Transaction], bool]:
+def _filter(
+    request: ListTransactionsRequest, known: dict[str, State], now_ms: int, context: RequestContext
+) -> Callable[[Transaction], bool]:
     states = {known[name] for name in request.state_filters if name in known}
     producer_ids = set(request.producer_id_filters)
-    matches = _pattern(request.transactional_id_pattern)
+    matches = _pattern(request.transactional_id_pattern, context)
 
     def passes(transaction: Transaction) -> bool:
         record = transaction.record
@@ -69,17 +72,14 @@ def _filter(request: ListTransactionsRequest, known: dict[str, State], now_ms: i
     return passes
 
 
-def _pattern(pattern: str | None) -> Callable[[str], bool]:
+def _pattern(pattern: str | None, context: RequestContext) -> Callable[[str], bool]:
     """What the whole id must match, in linear time."""
     if not pattern:
         return lambda _: True
-    # Seldom needed, and not worth its time at the start.
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
+    # To match many ids takes long, too.
+    context.leave_processor()
     try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
+        compiled = compile_re2(pattern)
+    except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
     return lambda text: compiled.fullmatch(text) is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from klamm import ErrorCode, KafkaError
+from klamm.shared import compile_re2
 
 _GROUP: Final = re.compile(r"\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:))?")
 _FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]+\)")
@@ -20,7 +21,10 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
     """
     own = _without_anchors(pattern)
     # It is in order by itself, so that its groups cannot end before the one around it.
-    _compile(own)
+    try:
+        compile_re2(own)
+    except ValueError:
+        raise _refused("The regular expression is not one of RE2, or takes too long.") from None
     return f"{escaped_prefix}(?:{own})"
 
 
@@ -84,15 +88,3 @@ def _end_of_class(pattern: str, position: int) -> int:
 
 def _refused(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
-
-
-def _compile(pattern: str) -> Any:
-    # Imported with the first expression.
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options)
-    except re2.error:
-        raise _refused("The regular expression is not one of RE2.") from None

@@ -1,7 +1,7 @@
 """The topics that the members of a group subscribe to, and their partitions.
 
-Regular expressions are those of RE2, whose matching time is linear in the text, so that no client can slow the
-server down with one. The engine is imported with the first expression.
+Regular expressions are those of RE2, whose matching time is linear in the text, and within the limits of `compile_re2`,
+so that no client can slow the server down with one. The engine is imported with the first expression.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.shared import compile_re2
 from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from klamm_broker.groups.consumer.member import ConsumerMember
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
@@ -62,22 +63,13 @@ def matching_topics(pattern: str, names: Iterable[str], may_describe: Callable[[
 
 
 def _compile(pattern: str) -> Any:
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
+        return compile_re2(pattern)
+    except ValueError as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{clipped(pattern)}` is not a valid regular expression: {_text(error)}.",
+            f"SubscribedTopicRegex `{clipped(pattern)}` is not a valid regular expression: {error}.",
         ) from error
-
-
-def _text(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
