@@ -218,7 +218,7 @@ def test_a_network_thread_matches_no_ids_with_a_pattern(harness: BrokerHarness) 
     """Each may take milliseconds, however short the pattern is."""
     request = list_transactions.ListTransactionsRequest(transactional_id_pattern="a*")
     context = harness.context(
-        SmallReply(list_transactions, request, 2), list_transactions.ListTransactionsRequest.API_KEY, 2
+        InlineReply(list_transactions, request, 2), list_transactions.ListTransactionsRequest.API_KEY, 2
     )
     with pytest.raises(NotInlineError):
         list_matching(harness.broker.services_of(0), request, context)

@@ -1,5 +1,6 @@
 r"""Expressions of clients: what they may be, and that none holds the interpreter for long."""
 
+import contextlib
 import time
 
 import pytest
@@ -31,10 +32,8 @@ def test_no_expression_takes_long_to_compile(pattern):
     took_ms = []
     for _ in range(3):
         began_ns = time.thread_time_ns()
-        try:
+        with contextlib.suppress(ValueError):
             compile_re2(pattern)
-        except ValueError as error:
-            assert str(error)
         took_ms.append((time.thread_time_ns() - began_ns) / 1e6)
     assert min(took_ms) < BUDGET_MS * max(1.0, machine_factor())
 
