@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.peers.builds import cache_dir
-from tests.peers.kafka_jars import classpath, tests
+from tests.peers.kafka_jars import PUBLISHED_TESTS, classpath, tests
 from tests.peers.klamm_server import ROOT
 from tests.peers.target import TARGET
 
@@ -101,7 +101,7 @@ LEFT_OUT = {
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path: on klamm and the gateway with our classes before Kafka's."""
-    jars = f"{tests()}:{classpath()}"
+    jars = f"{tests()}:{classpath(PUBLISHED_TESTS)}"
     if TARGET == "kafka":
         return jars
     sources = [*(SOURCES / "cluster").glob("*.java")]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 VERSION = "4.4.0"
+PUBLISHED_TESTS = "4.3.1"
+"""The last release whose own tests, and whose file connectors, Maven finds."""
 FLINK_VERSION = "2.0.1"
 FLINK_CONNECTOR_VERSION = "4.0.1-2.0"
 
@@ -48,28 +50,28 @@ def _fetch(folder: Path, dependencies: Sequence[tuple[str, ...]], *, transitive:
     (folder / ".complete").touch()
 
 
-def folder() -> Path:
-    """Where the server, the tools and the clients of `VERSION` lie. `KAFKA_JARS` names another place."""
-    if os.environ.get("KAFKA_JARS"):
+def folder(version: str = VERSION) -> Path:
+    """Where the server, the tools and the clients of a release lie. `KAFKA_JARS` names another place for `VERSION`."""
+    if version == VERSION and os.environ.get("KAFKA_JARS"):
         return Path(os.environ["KAFKA_JARS"])
-    for name in (f"kafka-jars-{VERSION}", f"klamm-test-jars-{VERSION}"):
+    for name in (f"kafka-jars-{version}", f"klamm-test-jars-{version}"):
         if (_cache() / name / ".complete").exists():
             return _cache() / name
-    target = _cache() / f"klamm-test-jars-{VERSION}"
+    target = _cache() / f"klamm-test-jars-{version}"
     _fetch(
         target,
         [
-            ("org.apache.kafka", "kafka_2.13", VERSION),
-            ("org.apache.kafka", "kafka-tools", VERSION),
+            ("org.apache.kafka", "kafka_2.13", version),
+            ("org.apache.kafka", "kafka-tools", version),
             ("org.slf4j", "slf4j-nop", "1.7.36"),
         ],
     )
     return target
 
 
-def classpath() -> str:
+def classpath(version: str = VERSION) -> str:
     """For `java -cp`."""
-    return str(folder() / "*")
+    return str(folder(version) / "*")
 
 
 def streams() -> str:
@@ -102,16 +104,16 @@ def hadoop_aws(version: str) -> str:
 
 def file_connectors() -> str:
     """Kafka Connect's file connectors alone, for beside `classpath()`, which has Connect itself."""
-    target = _cache() / f"klamm-test-jars-{VERSION}-connect-file"
-    _fetch(target, [("org.apache.kafka", "connect-file", VERSION)], transitive=False)
+    target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-connect-file"
+    _fetch(target, [("org.apache.kafka", "connect-file", PUBLISHED_TESTS)], transitive=False)
     return str(target / "*")
 
 
 def tests() -> str:
-    """Kafka's own integration tests of its clients, and JUnit, for beside `classpath()`."""
-    target = _cache() / f"klamm-test-jars-{VERSION}-tests"
-    tested = [("org.apache.kafka", name, VERSION, "test") for name in _TESTED]
-    harness = [("org.apache.kafka", name, VERSION) for name in _TEST_HARNESS]
+    """Kafka's own integration tests of its clients, and JUnit, for beside `classpath(PUBLISHED_TESTS)`."""
+    target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-tests"
+    tested = [("org.apache.kafka", name, PUBLISHED_TESTS, "test") for name in _TESTED]
+    harness = [("org.apache.kafka", name, PUBLISHED_TESTS) for name in _TEST_HARNESS]
     _fetch(target, [*tested, *harness, *_JUNIT], transitive=False)
     return str(target / "*")
 

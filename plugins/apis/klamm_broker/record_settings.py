@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from klamm import setting
 from klamm.wire.batch_limits import BatchLimits
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
+from klamm_broker.configs.topic_config import LARGEST_RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSettings:
     """Part of `BrokerSettings`."""
 
+    max_decompressed_message_bytes: int = setting(
+        LARGEST_RECORD_BYTES,
+        name="max.decompressed.message.bytes",
+        minimum=1,
+        maximum=LARGEST_RECORD_BYTES,
+        doc="Largest record of a compressed batch in bytes, decompressed; a larger one is refused with INVALID_RECORD.",
+    )
     record_validation: str = setting(
         "records",
         name="record.validation",

@@ -1,7 +1,7 @@
 """The five listeners of examples/security/klamm.toml: every client, with right credentials, wrong ones and none.
 
 Debian's kcat 1.7.1 has a stand-in, confluent-kafka with a newer librdkafka: for SCRAM, where it fails against Apache
-Kafka 4.3.1 as well, and for OAUTHBEARER, where it makes unsigned tokens only, which klamm refuses.
+Kafka 4.4.0 as well, and for OAUTHBEARER, where it makes unsigned tokens only, which klamm refuses.
 """
 
 from __future__ import annotations

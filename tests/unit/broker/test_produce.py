@@ -163,6 +163,17 @@ def test_batch_over_the_topics_limit(harness: BrokerHarness) -> None:
     assert harness.produce("t", b"x" * 500).error_code == 0
 
 
+def test_a_record_over_the_topics_limit(harness: BrokerHarness) -> None:
+    harness.create_topic("t", max_decompressed_message_bytes="1000")
+    for size, codec, code in (
+        (2000, Codec.GZIP, ErrorCode.INVALID_RECORD),
+        (900, Codec.GZIP, ErrorCode.NONE),
+        (2000, Codec.NONE, ErrorCode.NONE),
+    ):
+        response = harness.call(request(-1, ("t", 0, records(b"small", b"x" * size, codec=codec))), 9)
+        assert response.responses[0].partition_responses[0].error_code == code
+
+
 @pytest.mark.parametrize("batch", [None, b"", b"\0" * 10, records(b"a") + records(b"b")])
 def test_what_is_no_single_batch(harness: BrokerHarness, batch: bytes | None) -> None:
     harness.create_topic("t")

@@ -49,7 +49,7 @@ def test_throttles_differ_by_node(tmp_path: Path) -> None:
     harness.broker.close()
 
 
-# As `kafka-configs --describe --all` of Apache Kafka 4.3.1 shows them.
+# As `kafka-configs --describe --all` of Apache Kafka 4.4.0 shows them.
 WITHOUT_EFFECT = {
     "background.threads": ("10", INT),
     "follower.fetch.last.tiered.offset.enable": ("false", BOOLEAN),

@@ -47,6 +47,23 @@ def check(batch: bytes | bytearray, max_bytes: int = record_check.MAX_UNCOMPRESS
     return None
 
 
+@pytest.mark.parametrize("codec", list(CODECS))
+@pytest.mark.parametrize("larger", [0, 1])
+def test_a_record_of_a_compressed_batch_has_a_limit(codec: Codec, larger: int) -> None:
+    """As in Kafka: decompressed, without the bytes of its length; records that come uncompressed have none."""
+    sizes = [30, 300, 3000 + larger, 40]
+    # Before and behind the value: attributes, timestamp, delta, no key, length of the value, number of headers.
+    records = [Record(-1, START_MS, None, bytes(size)) for size in sizes]
+    batch = encode_batch(records, codec=codec)
+    limit = 3000 + len(b"atdkvvh")
+    if larger and codec is not Codec.NONE:
+        with pytest.raises(KafkaError, match=f"A record has {limit + 1} bytes; {limit} are allowed") as raised:
+            check_records(batch, read_header(batch), max_record_bytes=limit)
+        assert raised.value.error_code == ErrorCode.INVALID_RECORD
+    else:
+        check_records(batch, read_header(batch), max_record_bytes=limit)
+
+
 RECORDS = st.lists(
     st.builds(
         Record,

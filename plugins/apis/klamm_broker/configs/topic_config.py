@@ -16,6 +16,8 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.numbers import INT32_MAX, INT64_MAX
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+LARGEST_RECORD_BYTES: Final = INT32_MAX - 8
+"""What Kafka can allocate at once: the largest record by default."""
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -181,6 +183,15 @@ TOPIC_CONFIGS: Final = _table(
         1,
     ),
     TopicConfig(
+        "max.decompressed.message.bytes",
+        ConfigType.INT,
+        LARGEST_RECORD_BYTES,
+        "Largest record of a compressed batch, decompressed; a larger one is refused with INVALID_RECORD.",
+        "max.decompressed.message.bytes",
+        1,
+        LARGEST_RECORD_BYTES,
+    ),
+    TopicConfig(
         "max.message.bytes",
         ConfigType.INT,
         1_048_588,
@@ -243,6 +254,22 @@ TOPIC_CONFIGS: Final = _table(
         False,
         "Accepted without effect: files grow as they are written.",
         "log.preallocate",
+    ),
+    TopicConfig(
+        "remote.copy.lag.bytes",
+        ConfigType.LONG,
+        -1,
+        "Newer bytes behind which a segment goes to remote storage. There is no remote storage.",
+        "log.remote.copy.lag.bytes",
+        -1,
+    ),
+    TopicConfig(
+        "remote.copy.lag.ms",
+        ConfigType.LONG,
+        0,
+        "Age at which a segment goes to remote storage. There is no remote storage.",
+        "log.remote.copy.lag.ms",
+        -1,
     ),
     TopicConfig(
         "remote.log.copy.disable",

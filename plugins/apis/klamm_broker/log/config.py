@@ -40,6 +40,7 @@ class LogConfig:
         "index_interval_bytes",
         "log_append_time",
         "max_compaction_lag_ms",
+        "max_decompressed_message_bytes",
         "max_message_bytes",
         "message_timestamp_after_max_ms",
         "message_timestamp_before_max_ms",
@@ -76,6 +77,7 @@ class LogConfig:
         self.flush_ms: int = value("flush.ms")
         self.index_interval_bytes: int = value("index.interval.bytes")
         self.max_compaction_lag_ms: int = value("max.compaction.lag.ms")
+        self.max_decompressed_message_bytes: int = value("max.decompressed.message.bytes")
         self.max_message_bytes: int = value("max.message.bytes")
         self.message_timestamp_after_max_ms: int = value("message.timestamp.after.max.ms")
         self.message_timestamp_before_max_ms: int = value("message.timestamp.before.max.ms")

@@ -103,7 +103,7 @@ class PartitionLog(SegmentedLog):
         if prepares and max_unpacked_bytes < MAX_UNCOMPRESSED_BYTES and is_costly_to_prepare(header, config, now_ms):
             raise UnpacksToMoreError
         if self._context.validates_records:
-            check_records(batch, header, max_unpacked_bytes, limits)
+            check_records(batch, header, max_unpacked_bytes, limits, config.max_decompressed_message_bytes)
         if prepares:
             batch, header = prepare(batch, header, config, now_ms)
             size_bytes = len(batch)

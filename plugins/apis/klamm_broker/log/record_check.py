@@ -20,7 +20,7 @@ from klamm.wire.primitives import ReadBuffer
 from klamm.wire.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
 from klamm_broker.log.plain_records import walk_plain
 from klamm_broker.log.record_plans import fits_plan, learn_plan
-from klamm_broker.log.record_walk import IS_COMPILED, invalid, walk
+from klamm_broker.log.record_walk import IS_COMPILED, invalid, varint, walk
 from klamm_broker.log.thread_scratch import OF_THIS_THREAD
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
@@ -42,8 +42,11 @@ def check_records(
     header: RecordBatchHeader,
     max_bytes: int = MAX_UNCOMPRESSED_BYTES,
     limits: BatchLimits = DEFAULT_LIMITS,
+    max_record_bytes: int = MAX_UNCOMPRESSED_BYTES,
 ) -> None:
     """Check the records of one batch, which may unpack to so many bytes here, and to no more than the limits anywhere.
+
+    As in Kafka, `max_record_bytes` is the limit of a record in a compressed batch, without the bytes of its length.
 
     Raises KafkaError: INVALID_RECORD for records that are not what the header or they themselves say, CORRUPT_MESSAGE
     for bytes that are not of the codec, or unpack to more than the limits. Raises UnpacksToMoreError if `max_bytes`
@@ -66,14 +69,29 @@ def check_records(
         if max_bytes <= _LARGE_BYTES:
             raise UnpacksToMoreError from None
     else:
-        _check_body(unpacked, header.records_count)
+        _check_body(unpacked, header.records_count, max_record_bytes)
         return
     with _one_large_at_a_time:
-        _check_body(decompress(codec, body, min(max_bytes, allowed_bytes)), header.records_count)
+        _check_body(decompress(codec, body, min(max_bytes, allowed_bytes)), header.records_count, max_record_bytes)
 
 
-def _check_body(body: ReadBuffer, count: int) -> None:
+def _check_body(body: ReadBuffer, count: int, max_record_bytes: int = MAX_UNCOMPRESSED_BYTES) -> None:
     check_room(count, len(body))
+    _check_framing(body, count)
+    if len(body) > max_record_bytes:
+        _check_sizes(bytes(body), max_record_bytes)
+
+
+def _check_sizes(body: bytes, max_record_bytes: int) -> None:
+    position = 0
+    while position < len(body):
+        raw, position = varint(body, position)
+        if raw >> 1 > max_record_bytes:
+            raise invalid(f"A record has {raw >> 1} bytes; {max_record_bytes} are allowed.")
+        position += raw >> 1
+
+
+def _check_framing(body: ReadBuffer, count: int) -> None:
     may_have_plan = len(body) > _PLANS_ABOVE_BYTES
     if may_have_plan and fits_plan(body, count):
         return
