@@ -87,14 +87,15 @@ class StageTimes(NamedTuple):
 class RequestEvent(NamedTuple):
     """A request that has ended.
 
-    `request` is the decoded message, None where the body was not read; `response` is what the handler answered, None
-    if nothing. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`). Of
+    `request` is the decoded message as filters have left it, None where the body was not read; `response` is the
+    answer, None if nothing. Where a filter changes names (`RequestFilter.topic_name`), both have those of the handler
+    set. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`). Of
     records that were sent from a file, or as they arrived from another server, only `size_bytes` can be read.
-    `error_code` is the first error in the response, 0 for none. `response_bytes` is the body's size. Sizes, throttle
-    time and authorization decisions are in `context`. `upstream_node_id` is the node of another cluster that it was
-    sent to, where the handler set forwards requests (`klamm.forwarding.note_upstream_node`): `times.remote_ns` is then
-    that node's time with the network in between, `times.local_ns` the handler set's own. If such a request is FAILED
-    or LOST_DURING, it is unknown whether the node executed it.
+    `error_code` is the first error in what the client gets, 0 for none. `response_bytes` is the body's size. Sizes,
+    throttle time and authorization decisions are in `context`. `upstream_node_id` is the node of another cluster that
+    it was sent to, where the handler set forwards requests (`klamm.forwarding.note_upstream_node`): `times.remote_ns`
+    is then that node's time with the network in between, `times.local_ns` the handler set's own. If such a request is
+    FAILED or LOST_DURING, it is unknown whether the node executed it.
     """
 
     context: RequestContext

@@ -191,7 +191,8 @@ def finish(
         observed = parts.observers is not None
         seen = response.message if type(response) is OpaqueResponse else response
         if observed:
-            request.response = None if response is NO_RESPONSE else seen
+            named = seen if request.named is None else request.named
+            request.response = None if response is NO_RESPONSE else named
         if (observed or throttles) and response is not NO_RESPONSE:
             request.error_code = getattr(seen, "error_code", 0)
             if route.has_errors_inside and not request.error_code:
@@ -222,6 +223,9 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
         step = on_response[number]
+        if number == request.route.renamed_by:
+            # Names in it are those of the request as the handler got it.
+            request.named = response
         # A handler may give the same object to others too.
         response = copy_message(response)
         try:

@@ -104,7 +104,8 @@ class PendingRequest:
     Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` says how many requests
     its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
 
-    `streamed` is the message of a response that is sent as it arrives, complete when that has ended.
+    `streamed` is the message of a response that is sent as it arrives, complete when that has ended. `named` is the
+    response with the names that the handler has, where a filter changes names.
 
     `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
@@ -139,6 +140,7 @@ class PendingRequest:
     lost = False
     upstream_node_id: int | None = None
     streamed: Any = None
+    named: Any = None
 
     def __init__(
         self, context: RequestContext, owner: RequestOwner, route: Route, frame: Any, body_offset: int, channel: Any
@@ -174,8 +176,8 @@ class PendingRequest:
 
     def take_messages(self) -> list[Any]:
         """Its messages, which it lets go."""
-        taken = [self.message, self.response]
-        self.message = self.response = None
+        taken = [self.message, self.response, self.named]
+        self.message = self.response = self.named = None
         return taken
 
     def transition_to(self, stage: RequestStage) -> None:

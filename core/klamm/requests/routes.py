@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import RequestContext
+from klamm.api.filters import RequestFilter
 from klamm.api.forwarding import OpaqueRequest, OpaqueResponse
 from klamm.requests.limits import INLINE_MAX_BYTES, INLINE_MAX_ELEMENTS, MAX_KEYS, RequestLimits, request_limits
 from klamm.wire.api_keys import ApiKey, find_spec
@@ -38,12 +39,19 @@ RequestStep = Callable[[Any, RequestContext], Any]
 
 
 class FilterCalls(NamedTuple):
-    """The APIs and methods of an open request filter; see `klamm.RequestFilter`."""
+    """The APIs and methods of an open request filter; see `klamm.RequestFilter`. `renames` says it changes names."""
 
     api_keys: Collection[int] | None
     blocking: bool
     on_request: RequestStep
     on_response: RequestStep
+    renames: bool = False
+
+    @classmethod
+    def of(cls, part: RequestFilter) -> FilterCalls:
+        """Return those of a filter. Raises what that raises."""
+        renames = type(part).topic_name is not RequestFilter.topic_name
+        return cls(part.api_keys, part.blocking, part.on_request, part.on_response, renames)
 
 
 class StartCalls(NamedTuple):
@@ -70,7 +78,8 @@ class Route:
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
     request and its answer, wherever it runs. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first
     version with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the
-    order of their calls; after them, `on_request` notifies observers. `opaque` says that requests are not decoded,
+    order of their calls; after them, `on_request` notifies observers. `renamed_by` is the last of them that changes
+    names, -1 if there is none. `opaque` says that requests are not decoded,
     `keeps_frame` that the handler may pass on the frame of one that was;
     `response_wanted` that a filter or an observer wants the response as a message, `response_filtered` that a filter
     does. `unchanged_while` is
@@ -100,6 +109,7 @@ class Route:
         "on_response",
         "only_own_code",
         "opaque",
+        "renamed_by",
         "request_class",
         "response_class",
         "response_filtered",
@@ -130,6 +140,7 @@ class Route:
         notified = [one.start for one in starts if handler.api_key in one.api_keys]
         self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)
         self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
+        self.renamed_by = max((number for number, one in enumerate(wanted) if one.renames), default=-1)
         self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)
         self.response_filtered = bool(wanted)

@@ -96,7 +96,7 @@ class ListenerParts:
         calls = []
         for one in self.filters:
             with self.needed(one):
-                calls.append(FilterCalls(one.api_keys, one.blocking, one.on_request, one.on_response))
+                calls.append(FilterCalls.of(one))
         return calls
 
     def with_authenticator_handlers(self, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:

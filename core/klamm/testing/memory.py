@@ -170,7 +170,7 @@ def _request_parts(
     context.max_answer_bytes = limits.max_answer_bytes
     notified = RequestObservers(observers, context.failures) if observers else None
     starts = notified.start_calls(lambda observer: contextlib.nullcontext()) if notified is not None else ()
-    calls = [FilterCalls(one.api_keys, one.blocking, one.on_request, one.on_response) for one in filters]
+    calls = [FilterCalls.of(one) for one in filters]
     log = RateLimitedLog(logging.getLogger("klamm.requests"), context.services.scheduler.schedule)
     routes = Routes(with_api_versions(handlers), "hybrid", calls, limits, starts)
     return RequestParts(context, routes, context.services.clock, notified, None, log, limits, may_cache=False)

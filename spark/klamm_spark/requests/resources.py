@@ -224,7 +224,7 @@ def add_decisions(event: RequestEvent, found: dict[tuple[str, str], Resource]) -
 
 def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
     if api_key == _K.PRODUCE:
-        yield from _produced(message, topics)
+        yield from _produced(message, response, topics)
     elif api_key == _K.FETCH:
         yield from _fetched(message, response, topics)
     elif api_key == _K.DESCRIBE_CONFIGS:
@@ -258,16 +258,23 @@ def _from_source(source: _Source, message: Any, topics: TopicNames) -> Iterator[
         yield resource
 
 
-def _produced(message: Any, topics: TopicNames) -> Iterator[Resource]:
+def _produced(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
     if message.transactional_id:
         yield Resource("TRANSACTIONAL_ID", message.transactional_id)
+    # A filter takes what it refuses out of the request, and answers it: of that, records and bytes are not counted.
+    answered = {
+        topic.name or topics.name(topic.topic_id): len(topic.partition_responses)
+        for topic in getattr(response, "responses", None) or ()
+    }
     for topic in message.topic_data or ():
         resource = Resource("TOPIC", topic.name or topics.name(topic.topic_id))
-        resource.partitions = len(topic.partition_data)
+        resource.partitions = max(len(topic.partition_data), answered.pop(resource.name, 0))
         resource.records, resource.bytes = 0, 0
         for data in topic.partition_data:
             _add_records(resource, data.records)
         yield resource
+    for name, partitions in answered.items():
+        yield Resource("TOPIC", name, partitions=partitions)
 
 
 def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:

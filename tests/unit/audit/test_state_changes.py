@@ -35,6 +35,13 @@ BETWEEN_SERVERS = {
 SHARE_STATE = {K.INITIALIZE_SHARE_GROUP_STATE, K.WRITE_SHARE_GROUP_STATE, K.DELETE_SHARE_GROUP_STATE}
 
 
+def test_a_response_without_ids_gives_a_topic_none():
+    request = create_topics.CreateTopicsRequest([create_topics.CreatableTopic("t", 1, 1)])
+    response = create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult("t", num_partitions=1)])
+    (topic,) = described(K.CREATE_TOPICS, request, response, TopicNames())
+    assert ("topic_id", None) not in attributes(topic)
+
+
 def test_every_change_that_a_client_can_ask_for_is_tried():
     assert CASES.keys() == STATE_CHANGES.keys() - BETWEEN_SERVERS - SHARE_STATE
 

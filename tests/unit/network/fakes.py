@@ -16,7 +16,7 @@ from klamm.network.selector import Selector
 from klamm.requests.limits import request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.request_channel import RequestChannel
-from klamm.requests.routes import Routes
+from klamm.requests.routes import FilterCalls, Routes
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
 from klamm_dispatch.schedulers import Fifo
@@ -105,7 +105,7 @@ def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filter
     limits = parts.get("limits") or request_limits()
     return RequestParts(
         listener=listener,
-        routes=Routes(handlers, mode, filters, limits),
+        routes=Routes(handlers, mode, [FilterCalls.of(one) for one in filters], limits),
         clock=clock,
         observers=parts.get("observers"),
         slow_log=parts.get("slow_log"),
