@@ -42,8 +42,8 @@ def delete_share_offsets(
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker.cluster.check_coordinates(request.group_id)
-    group = require_empty(broker, request.group_id)
     denied = denied_topics(context, AclOperation.READ, (topic.topic_name for topic in request.topics))
+    group = require_empty(broker, request.group_id)
     response = DeleteShareGroupOffsetsResponse()
     for requested in request.topics:
         answered = DeleteShareGroupOffsetsResponseTopic(requested.topic_name)

@@ -96,10 +96,13 @@ def authorize_share_offsets(message: Any, context: RequestContext, cluster: Clus
     def change(response: Any) -> Any:
         for group in response.groups:
             visible = []
+            # Only what the client has named is a decision.
+            are_named = named_topics.get(group.group_id, False)
+            decides = context.authorize if are_named else partial(may, context)
             for topic in group.topics:
-                if may(context, _OP.DESCRIBE, _TOPIC, topic.topic_name):
+                if decides(_OP.DESCRIBE, _TOPIC, topic.topic_name):
                     visible.append(topic)
-                elif named_topics.get(group.group_id):
+                elif are_named:
                     _deny_offsets(topic)
                     visible.append(topic)
             group.topics = visible

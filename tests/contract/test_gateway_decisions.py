@@ -1,0 +1,70 @@
+"""A gateway records each decision about what a client asks for, with the rule that decided, as a broker does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from klamm import Address, ConnectionContext, KafkaError, ListenerContext, RequestContext
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from klamm_authorizers.settings import StaticSettings
+from klamm_gateway.authorization.checks import Forwarded
+from klamm_gateway.authorization.rules import RULES, authorize
+from klamm_gateway.layout import Cluster
+from tests.unit.broker.test_recorded_decisions import EVERY, NO_DECISIONS, Remembering, assert_named
+
+TOPIC_ID = b"the topic's id!!"
+ANSWERS = {
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: DescribeShareGroupOffsetsResponse(
+        groups=[
+            DescribeShareGroupOffsetsResponseGroup("sh", topics=[DescribeShareGroupOffsetsResponseTopic("t")]),
+        ]
+    )
+}
+"""Answers of a node whose topics are decided on, though the request names them."""
+OTHER_RULES = {
+    # A transactional id needs its right, whatever is in the batches.
+    "Produce outside of the transaction": ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
+    # A right on the cluster stands for none on topics.
+    "DeleteTopics by the cluster": ("allow User:* DELETE topic:t",),
+    # These are servers' requests: without a rule of its own an API needs this.
+    "WriteTxnMarkers": ("allow User:* ALTER cluster",),
+}
+NO_DECISIONS_HERE = {
+    **NO_DECISIONS,
+    # The answer's bit field is made of all rights.
+    "DescribeCluster": "allow User:* DESCRIBE cluster",
+    # The cluster knows whether there is such a topic: the right lets it be created, and the cluster records that.
+    "Metadata that creates": "allow User:* CREATE topic:made",
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_gateway_records_each_decision_with_the_rule_that_decided(name: str) -> None:
+    request, version, rules = EVERY[name]
+    request = request(TOPIC_ID) if callable(request) else request
+    if request.API_KEY not in RULES:
+        rules = ("allow User:* ALTER cluster",)
+    rules = OTHER_RULES.get(name, rules)
+    authorizer = Remembering(StaticSettings(rules=rules))
+    here = Address("127.0.0.1", 9092)
+    connection = ConnectionContext("c", ListenerContext("front", here, here, authorizer=authorizer), here, here)
+    context = RequestContext(connection, None, request.API_KEY, version, 1, "client")  # type: ignore[arg-type]
+    cluster = Cluster()
+    cluster.note_topic(TOPIC_ID, "t")
+    verdict: Any = None
+    try:
+        verdict = authorize(request, context, cluster)
+    except KafkaError:
+        pytest.fail("it is denied with the rules that it needs")
+    assert isinstance(verdict, Forwarded)
+    if request.API_KEY in ANSWERS:
+        assert verdict.change is not None
+        verdict.change(ANSWERS[request.API_KEY])
+    assert_named([context], rules, NO_DECISIONS_HERE.get(name))
