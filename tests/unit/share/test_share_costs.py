@@ -11,7 +11,7 @@ from typing import Any
 
 from klamm_broker.share import persistence
 from klamm_broker.share.partition import Acknowledgement, FetchedBatch, Limits, SharePartition
-from klamm_broker.share.record_state import ACKNOWLEDGED, AVAILABLE
+from klamm_broker.share.record_state import ACKNOWLEDGED
 from klamm_broker.share.state_changes import StateBatch, StateChanges
 from klamm_broker.storage.store import MIGRATIONS, Store
 from tests.unit.share.saved import KEY, Saved
@@ -101,17 +101,6 @@ def test_an_acknowledgement_costs_the_same_with_100_runs_and_with_100_000() -> N
     assert many.keys() == few.keys()
     assert {name: (few[name], many[name]) for name in few if many[name] > 2 * few[name]} == {}
     assert many_rows == few_rows <= 30
-
-
-def test_what_was_held_of_many_runs_is_there_after_a_start() -> None:
-    with Saved() as saved:
-        partition = in_flight(saved, FEW)
-        partition.acknowledge("a", [Acknowledgement(50, 50, [ACCEPT])], 20, Limits(5, FEW))
-        commit(saved, partition)
-        states = saved.states()
-    assert {at for at, (state, _count) in states.items() if state is AVAILABLE} == {*range(0, FEW, 2)} - {50}
-    assert states[50] == (ACKNOWLEDGED, 1)
-    assert states.keys() == {*range(FEW)}
 
 
 def test_a_store_that_cannot_be_written_lets_no_list_of_changes_grow() -> None:

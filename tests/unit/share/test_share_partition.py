@@ -390,10 +390,15 @@ class Deliveries(RuleBasedStateMachine):
         assert position == self.partition.end_offset + 1
         assert all(run.count > 0 for run in self.partition.runs)
 
-    @rule(steps=st.integers(0, 9))
-    def log_start_moves(self, steps: int) -> None:
+    @rule()
+    @precondition(lambda self: not self.writes)
+    def write(self) -> None:
+        self.begin_write()
+        self.end_write(True)
+
+    @rule(start=st.integers(1, 4).map(lambda steps: 10 * steps))
+    def log_start_moves(self, start: int) -> None:
         """Retention removes records, also beyond what is in flight."""
-        start = min(self.partition.start_offset + steps, self.size)
         self.partition.move_start(start)
         self.holders = {record: holder for record, holder in self.holders.items() if record >= start}
 
