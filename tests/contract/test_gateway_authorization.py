@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from klamm import ErrorCode, KafkaError
-from klamm.acl import ResourceType
+from klamm.acl import AclOperation, ResourceType
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -18,6 +18,7 @@ from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatR
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from klamm.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequestTopic as DeletedTopic
+from klamm.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -234,6 +235,31 @@ def test_a_client_that_may_read_is_no_follower(version, replica):
     assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+class AllButDescribing(Powerless):
+    """The context of a request whose client may delete topics, but not describe `hidden`."""
+
+    may_delete_of_cluster = False
+
+    def authorize(self, operation, kind, name, **_):
+        if kind is ResourceType.CLUSTER:
+            return self.may_delete_of_cluster and operation is AclOperation.DELETE
+        return operation is AclOperation.DELETE or name != "hidden"
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("may_delete_of_cluster", [False, True])
+def test_a_topic_that_may_not_be_described_may_not_be_deleted(version, may_delete_of_cluster):
+    """As in Kafka; the right on the cluster stands for both."""
+    names = ["open", "hidden"]
+    by_name = DeleteTopicsRequest(topic_names=names)
+    request = by_name if version < 6 else DeleteTopicsRequest([DeleteTopicState(name) for name in names])
+    context = AllButDescribing(request.API_KEY, version)
+    context.may_delete_of_cluster = may_delete_of_cluster
+    forwarded = authorize(request, context, Cluster()).message
+    asked = forwarded.topic_names if version < 6 else [each.name for each in forwarded.topics]
+    assert asked == (names if may_delete_of_cluster else ["open"])
+
+
 # A response names the topics of the request, each of which has been decided on.
 NAMED_BY_THE_REQUEST = {
     "AddPartitionsToTxn", "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterShareGroupOffsets",
@@ -349,6 +375,17 @@ def test_a_topic_that_may_not_be_created_is_not_created(client):
     (topic,) = client.call(wanted, 9).topics
     assert topic.error_code == 3
     assert client.call(wanted, 9).topics[0].error_code == 3
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_topic_is_not_created_by_an_early_metadata_either(client, version):
+    """Those versions cannot say that none is to be created."""
+    for _ in range(2):
+        wanted = MetadataRequest([MetadataRequestTopic(name=name) for name in ("open", "closed", "open-not-there")])
+        found = client.call(wanted, version).topics
+        assert {topic.name: topic.error_code for topic in found} == {"open": 0, "closed": DENIED, "open-not-there": 3}
+    (denied,) = client.call(MetadataRequest([MetadataRequestTopic(name="closed")]), version).topics
+    assert (denied.name, denied.error_code) == ("closed", DENIED)
 
 
 class CountedName(str):

@@ -143,6 +143,26 @@ def test_a_deleted_topics_offsets_are_forgotten(play: Playbook) -> None:
     assert positions(play.fetch()) == {("t", 0): 1}
 
 
+def test_offsets_that_are_being_written_go_with_their_topic_and_those_of_its_successor_stay(play: Playbook) -> None:
+    play.commit(at(1, topic="kept"))
+    written = play.ask_commit(at(2), at(3, topic="kept"))
+    play.coordinator.offsets.topics_deleted({"t"})
+    successor = play.ask_commit(at(4, partition=1))
+    play.settle()
+    assert [written.result, successor.result] == [[ErrorCode.NONE] * 2, [ErrorCode.NONE]]
+    for _ in range(2):
+        assert positions(play.fetch()) == {("kept", 0): 3, ("t", 1): 4}
+        play.restart()
+
+
+def test_an_offset_of_a_topic_that_went_while_the_request_waited_is_refused(play: Playbook) -> None:
+    gone, there = b"gone".ljust(16), b"there".ljust(16)
+    commits = [at(1)._replace(topic_id=gone), at(2, topic="u")._replace(topic_id=there)]
+    outcome = play.commit(*commits, topic_by_id={there: "u"}.get)
+    assert outcome == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    assert positions(play.fetch()) == {("u", 0): 2}
+
+
 def delete(play: Playbook, partitions: Mapping[str, Sequence[int]]) -> Mapping[str, ErrorCode]:
     call: Call[Mapping[str, ErrorCode]] = Call()
     play.coordinator.offsets.delete(GROUP, partitions, call)

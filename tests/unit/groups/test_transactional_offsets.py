@@ -179,6 +179,25 @@ def test_offsets_of_deleted_topics_are_not_committed(play: Playbook) -> None:
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
 
+def test_offsets_that_are_being_written_go_with_their_topic(play: Playbook) -> None:
+    call: Call[Sequence[ErrorCode]] = Call()
+    play.coordinator.transactional_offsets.commit(PRODUCER, CommitRequest(GROUP, [at(5)]), call)
+    play.coordinator.offsets.topics_deleted({"t"})
+    play.settle()
+    assert call.result == [ErrorCode.NONE]
+    end(play, committed=True)
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+    play.restart()
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+
+
+def test_an_offset_of_a_topic_that_went_while_the_request_waited_is_refused(play: Playbook) -> None:
+    call: Call[Sequence[ErrorCode]] = Call()
+    request = CommitRequest(GROUP, [at(5)], topic_by_id=lambda _topic_id: None)
+    play.coordinator.transactional_offsets.commit(PRODUCER, request, call)
+    assert call.result == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("by", ["request", "topic"])
 def test_what_is_deleted_does_not_come_back_with_the_commit(play: Playbook, by: str, crash: bool) -> None:

@@ -210,6 +210,22 @@ def test_a_new_partition_takes_no_directory_that_does_not_say_whose_it_is(manage
     assert any(name.endswith("-stray") for name in managed.names())
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_log_says_why_a_directory_is_set_aside(
+    managed: Managed, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    managed.log().append(produced(b"old"), now_ms=START_MS)
+    managed.manager.close()
+    if not is_known:
+        (managed.data_dir / "topic-0" / "partition.metadata").write_bytes(b"")
+    managed.start()
+
+    managed.manager.make_room("topic", [0])
+
+    assert ("of another topic" in caplog.text) is is_known
+    assert ("does not say of which topic" in caplog.text) is not is_known
+
+
 def test_a_topic_gets_its_directory_back_that_does_not_say_whose_it_is(managed: Managed) -> None:
     managed.log().append(produced(b"old"), now_ms=START_MS)
     managed.manager.close()

@@ -9,10 +9,16 @@ from klamm.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm.wire.messages.delete_topics import DeleteTopicsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_transactions import ListTransactionsRequest
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -341,6 +347,33 @@ def test_offsets_are_part_of_the_transaction(harness, producer, version, committ
 def test_a_group_that_was_not_added(producer, version, error):
     producer.add(("t", 0))
     assert producer.commit_offset("u", 5, version) == error
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_no_offset_stays_of_a_topic_that_is_deleted_while_its_commit_waits(
+    harness, producer, is_transactional, monkeypatch
+):
+    groups = harness.broker.groups
+    offsets = groups.transactional_offsets if is_transactional else groups.offsets
+    commit = offsets.commit
+
+    def delete_and_commit(*arguments):
+        harness.ask(DeleteTopicsRequest(topic_names=["u"], timeout_ms=10_000), 5)
+        harness.create_topic("u")
+        commit(*arguments)
+
+    monkeypatch.setattr(offsets, "commit", delete_and_commit)
+    if is_transactional:
+        assert producer.add_offsets() == 0
+        error = producer.commit_offset("u", 5, 4)
+        assert producer.end(committed=True) == 0
+    else:
+        topics = [OffsetCommitRequestTopic("u", partitions=[OffsetCommitRequestPartition(0, 5)])]
+        error = harness.ask(OffsetCommitRequest("g", topics=topics), 8).topics[0].partitions[0].error_code
+    assert error == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert harness.committed_offset("u") == (0, -1)
+    harness.reopen()
+    assert harness.committed_offset("u") == (0, -1)
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])

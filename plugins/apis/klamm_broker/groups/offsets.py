@@ -50,6 +50,10 @@ class PartitionCommit(NamedTuple):
     topic_id: bytes = b""
 
 
+def _any_topic(topic_id: bytes) -> object | None:
+    return topic_id
+
+
 class CommitRequest(NamedTuple):
     """Positions that a group commits.
 
@@ -58,6 +62,7 @@ class CommitRequest(NamedTuple):
     `knows_member_epochs` the client can be a member of a consumer group (v9), and gets GROUP_ID_NOT_FOUND, not
                          ILLEGAL_GENERATION, for a generation of a group that does not exist.
     `owner`              whose share a new group and the offsets count for.
+    `topic_by_id`        finds a topic, None if there is none: it may be deleted while the request waits.
     """
 
     group_id: str
@@ -68,6 +73,14 @@ class CommitRequest(NamedTuple):
     retention_time_ms: int = -1
     knows_member_epochs: bool = True
     owner: str = ""
+    topic_by_id: Callable[[bytes], object | None] = _any_topic
+
+    def error_of(self, commit: PartitionCommit, metadata_max_bytes: int) -> ErrorCode:
+        """Return what a position is refused with; NONE if it is not. The caller holds the group."""
+        if len(commit.metadata or "") > metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        found = self.topic_by_id(commit.topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else ErrorCode.NONE
 
 
 class OffsetManager:
@@ -136,12 +149,11 @@ class OffsetManager:
         # Kafka's sum overflows for a retention near the largest long, and the offsets expire at once.
         keeps = request.retention_time_ms != -1
         expire_ms = min(now_ms + request.retention_time_ms, INT64_MAX) if keeps else None
-        outcomes = [ErrorCode.NONE] * len(request.commits)
+        outcomes = [request.error_of(each, self._settings.offset_metadata_max_bytes) for each in request.commits]
         accepted: list[tuple[str, int, CommittedOffset]] = []
         places: list[int] = []
         for index, commit in enumerate(request.commits):
-            if self._is_too_large(commit):
-                outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if outcomes[index] is not ErrorCode.NONE:
                 continue
             metadata = commit.metadata or ""
             committed = CommittedOffset(
@@ -278,15 +290,30 @@ class OffsetManager:
             self._delete_held(group, partitions_to_delete, on_durable)
 
     def topics_deleted(self, topics: Set[str]) -> None:
-        """Delete the offsets of deleted topics, and what open transactions would commit for them."""
+        """Delete the offsets of deleted topics, those that are being written, and what open transactions would commit.
+
+        Their ids are not found any more: who holds a group later commits none of them.
+        """
         for group in self._registry.all():
             with group:
-                committed = {
-                    (topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]
-                }
-                partitions = sorted(committed.union(group.book.pending_of(topics)))
-                if partitions:
-                    self._delete_held(group, partitions)
+                book = group.book
+                if book.pending_writes or group.offsets.keys() & topics or book.pending_of(topics):
+                    self._delete_topics_held(group, topics)
+
+    def _delete_topics_held(self, group: Group, topics: Set[str]) -> None:
+        book = group.book
+
+        def on_durable(error: StoreError | None) -> None:
+            if error is not None:
+                return
+            with group:
+                # By now the memory has what was written before, and nothing of a new topic of the same name.
+                book.forget_pending(book.pending_of(topics))
+                book.remove(
+                    [(topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]]
+                )
+
+        self._store.submit(persistence.delete_offsets_of(group.group_id, sorted(topics)), on_durable)
 
     def _delete_held(
         self,

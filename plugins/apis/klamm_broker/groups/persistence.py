@@ -7,8 +7,9 @@ rebalance the group is in its last stable generation, and members of a later one
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.classic_group import ClassicGroup
@@ -47,6 +48,10 @@ _PUT_OFFSET: Final = (
 )
 _DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?"
 _DELETE_OFFSETS: Final = "DELETE FROM offsets WHERE group_id = ?"
+_DELETE_OF_TOPICS: Final = (
+    "DELETE FROM offsets WHERE group_id = ? AND topic IN (SELECT value FROM json_each(?))",
+    "DELETE FROM pending_offsets WHERE group_id = ? AND topic IN (SELECT value FROM json_each(?))",
+)
 _DELETE_PENDING_OFFSET: Final = "DELETE FROM pending_offsets WHERE group_id = ? AND topic = ? AND partition = ?"
 _DELETE_PENDING_OF_GROUP: Final = "DELETE FROM pending_offsets WHERE group_id = ?"
 _PUT_PENDING_OFFSET: Final = (
@@ -170,6 +175,11 @@ def end_pending_offsets(producer_id: int, *, committed: bool) -> list[Statement]
 def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
     """Forget a committed offset."""
     return (_DELETE_OFFSET, (group_id, topic, partition))
+
+
+def delete_offsets_of(group_id: str, topics: Sequence[str]) -> list[Statement]:
+    """Forget the offsets of topics, and what open transactions would commit for them."""
+    return [(sql, (group_id, json.dumps(topics))) for sql in _DELETE_OF_TOPICS]
 
 
 def delete_pending_offset(group_id: str, topic: str, partition: int) -> Statement:

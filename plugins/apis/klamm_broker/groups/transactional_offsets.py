@@ -79,12 +79,10 @@ class TransactionalOffsets:
     ) -> None:
         keys = [(commit.topic, commit.partition) for commit in request.commits]
         timestamp_ms = group.book.pending_timestamp_ms(self._clock.wall_ms(), keys)
-        outcomes = [ErrorCode.NONE] * len(request.commits)
+        outcomes = [request.error_of(each, self._settings.offset_metadata_max_bytes) for each in request.commits]
         accepted: dict[tuple[str, int], CommittedOffset] = {}
         for index, commit in enumerate(request.commits):
-            if self._is_too_large(commit):
-                outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
+            if outcomes[index] is ErrorCode.NONE:
                 pending = CommittedOffset(
                     commit.offset, commit.leader_epoch, commit.metadata or "", timestamp_ms, owner=request.owner
                 )

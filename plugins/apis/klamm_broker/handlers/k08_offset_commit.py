@@ -69,15 +69,9 @@ def commit_offsets(
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 awaited.append(result)
+                epoch, metadata = partition.committed_leader_epoch, partition.committed_metadata
                 commits.append(
-                    PartitionCommit(
-                        topic.name,
-                        index,
-                        partition.committed_offset,
-                        partition.committed_leader_epoch,
-                        partition.committed_metadata,
-                        topic.id,
-                    )
+                    PartitionCommit(topic.name, index, partition.committed_offset, epoch, metadata, topic.id)
                 )
     if not commits:
         return response
@@ -97,6 +91,7 @@ def commit_offsets(
             request.retention_time_ms,
             knows_member_epochs=context.api_version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS,
             owner=owner_of(context),
+            topic_by_id=broker.topics.by_id,
         ),
         reply,
     )

@@ -115,6 +115,7 @@ def _commit(
         request.group_instance_id,
         knows_member_epochs=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
         owner=owner_of(context),
+        topic_by_id=broker.topics.by_id,
     )
 
     def fail(error: int) -> None:

@@ -209,7 +209,9 @@ class LogManager:
 
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
         aside = _unused_path(self.data_dir, key, self._context.random_below, _STRAY_SUFFIX)
-        log.warning("%s is of another topic: set aside as %s", directory, aside.name)
+        known = read_partition_metadata(directory) is not None
+        reason = "is of another topic" if known else "does not say of which topic it is"
+        log.warning("%s %s: set aside as %s", directory, reason, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)
         self._forget(key, aside)

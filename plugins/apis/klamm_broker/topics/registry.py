@@ -308,8 +308,9 @@ class TopicRegistry:
                     continue
                 for topic in gone:
                     self._drop(topic)
-            self._remove_directories(gone)
+            # Before their names are free: nothing of a new topic goes with them.
             self._on_partitions_gone(gone)
+            self._remove_directories(gone)
         return failures
 
     def _drop(self, topic: Topic) -> None:

@@ -120,7 +120,7 @@ class EachOf:
     """A rule for the elements of a list: denied ones are answered here, the others by the node, as one response.
 
     `kind_of` gives an element's kind where not all are of one. `shape_version` gives the version whose error responses
-    name the elements, where that is not the request's.
+    name the elements, where that is not the request's. `first_operation` has to be allowed besides.
     """
 
     request_field: str
@@ -130,6 +130,7 @@ class EachOf:
     name_of: Callable[[Any, Cluster], str | None] = topic_of
     shape_version: int | None = None
     kind_of: Callable[[Any], ResourceType] | None = None
+    first_operation: AclOperation | None = None
 
     def __call__(self, message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
         allowed: list[Any] = []
@@ -139,7 +140,7 @@ class EachOf:
             kind = self.resource_type if self.kind_of is None else self.kind_of(element)
             if name is None:
                 denied.setdefault(ErrorCode.UNKNOWN_TOPIC_ID, []).append(element)
-            elif context.authorize(self.operation, kind, name):
+            elif self._is_allowed(context, kind, name):
                 allowed.append(element)
             else:
                 denied.setdefault(_CODES[kind], []).append(element)
@@ -154,6 +155,10 @@ class EachOf:
             return response
 
         return Forwarded(with_field(message, self.request_field, allowed), add)
+
+    def _is_allowed(self, context: RequestContext, kind: ResourceType, name: str) -> bool:
+        first = self.first_operation
+        return (first is None or context.authorize(first, kind, name)) and context.authorize(self.operation, kind, name)
 
     def _refused(self, message: Any, api_version: int, denied: dict[ErrorCode, list[Any]]) -> Any:
         """The response for the denied elements. Raises KafkaError if the client waits for none."""

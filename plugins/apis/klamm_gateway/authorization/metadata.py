@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation, ResourceType
@@ -10,10 +10,16 @@ from klamm.wire.messages.metadata import MetadataResponseTopic
 from klamm_gateway.authorization.checks import NOT_REQUESTED, Forwarded, Verdict, may, operations, suffices, with_field
 from klamm_gateway.layout import Cluster
 
+_FIRST_VERSION_WITHOUT_CREATION: Final = 4
+
 
 def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
-    """Denied names are not asked for; of all topics, and of ids, the response is filtered."""
+    """Denied names are not asked for; of all topics, and of ids, the response is filtered.
+
+    Before version 4 a request for names has them created. Then all topics are asked for, which creates none.
+    """
     wanted = message.topics
+    only: dict[str, None] | None = None
     denied: dict[str, None] = {}
     ids: frozenset[bytes] = frozenset()
     if wanted:
@@ -23,10 +29,18 @@ def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster)
         wanted = [each for each in wanted if each.name not in denied]
         ids = frozenset(each.topic_id for each in wanted if any(each.topic_id))
         message = with_field(message, "topics", wanted)
-        if message.allow_auto_topic_creation and not _may_create(context, wanted):
-            message = with_field(message, "allow_auto_topic_creation", False)
+        if context.api_version >= _FIRST_VERSION_WITHOUT_CREATION:
+            if message.allow_auto_topic_creation and not _may_create(context, wanted):
+                message = with_field(message, "allow_auto_topic_creation", False)
+        elif not wanted or not _may_create(context, wanted):
+            only = dict.fromkeys(each.name for each in wanted)
+            message = with_field(message, "topics", [] if context.api_version == 0 else None)
 
     def change(response: Any) -> Any:
+        if only is not None:
+            found = {topic.name: topic for topic in response.topics if topic.name in only}
+            unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            response.topics = [found.get(name) or MetadataResponseTopic(unknown, name) for name in only]
         response.topics = [topic for topic in response.topics if _visible(topic, ids, context)]
         response.topics += [MetadataResponseTopic(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), name) for name in denied]
         if response.cluster_authorized_operations != NOT_REQUESTED:

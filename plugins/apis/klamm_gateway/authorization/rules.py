@@ -170,7 +170,8 @@ def _create_topics(message: Any, context: RequestContext, cluster: Cluster) -> V
 
 def _delete_topics(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     field = "topics" if context.api_version >= 6 else "topic_names"
-    return EachOf(field, "responses", _OP.DELETE)(message, context, cluster)
+    rule = EachOf(field, "responses", _OP.DELETE, first_operation=_OP.DESCRIBE)
+    return _unless_whole(_OP.DELETE, rule)(message, context, cluster)
 
 
 def _init_producer_id(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
