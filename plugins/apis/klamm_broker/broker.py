@@ -14,6 +14,7 @@ from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.cluster import Cluster
+from klamm_broker.configs.account import ConfigAccount
 from klamm_broker.configs.broker_keys import server_keys
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
@@ -22,12 +23,11 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
-from klamm_broker.limits import SHARE_PARTITIONS, TRANSACTIONAL_IDS, StateLimits
+from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.background_compaction import BackgroundCompaction
-from klamm_broker.security.delegation_tokens import DelegationTokens
-from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.security.delegation_tokens import DelegationTokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.share.opening import open_shares
@@ -38,7 +38,8 @@ from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
-from klamm_broker.topics.auto_creation import AutoTopicCreation
+from klamm_broker.topics.accounts import TopicAccounts
+from klamm_broker.topics.auto_creation import AutoTopicCreation, open_auto_creation
 from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
@@ -93,6 +94,7 @@ class Broker(ApiSet):
         self.live: LiveSettings
         self.limits: StateLimits
         self.configs: ConfigRegistry
+        self.config_account: ConfigAccount
         self.group_configs: GroupConfigs
         self.telemetry: ClientTelemetry
         self.long_work: Workers
@@ -146,17 +148,16 @@ class Broker(ApiSet):
     def _open_state(self, server: ServerContext) -> None:
         settings = self.settings
         properties = meta_properties.load_or_create(self.data_dir, self.node_id, server.random_bytes, self._operations)
-        self.cluster_id = properties.cluster_id
-        self.directory_id = properties.directory_id
+        self.cluster_id, self.directory_id = properties.cluster_id, properties.directory_id
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
         self.store.is_temporary = server.temporary_data
         self.store.open()
         self.store.start()
-        server.services.shared.attach(SharedTables(self.store))
+        self.limits = StateLimits(settings, server.services.metrics)
+        server.services.shared.attach(SharedTables(self.store, self.limits.shared()))
         self.registered_features = FeatureRegistry(self.store)
         self.registered_features.load()
         self.live = LiveSettings(settings)
-        self.limits = StateLimits(settings, server.services.metrics)
         self.configs = ConfigRegistry(
             self.live,
             self.store,
@@ -166,6 +167,7 @@ class Broker(ApiSet):
             server.change_configs,
         )
         self.configs.load()
+        self.config_account = ConfigAccount(self.limits[CONFIGS], self.store)
         self.fetch_purgatory = Purgatory(server.scheduler)
         self._opening = OpeningInBackground(server.clock)
         self.cluster = Cluster(settings, server.listeners)
@@ -180,19 +182,16 @@ class Broker(ApiSet):
             self.cluster.placement,
             self._opening.add,
         )
-        self.topics.load(server.data_dir)
-        partitions, replicas = settings.num_partitions, settings.default_replication_factor
-        self.auto_creation = AutoTopicCreation(self.topics, num_partitions=partitions, replication_factor=replicas)
-        shared, metrics = server.services.shared, server.services.metrics
-        broker_metrics.register(self.topics, self._views, metrics)
+        self.topics.load(server.data_dir, TopicAccounts(self.limits[TOPICS]))
+        self.auto_creation = open_auto_creation(self.topics, settings)
+        shared = server.services.shared
+        broker_metrics.register(self.topics, self._views, server.services.metrics)
         self._open_groups(server)
         self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self._open_transactions(server)
         self.scram_credentials = shared.table(SCRAM_CREDENTIALS)
-        key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
-        self.delegation_tokens = DelegationTokens(settings, key, shared, server.clock, server.random_bytes, metrics)
-        self.delegation_tokens.load()
+        self.delegation_tokens = open_delegation_tokens(settings, server)
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
         self.cluster.publish(shared, self.topics)
@@ -336,6 +335,7 @@ class Broker(ApiSet):
             topics=self.topics,
             auto_creation=self.auto_creation,
             configs=self.configs,
+            config_account=self.config_account,
             group_configs=self.group_configs,
             telemetry=self.telemetry,
             features=self.registered_features,

@@ -9,6 +9,7 @@ from pathlib import Path
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
 from klamm_broker.cluster import ClusterView, Elections
+from klamm_broker.configs.account import ConfigAccount
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
@@ -46,6 +47,7 @@ class BrokerServices:
     topics: TopicRegistry
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
+    config_account: ConfigAccount
     group_configs: GroupConfigs
     telemetry: ClientTelemetry
     features: FeatureRegistry

@@ -51,3 +51,36 @@ class StateLimitSettings(FetchSessionSettings):
         minimum=1,
         doc="Most bytes of all transactional ids. klamm's own key.",
     )
+    acl_max_bytes: int = setting(
+        256 * 1_048_576, name="acl.max.bytes", minimum=1, doc="Most bytes of all ACLs. klamm's own key."
+    )
+    scram_credential_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="scram.credential.max.bytes",
+        minimum=1,
+        doc="Most bytes of all SCRAM credentials. klamm's own key.",
+    )
+    client_quota_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="client.quota.max.bytes",
+        minimum=1,
+        doc="Most bytes of all entities with client quotas. klamm's own key.",
+    )
+    delegation_token_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="delegation.token.max.bytes",
+        minimum=1,
+        doc="Most bytes of all delegation tokens. klamm's own key.",
+    )
+    topic_max_bytes: int = setting(
+        2048 * 1_048_576,
+        name="topic.max.bytes",
+        minimum=1,
+        doc="Most bytes of all topics, 8 KiB for each partition. klamm's own key.",
+    )
+    config_max_bytes: int = setting(
+        256 * 1_048_576,
+        name="config.max.bytes",
+        minimum=1,
+        doc="Most bytes of all configs of groups, brokers and metrics subscriptions. klamm's own key.",
+    )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from klamm import ErrorCode, KafkaPrincipal
+from klamm import ErrorCode, KafkaError, KafkaPrincipal
 from klamm.config import specs_of
+from klamm.shared import SharedState, Table
 from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from klamm.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from klamm.wire.messages.delete_topics import DeleteTopicsRequest
+from klamm.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,9 +31,11 @@ from klamm.wire.messages.offset_commit import (
 from klamm_broker.handlers.registry import APIS
 from klamm_broker.limits import TABLES, Ledger, owner_of
 from klamm_broker.limits.table import StateTable
-from klamm_broker.limits.tables import GROUPS, OFFSETS, TRANSACTIONAL_IDS
+from klamm_broker.limits.tables import CONFIGS, GROUPS, OFFSETS, TOPICS, TRANSACTIONAL_IDS
 from klamm_broker.settings import BrokerSettings
+from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import MIGRATIONS, Store
+from klamm_broker.topics.accounts import PARTITION_BYTES
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.waiting import wait_until
 
@@ -30,20 +43,11 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 
 OTHERWISE_LIMITED: Final = {
     ApiKey.FETCH: "`fetch.session.max.partitions`",
-    ApiKey.CREATE_DELEGATION_TOKEN: "`delegation.token.max.per.owner`",
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "16,384 clients",
     ApiKey.PUSH_TELEMETRY: "16,384 clients",
 }
 NOT_LIMITED: Final = {
     ApiKey.PRODUCE,
-    ApiKey.METADATA,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.ALTER_CLIENT_QUOTAS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
 }
 """What docs/protection.md names as without a total."""
 LEAVES_NOTHING: Final = {
@@ -203,6 +207,123 @@ def test_owners_that_take_all_they_may_leave_some_to_the_next(greedy: int, in_us
     assert ledger.largest_share <= 500_000
     assert ledger.reserve("next", 250_000 // (greedy + 1) ** 2)
     assert ledger.used <= 1_000_000
+
+
+def test_topics_stay_within_the_share(harness: BrokerHarness) -> None:
+    """With their partitions and configs, also after a restart; deleted ones give room."""
+    harness.reopen(topic_max_bytes=100 * PARTITION_BYTES)
+
+    def create(name: str, partitions: int, value: str = "1") -> int:
+        topic = CreatableTopic(name, partitions, 1, configs=[CreatableTopicConfig("retention.ms", value)])
+        return int(harness.call(CreateTopicsRequest([topic]), 7).topics[0].error_code)
+
+    def grow(name: str, partitions: int) -> int:
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)], 1000)
+        return int(harness.call(request, 3).results[0].error_code)
+
+    def configure(name: str, length: int) -> int:
+        throttled = ",".join("1000:0" for _ in range(length // 7))
+        config = AlterableConfig("leader.replication.throttled.replicas", 0, throttled)
+        resource = AlterConfigsResource(2, name, [config])
+        return int(harness.call(IncrementalAlterConfigsRequest([resource]), 1).responses[0].error_code)
+
+    codes = [create(f"invented-{number}", 10) for number in range(10)]
+    assert codes == [0] * 4 + [ErrorCode.POLICY_VIOLATION] * 6
+    assert grow("invented-0", 100) == ErrorCode.POLICY_VIOLATION
+    assert [configure(f"invented-{number}", 26_000) for number in range(4)] == [0] * 3 + [ErrorCode.POLICY_VIOLATION]
+    assert configure("invented-0", 12_000) == 0
+    assert grow("invented-0", 11) == 0
+    ledger = harness.broker.limits[TOPICS]
+    used = ledger.used
+    assert ledger.used_by("127.0.0.1") == used > 41 * PARTITION_BYTES
+    harness.reopen(topic_max_bytes=100 * PARTITION_BYTES)
+    ledger = harness.broker.limits[TOPICS]
+    assert (ledger.used, ledger.used_by("127.0.0.1")) == (used, used)
+    assert create("again", 10) == ErrorCode.POLICY_VIOLATION
+    harness.principal = KafkaPrincipal("alice")
+    assert create("honest", 10) == 0
+    names = [f"invented-{number}" for number in range(4)] + ["honest"]
+    harness.call(DeleteTopicsRequest([], names, 1000), 5)
+    assert ledger.used == 0
+    harness.broker.store.write_and_wait(())
+    assert harness.broker.store.read("SELECT * FROM state_owners WHERE kind = 'topic'") == []
+
+
+def test_topics_of_metadata_stay_within_the_share(harness: BrokerHarness) -> None:
+    harness.reopen(topic_max_bytes=100 * PARTITION_BYTES)
+    names = [f"invented-{number}" for number in range(60)]
+
+    harness.call(MetadataRequest([MetadataRequestTopic(name=name) for name in names]), 9)
+    harness.broker.auto_creation.wait()
+
+    assert len(harness.broker.topics.all()) == 46
+    assert harness.broker.limits[TOPICS].used_by("127.0.0.1") == harness.broker.limits[TOPICS].used
+
+
+def test_configs_have_a_limit_for_new_ones(harness: BrokerHarness) -> None:
+    harness.reopen(config_max_bytes=20_000)
+
+    def configure(group: str, value: str | None) -> int:
+        config = AlterableConfig("consumer.session.timeout.ms", 0 if value else 1, value)
+        resource = AlterConfigsResource(32, group, [config])
+        return int(harness.call(IncrementalAlterConfigsRequest([resource]), 1).responses[0].error_code)
+
+    codes = [configure(f"invented-{number}", "50000") for number in range(20)]
+
+    made = codes.count(0)
+    assert codes == [0] * made + [ErrorCode.POLICY_VIOLATION] * (20 - made)
+    assert 10 < made < 20
+    assert configure("invented-0", "55000") == 0
+    ledger = harness.broker.limits[CONFIGS]
+    used = ledger.used
+    harness.reopen(config_max_bytes=20_000)
+    ledger = harness.broker.limits[CONFIGS]
+    assert ledger.used == used
+    assert configure("more", "50000") == ErrorCode.POLICY_VIOLATION
+    for number in range(made):
+        assert configure(f"invented-{number}", None) == 0
+    assert ledger.used == 0
+
+
+def test_shared_rows_have_a_limit_for_new_ones(tmp_path: Path) -> None:
+    """Rows with an owner, as delegation tokens are, have a share besides."""
+    store = Store(tmp_path / "klamm.db")
+    store.open()
+    store.start()
+
+    def attached() -> tuple[Table, Table, Ledger, Ledger]:
+        users = Ledger("users", 100_000, 0.5, ErrorCode.POLICY_VIOLATION)
+        tokens = Ledger("tokens", 100_000, 0.5, ErrorCode.POLICY_VIOLATION)
+        shared = SharedState()
+        shared.attach(SharedTables(store, {"users": users, "tokens": tokens}))
+        return shared.table("users"), shared.table("tokens"), users, tokens
+
+    def put(table: Table, number: int, text: str, owner: str) -> bool:
+        with contextlib.suppress(KafkaError):
+            table.update({str(number): {"text": text, "owner": ["User", owner]}})
+            return True
+        return False
+
+    users, tokens, counted, counted_tokens = attached()
+    made = sum(put(tokens, number, "x" * 5000, "mallory") for number in range(20))
+    assert 5 < made < 10
+    assert put(tokens, 100, "x" * 5000, "alice")
+    assert put(tokens, 0, "y" * 5100, "mallory")
+    assert not put(tokens, 0, "y" * 50_000, "mallory")
+    assert (tokens.rows["0"]["text"], len(tokens.rows)) == ("y" * 5100, made + 1)
+    for number in range(20):
+        with contextlib.suppress(KafkaError):
+            users.update({str(number): {"text": "x" * 5000}})
+    with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
+        users.update({"more": {"text": "x" * 5000}})
+    assert 10 < len(users.rows) < 20
+    before = counted.used, counted_tokens.used, counted_tokens.used_by("User:mallory")
+    users, tokens, counted, counted_tokens = attached()
+    assert (counted.used, counted_tokens.used, counted_tokens.used_by("User:mallory")) == before
+    tokens.update(dict.fromkeys(tokens.rows))
+    users.update(dict.fromkeys(users.rows))
+    assert (counted.used, counted_tokens.used) == (0, 0)
+    store.close()
 
 
 def test_long_principals_are_owners_of_their_own(harness: BrokerHarness) -> None:

@@ -104,7 +104,7 @@ def replace(
         values[name] = value
     with broker.configs.changing:
         before = _current(broker, resource)
-        _apply(broker, resource, values, validate_only)
+        _apply_counted(broker, resource, before, values, validate_only)
         if not validate_only:
             _note(context, resource, values.keys(), before, values)
 
@@ -129,7 +129,7 @@ def alter(
         values = dict(before)
         for change in changes:
             _alter_one(resource.kind, values, change)
-        _apply(broker, resource, values, validate_only)
+        _apply_counted(broker, resource, before, values, validate_only)
         if not validate_only:
             _note(context, resource, (change.name for change in changes), before, values)
 
@@ -242,6 +242,20 @@ def _check_min_insync_replicas(broker_name: str, current: Mapping[str, str], val
     value = values.get(_MIN_INSYNC_REPLICAS)
     if broker_name and value is not None and value != current.get(_MIN_INSYNC_REPLICAS):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{_MIN_INSYNC_REPLICAS} can be changed of all brokers, not of one")
+
+
+def _apply_counted(
+    broker: BrokerServices,
+    resource: Resource,
+    before: Mapping[str, str],
+    values: Mapping[str, str],
+    validate_only: bool,
+) -> None:
+    if validate_only or resource.kind == ResourceType.TOPIC:
+        _apply(broker, resource, values, validate_only)
+    else:
+        with broker.config_account.changing(resource.name, before, values):
+            _apply(broker, resource, values, validate_only)
 
 
 def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str], validate_only: bool) -> None:

@@ -10,7 +10,7 @@ Topics are durable and ready when the response is sent; their directories are ma
   that run: INVALID_REPLICATION_FACTOR.
 - Manual assignments: partitions numbered from 0, each with nodes that run, else INVALID_REPLICA_ASSIGNMENT; together
   with numbers of partitions or replicas: INVALID_REQUEST.
-- Configs: INVALID_CONFIG.
+- Configs: INVALID_CONFIG. More than `topic.max.bytes` leaves room for: POLICY_VIOLATION.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - `validate_only` returns the result and creates nothing; the topic id is then zero.
@@ -38,6 +38,7 @@ from klamm.wire.messages.create_topics import (
 from klamm_broker.configs.registry import check_topic_configs
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.handlers.deadline import Deadline
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_cluster, require_topic, shows
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
@@ -152,7 +153,7 @@ def _checked(broker: BrokerServices, wanted: CreatableTopic, context: RequestCon
     context.charge_mutations(partitions, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     # Values that are valid alone may contradict each other.
     broker.configs.log_config(overrides)
-    return NewTopic(partitions, overrides, _replicas(wanted), factor)
+    return NewTopic(partitions, overrides, _replicas(wanted), factor, owner_of(context))
 
 
 def _requested_count(broker: BrokerServices, wanted: CreatableTopic) -> int:

@@ -11,21 +11,25 @@ from __future__ import annotations
 from klamm_broker.limits.ledger import Ledger
 from klamm_broker.limits.owners import owner_of
 from klamm_broker.limits.tables import (
+    CONFIGS,
     GROUPS,
     MEMBERS,
     OFFSETS,
     SHARE_PARTITIONS,
     TABLES,
+    TOPICS,
     TRANSACTIONAL_IDS,
     StateLimits,
 )
 
 __all__ = [
+    "CONFIGS",
     "GROUPS",
     "MEMBERS",
     "OFFSETS",
     "SHARE_PARTITIONS",
     "TABLES",
+    "TOPICS",
     "TRANSACTIONAL_IDS",
     "Ledger",
     "StateLimits",

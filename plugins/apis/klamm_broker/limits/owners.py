@@ -21,11 +21,15 @@ _MAX_CHARS: Final = 128
 
 
 def owner_of(context: RequestContext) -> str:
-    """Return the owner of what a request leaves behind. Of a long principal it is the beginning and a digest."""
+    """Return the owner of what a request leaves behind."""
     principal = context.principal
     if principal == ANONYMOUS:
         return source_of(context.client_address.host)
-    name = str(principal)
+    return short_owner(str(principal))
+
+
+def short_owner(name: str) -> str:
+    """Return the owner of that name; of a long one it is the beginning and a digest."""
     if len(name) > _MAX_CHARS:
         import hashlib
 
@@ -63,3 +67,4 @@ class Owners:
 
 GROUPS: Final = Owners("group")
 TRANSACTIONS: Final = Owners("transactional.id")
+TOPICS: Final = Owners("topic")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from klamm import ErrorCode
+from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS
+from klamm.shared import CLIENT_QUOTAS
 from klamm.wire.api_keys import ApiKey
 from klamm_broker.limits.ledger import Ledger
 from klamm_broker.limits.table import StateTable
@@ -68,7 +70,80 @@ TRANSACTIONAL_IDS: Final = StateTable(
     (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT),
 )
 
-TABLES: Final = (GROUPS, MEMBERS, OFFSETS, SHARE_PARTITIONS, TRANSACTIONAL_IDS)
+TOPICS: Final = StateTable(
+    "topics",
+    "topic.max.bytes",
+    "bytes",
+    "topics: 8 KiB for each partition, the name and the configs",
+    ErrorCode.POLICY_VIOLATION,
+    "when it is deleted",
+    (
+        ApiKey.METADATA,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ),
+)
+CONFIGS: Final = StateTable(
+    "configs",
+    "config.max.bytes",
+    "bytes",
+    "configs of groups, brokers and metrics subscriptions: 1 KiB each, the name and the value",
+    ErrorCode.POLICY_VIOLATION,
+    "when it is deleted",
+    (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+)
+ACLS: Final = StateTable(
+    "ACLs",
+    "acl.max.bytes",
+    "bytes",
+    "ACLs: 1 KiB each, and their text",
+    ErrorCode.POLICY_VIOLATION,
+    "when it is deleted",
+    (ApiKey.CREATE_ACLS,),
+)
+SCRAM_USERS: Final = StateTable(
+    "SCRAM credentials",
+    "scram.credential.max.bytes",
+    "bytes",
+    "SCRAM credentials: 1 KiB each, and their text",
+    ErrorCode.POLICY_VIOLATION,
+    "when it is deleted",
+    (ApiKey.ALTER_USER_SCRAM_CREDENTIALS,),
+)
+QUOTAS: Final = StateTable(
+    "client quotas",
+    "client.quota.max.bytes",
+    "bytes",
+    "entities with quotas: 1 KiB each, and their text",
+    ErrorCode.POLICY_VIOLATION,
+    "when its last quota is removed",
+    (ApiKey.ALTER_CLIENT_QUOTAS,),
+)
+TOKENS: Final = StateTable(
+    "delegation tokens",
+    "delegation.token.max.bytes",
+    "bytes",
+    "delegation tokens: 1 KiB each, and their text with the names of renewers",
+    ErrorCode.POLICY_VIOLATION,
+    "when it expires",
+    (ApiKey.CREATE_DELEGATION_TOKEN,),
+)
+
+TABLES: Final = (
+    GROUPS,
+    MEMBERS,
+    OFFSETS,
+    SHARE_PARTITIONS,
+    TRANSACTIONAL_IDS,
+    TOPICS,
+    CONFIGS,
+    ACLS,
+    SCRAM_USERS,
+    QUOTAS,
+    TOKENS,
+)
 
 _METRICS: Final = "klamm:type=StateLimits,name="
 
@@ -89,6 +164,11 @@ class StateLimits:
 
     def __getitem__(self, table: StateTable) -> Ledger:
         return self._ledgers[table]
+
+    def shared(self) -> dict[str, Ledger]:
+        """Return the ledgers of the server's shared tables, by the names of those."""
+        tables = {"acls": ACLS, SCRAM_CREDENTIALS: SCRAM_USERS, CLIENT_QUOTAS: QUOTAS, DELEGATION_TOKENS: TOKENS}
+        return {name: self[table] for name, table in tables.items()}
 
     def _register(self, metrics: MetricsRegistry) -> None:
         def of_tables(read: Callable[[Ledger], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:

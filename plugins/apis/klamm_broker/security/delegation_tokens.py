@@ -18,10 +18,11 @@ from klamm import ErrorCode, KafkaError, KafkaPrincipal
 from klamm.runtime import Clock
 from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.shared import SharedState
+from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.settings import BrokerSettings
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import RequestContext, ServerContext
     from klamm.metrics import MetricsRegistry
 
 USER_TYPE: Final = "User"
@@ -90,7 +91,7 @@ class DelegationTokens:
         """A new token, durable. Takes some milliseconds.
 
         Raises KafkaError: DELEGATION_TOKEN_AUTH_DISABLED; POLICY_VIOLATION for more than
-        `delegation.token.max.per.owner`.
+        `delegation.token.max.per.owner` or `delegation.token.max.bytes`.
         """
         self.require_enabled()
         with self._lock:
@@ -118,8 +119,8 @@ class DelegationTokens:
         with self._lock:
             # Others may have been made meanwhile.
             self._require_room(owner)
-            self._ids[secret] = token_id
             self._put(token)
+            self._ids[secret] = token_id
             self._counts[owner] += 1
         return token
 
@@ -192,6 +193,15 @@ class DelegationTokens:
         self._cache.tokens = {key: token for key, token in self._cache.tokens.items() if key not in token_ids}
         self._ids = {secret: token_id for secret, token_id in self._ids.items() if token_id not in token_ids}
         self._counts = _by_owner(self._cache.tokens)
+
+
+def open_delegation_tokens(settings: BrokerSettings, server: ServerContext) -> DelegationTokens:
+    """Load the tokens of a broker. Raises OSError, ValueError for a key that cannot be read."""
+    key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
+    services = server.services
+    tokens = DelegationTokens(settings, key, services.shared, server.clock, server.random_bytes, services.metrics)
+    tokens.load()
+    return tokens
 
 
 def require_token_requests(context: RequestContext) -> None:

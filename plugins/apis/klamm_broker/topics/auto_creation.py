@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm import KafkaError, clipped
+from klamm_broker.limits import owner_of
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, TopicRegistry
 
 if TYPE_CHECKING:
     from klamm import RequestContext
+    from klamm_broker.settings import BrokerSettings
 
 log = logging.getLogger("klamm.broker.topics")
 
@@ -81,7 +83,9 @@ class AutoTopicCreation:
         for name in self.not_under_way(names):
             if name == KRAFT_METADATA_TOPIC:
                 continue
-            topic = new_topic(name, self._num_partitions)._replace(replication_factor=self._replication_factor)
+            topic = new_topic(name, self._num_partitions)._replace(
+                replication_factor=self._replication_factor, owner=owner_of(context)
+            )
             try:
                 context.charge_mutations(topic.partitions, strict=True)
             except KafkaError:
@@ -143,3 +147,9 @@ class AutoTopicCreation:
             finally:
                 # Metadata that said "unknown topic" may be cached: a client must be able to try again.
                 self._topics.metadata_changed()
+
+
+def open_auto_creation(topics: TopicRegistry, settings: BrokerSettings) -> AutoTopicCreation:
+    """Return the creation of topics with a broker's defaults."""
+    partitions, replicas = settings.num_partitions, settings.default_replication_factor
+    return AutoTopicCreation(topics, num_partitions=partitions, replication_factor=replicas)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.topics.leadership import Leadership, put_leaderships
 
 if TYPE_CHECKING:
@@ -19,13 +20,15 @@ Replicas: TypeAlias = Sequence[tuple[int, ...]]
 class NewTopic(NamedTuple):
     """A topic that is to be: how many partitions, the configs set on it, and the replicas of each partition.
 
-    Without `replicas` each partition has as many as `replication_factor`, where the cluster puts them.
+    Without `replicas` each partition has as many as `replication_factor`, where the cluster puts them. It counts for
+    the share of its `owner`.
     """
 
     partitions: int
     overrides: Mapping[str, str]
     replicas: Replicas = ()
     replication_factor: int = 1
+    owner: str = UNKNOWN_OWNER
 
 
 class ReplicaPlacement:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy
 from klamm_broker.storage.meta_properties import random_uuid
+from klamm_broker.topics.accounts import TopicAccounts
 from klamm_broker.topics.deletions import finish_deletions
 from klamm_broker.topics.directories import topics_in
 from klamm_broker.topics.leadership import first_leadership
@@ -85,6 +86,7 @@ class TopicRegistry:
         self._on_partitions_gone = on_partitions_gone
         self._wake = wake
         self.placement = placement
+        self.accounts = TopicAccounts()
         self._open_later = open_later
         # Protects the topics: store and maps change together.
         self._lock = threading.Lock()
@@ -123,7 +125,7 @@ class TopicRegistry:
 
     # Start
 
-    def load(self, data_dir: Path) -> None:
+    def load(self, data_dir: Path, accounts: TopicAccounts) -> None:
         """Read the topics; finish deletions; adopt topics that only their directories mention.
 
         Logs are opened at their first use, but for those whose recovery would hold up a request.
@@ -144,6 +146,8 @@ class TopicRegistry:
             self._by_collision_key[collision_key(name)] = name
             self.partition_count += partitions
         self._adopt_orphans(data_dir)
+        accounts.load(self._store, self._by_name)
+        self.accounts = accounts
 
     def _adopt_orphans(self, data_dir: Path) -> None:
         for name, (topic_id, partitions) in topics_in(data_dir, {*self._by_name, KRAFT_METADATA_TOPIC}).items():
@@ -213,9 +217,11 @@ class TopicRegistry:
                 self.check_new_name(name)
                 if collision_key(name) in keys:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} collides with another new topic")
-                self._make_room(name, range(topic.partitions))
+                _make_room(self._logs, name, range(topic.partitions))
+                with_replicas = self.placement.placed(topic, len(self._by_name) + len(placed))
+                self.accounts.admit(name, topic)
                 keys.add(collision_key(name))
-                placed[name] = self.placement.placed(topic, len(self._by_name) + len(placed))
+                placed[name] = with_replicas
             except KafkaError as error:
                 failures[name] = error
         ids = {name: random_uuid(self._random_bytes) for name in placed}
@@ -223,18 +229,11 @@ class TopicRegistry:
             rows = [insert_topic(self.placement, name, ids[name], each) for name, each in placed.items()]
             self._store.write_and_wait([each for row in rows for each in row])
         except KafkaError as error:
+            self.accounts.forget(placed)
             return {name: failures.get(name, error) for name in wanted}
         made = {name: self._topic(name, ids[name], each.replicas, each.overrides) for name, each in placed.items()}
         self._publish([*made.values()])
         return {**failures, **made}
-
-    def _make_room(self, name: str, partitions: range) -> None:
-        """Set aside what stands where directories are to be: they are made after the change was answered."""
-        try:
-            self._logs.make_room(name, partitions)
-        except OSError as error:
-            log.error("there is no room for topic %s: %s", name, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
     def metadata_changed(self) -> None:
         """Drop cached metadata responses."""
@@ -252,11 +251,12 @@ class TopicRegistry:
             before = len(topic.partitions)
             if count <= before:
                 raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {before} partitions already")
-            self._make_room(topic.name, range(before, count))
+            _make_room(self._logs, topic.name, range(before, count))
             replicas = replicas or self.placement.place_more(count - before, topic.partitions[-1].leadership)
             added = self._partitions(topic, before, replicas)
             partitions = [*topic.partitions, *added]
-            self._store.write_and_wait(grow_topic(self.placement, topic, partitions))
+            with self.accounts.changing(topic, count, topic.overrides):
+                self._store.write_and_wait(grow_topic(self.placement, topic, partitions))
             topic.partitions = partitions
             self.generation += 1
             self.partition_count += len(added)
@@ -267,7 +267,8 @@ class TopicRegistry:
         with self._lock:
             _check_current(self._by_name, topic)
             config = self._configs.log_config(overrides)
-            self._store.write_and_wait([delete_configs(topic.name), *insert_configs(topic.name, overrides)])
+            with self.accounts.changing(topic, len(topic.partitions), overrides):
+                self._store.write_and_wait([delete_configs(topic.name), *insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
             self._opener.copy_configs(topic)
             self._opener.update_configs(topic, config)
@@ -322,6 +323,7 @@ class TopicRegistry:
         if len(self._deleted) > _MOST_DELETED:
             self._deleted.popitem(last=False)
         self.partition_count -= len(topic.partitions)
+        self.accounts.forget([topic.name])
         self.traffic_of_deleted.add(topic.traffic)
         with self._opener.lock:
             topic.deleted = True
@@ -353,6 +355,15 @@ class TopicRegistry:
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
         self.generation += 1
         self.partition_count += sum(len(topic.partitions) for topic in topics)
+
+
+def _make_room(logs: LogManager, name: str, partitions: range) -> None:
+    """Set aside what stands where directories are to be: they are made after the change was answered."""
+    try:
+        logs.make_room(name, partitions)
+    except OSError as error:
+        log.error("there is no room for topic %s: %s", name, error)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
 
 def _check_current(by_name: Mapping[str, Topic], topic: Topic) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.limits.owners import TOPICS as OWNERS
 from klamm_broker.topics.leadership import delete_leaderships, first_leadership
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def insert_topic(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted
     """Adds a topic, with its configs and leaderships."""
     return [
         ("INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)", (name, topic_id, wanted.partitions)),
+        *([OWNERS.put(name, wanted.owner)] if wanted.owner else ()),
         delete_configs(name),
         *insert_configs(name, wanted.overrides),
         *placement.put(topic_id, map(first_leadership, wanted.replicas)),
@@ -33,6 +35,7 @@ def delete_topic(topic: Topic) -> list[Statement]:
     """Removes a topic with all that belongs to it, and notes that its directories have to go."""
     return [
         ("DELETE FROM topics WHERE name = ?", (topic.name,)),
+        OWNERS.delete(topic.name),
         delete_configs(topic.name),
         ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
         ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
