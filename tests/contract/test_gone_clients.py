@@ -40,5 +40,5 @@ def test_a_fetch_ends_with_its_connection(broker, resets):
         if resets:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        wait_until(lambda: not channels(broker), within_s=5)
-        wait_until(lambda: not fetches(broker), within_s=5)
+        wait_until(lambda: not channels(broker))
+        wait_until(lambda: not fetches(broker))

@@ -128,7 +128,7 @@ def test_an_accept_storm(tmp_path: Path) -> None:
         assert storm.most_outstanding >= STORM_OUTSTANDING
         assert storm.failed == 0
         assert storm.answered == sum(number % 3 == 0 for number in range(STORM_CONNECTIONS))
-        wait_until(lambda: open_files(server) <= before + 2, "connections stay open", within_s=20)
+        wait_until(lambda: open_files(server) <= before + 2, "connections stay open")
 
 
 def test_a_thousand_slow_clients(tmp_path: Path) -> None:
@@ -205,15 +205,13 @@ def test_the_limit_of_open_files(tmp_path: Path) -> None:
             peers = [stack.enter_context(socket.create_connection((HOST, server.port), 10)) for _ in range(40)]
             for peer in peers:
                 peer.sendall(API_VERSIONS_V0)
-            wait_until(
-                lambda: "accepting pauses" in server.log_tail(), "it is not said that accepting pauses", within_s=10
-            )
+            wait_until(lambda: "accepting pauses" in server.log_tail(), "it is not said that accepting pauses")
             spent = cpu_seconds(server.pid)
             time.sleep(1.0)
             assert cpu_seconds(server.pid) - spent < 0.5, "waiting for a free descriptor takes processor time"
             for peer in peers[:15]:
                 peer.close()
-            wait_until(lambda: "accepting again" in server.log_tail(), "it is not accepted again", within_s=10)
+            wait_until(lambda: "accepting again" in server.log_tail(), "it is not accepted again")
             for peer in peers[15:25]:
                 receive_frame(peer)
             for peer in peers:

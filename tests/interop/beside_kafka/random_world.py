@@ -130,7 +130,7 @@ class World:
             answer = self._admin.call(request, 7)
             return all(each.error_code == 0 for topic in answer.topics for each in topic.partitions)
 
-        wait_until(led, within_s=20)
+        wait_until(led)
 
     def wait_for_markers(self, transactional_id: str) -> None:
         request = DescribeTransactionsRequest([self._facts.resolve(transactional_id)])
@@ -139,7 +139,7 @@ class World:
             (found,) = self._admin.call(request, 0).transaction_states
             return not found.transaction_state.startswith("Prepare")
 
-        wait_until(settled, within_s=20)
+        wait_until(settled)
 
     # Comparable
 

@@ -21,7 +21,7 @@ def java_command(main_class: str, *arguments: str, classes: str | None = None) -
     return ["java", *options, "-cp", path, main_class, *arguments]
 
 
-def run_tool(main_class: str, *arguments: str, timeout_s: float = 60.0) -> str:
+def run_tool(main_class: str, *arguments: str, timeout_s: float = 240.0) -> str:
     """Standard output of a tool. RuntimeError with all it said when it fails."""
     done = subprocess.run(
         java_command(main_class, *arguments), capture_output=True, text=True, timeout=timeout_s, check=False

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.interop.clients.java import java_command
-from tests.interop.security.profiles import GIVE_UP_S, Outcome, Profile
+from tests.interop.security.profiles import Outcome, Profile
 from tests.peers.kafka_jars import classpath
 
 SOURCE = Path(__file__).parents[1] / "java" / "SecurityProbe.java"
@@ -38,7 +38,7 @@ def properties(bootstrap: str, profile: Profile, folder: Path, name: str) -> str
         lines["sasl.login.callback.handler.class"] = (
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
         )
-    give_up_ms = str(int(GIVE_UP_S * 1000))
+    give_up_ms = str(int(profile.give_up_s * 1000))
     lines |= {"max.block.ms": give_up_ms, "delivery.timeout.ms": give_up_ms, "request.timeout.ms": give_up_ms}
     lines |= {"default.api.timeout.ms": give_up_ms, "linger.ms": "0", "auto.offset.reset": "earliest"}
     return "".join(f"{key}={value}\n" for key, value in lines.items())
@@ -46,7 +46,7 @@ def properties(bootstrap: str, profile: Profile, folder: Path, name: str) -> str
 
 def java(attempts: dict[str, tuple[str, Profile]], folder: Path) -> dict[str, Outcome]:
     """Outcomes by topic, of `topic → (bootstrap, profile)`; each produces one record and reads it back."""
-    subprocess.run(["javac", "-cp", classpath(), "-d", folder, SOURCE], check=True, timeout=60)
+    subprocess.run(["javac", "-cp", classpath(), "-d", folder, SOURCE], check=True, timeout=240)
     files = []
     for topic, (bootstrap, profile) in attempts.items():
         file = folder / f"{topic}.properties"
@@ -55,7 +55,7 @@ def java(attempts: dict[str, tuple[str, Profile]], folder: Path) -> dict[str, Ou
     allowed = ",".join(token.as_uri() for token in sorted(folder.glob("*.token")))
     command = java_command("SecurityProbe", *files, classes=str(folder))
     command.insert(1, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise RuntimeError(f"the probe ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     rows = (line.split("\t") for line in done.stdout.splitlines())

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.interop.security.profiles import GIVE_UP_S, Outcome, Profile
+from tests.interop.security.profiles import Outcome, Profile
 
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 
@@ -36,9 +36,9 @@ def confluent(bootstrap: str, profile: Profile, topic: str) -> Outcome:
     if profile.mechanism == "OAUTHBEARER":
         configuration["oauth_cb"] = lambda _: (profile.token, time.time() + 3600, "", {})
     delivered: list[KafkaError | None] = []
-    producer = Producer(configuration | {"message.timeout.ms": int(GIVE_UP_S * 1000)})
+    producer = Producer(configuration | {"message.timeout.ms": int(profile.give_up_s * 1000)})
     producer.produce(topic, b"value", partition=0, on_delivery=lambda error, _message: delivered.append(error))
-    deadline = time.monotonic() + GIVE_UP_S
+    deadline = time.monotonic() + profile.give_up_s
     while not delivered and time.monotonic() < deadline:
         producer.poll(0.05)
         if any(error.code() in _REFUSALS for error in errors):
@@ -50,7 +50,7 @@ def confluent(bootstrap: str, profile: Profile, topic: str) -> Outcome:
     consumer = Consumer(configuration | {"group.id": f"group-of-{topic}", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        message = consumer.poll(GIVE_UP_S)
+        message = consumer.poll(profile.give_up_s)
         if message is None:
             return Outcome.NOTHING
         if message.error() is not None:
@@ -67,18 +67,18 @@ def kcat(bootstrap: str, profile: Profile, topic: str) -> Outcome:
     for key, value in settings(bootstrap, profile).items():
         if key != "bootstrap.servers":
             common += ["-X", f"{key}={value}"]
-    common += ["-X", f"message.timeout.ms={int(GIVE_UP_S * 1000)}"]
-    done = _run(["kcat", "-P", *common], "value\n")
+    common += ["-X", f"message.timeout.ms={int(profile.give_up_s * 1000)}"]
+    done = _run(["kcat", "-P", *common], "value\n", profile.give_up_s)
     if done.returncode:
         refused = "SASL authentication error" in done.stderr or "mechanism handshake failed" in done.stderr
         return Outcome.REFUSED if refused else Outcome.NOTHING
-    done = _run(["kcat", "-C", *common, "-o", "beginning", "-c", "1", "-q"], "")
+    done = _run(["kcat", "-C", *common, "-o", "beginning", "-c", "1", "-q"], "", profile.give_up_s)
     return Outcome.WORKS if done.stdout == "value\n" else Outcome.NOTHING
 
 
-def _run(command: list[str], text: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], text: str, give_up_s: float) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=GIVE_UP_S + 4, check=False)
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=give_up_s + 4, check=False)
     except subprocess.TimeoutExpired as error:
         shown = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else (error.stderr or "")
         return subprocess.CompletedProcess(command, 1, "", shown)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GIVE_UP_S = 9.0
-"""How long a client that gets no answer goes on trying."""
+"""How long a client goes on trying that will get no answer."""
+PATIENCE_S = 100.0
+"""How long one waits that will get an answer, on a machine that is busy."""
 
 
 class Outcome(enum.Enum):
@@ -30,6 +32,7 @@ class Profile:
     username: str = ""
     password: str = ""
     token: str = ""
+    give_up_s: float = GIVE_UP_S
 
     @property
     def tls(self) -> bool:

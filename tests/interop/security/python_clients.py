@@ -21,7 +21,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
-from tests.interop.security.profiles import GIVE_UP_S, Outcome, Profile
+from tests.interop.security.profiles import PATIENCE_S, Outcome, Profile
 
 _PATHS = ("ca", "certificate", "key")
 _REFUSALS = ("AuthenticationFailed", "SaslAuthenticationFailed", "UnsupportedSaslMechanism")
@@ -92,7 +92,7 @@ def isolated(client: str) -> Callable[[str, Profile, str], Outcome]:
     def attempt(bootstrap: str, profile: Profile, topic: str) -> Outcome:
         settings = {key: str(value) for key, value in asdict(profile).items() if value}
         command = [sys.executable, "-m", __name__, client, bootstrap, topic, json.dumps(settings)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
         return Outcome(done.stdout.strip())
@@ -105,13 +105,13 @@ def _kafka_python(bootstrap: str, profile: Profile, topic: str) -> Outcome:
     common = _common(bootstrap, profile)
     if profile.mechanism == "OAUTHBEARER":
         common["sasl_oauth_token_provider"] = _Token(profile.token)
-    give_up_ms = int(GIVE_UP_S * 1000)
+    give_up_ms = int(profile.give_up_s * 1000)
     try:
         producer = KafkaProducer(**common, max_block_ms=give_up_ms, bootstrap_timeout_ms=give_up_ms)
     except (KafkaError, OSError) as error:
         return _outcome(error)
     try:
-        producer.send(topic, b"value", partition=0).get(GIVE_UP_S)
+        producer.send(topic, b"value", partition=0).get(profile.give_up_s)
     except (KafkaError, OSError) as error:
         return _outcome(error)
     finally:
@@ -125,13 +125,13 @@ def _kafka_python(bootstrap: str, profile: Profile, topic: str) -> Outcome:
 
 
 async def _aiokafka(bootstrap: str, profile: Profile, topic: str) -> Outcome:
-    common = _common(bootstrap, profile) | {"request_timeout_ms": int(GIVE_UP_S * 1000)}
+    common = _common(bootstrap, profile) | {"request_timeout_ms": int(profile.give_up_s * 1000)}
     if profile.mechanism == "OAUTHBEARER":
         common["sasl_oauth_token_provider"] = _AioToken(profile.token)
     producer = AIOKafkaProducer(**common)
     try:
-        await asyncio.wait_for(producer.start(), GIVE_UP_S)
-        await asyncio.wait_for(producer.send_and_wait(topic, b"value", partition=0), GIVE_UP_S)
+        await asyncio.wait_for(producer.start(), profile.give_up_s)
+        await asyncio.wait_for(producer.send_and_wait(topic, b"value", partition=0), profile.give_up_s)
     except (AioKafkaError, OSError, TimeoutError) as error:
         return _outcome(error)
     finally:
@@ -140,7 +140,7 @@ async def _aiokafka(bootstrap: str, profile: Profile, topic: str) -> Outcome:
     await consumer.start()
     try:
         consumer.assign([AioTopicPartition(topic, 0)])
-        message = await asyncio.wait_for(consumer.getone(), GIVE_UP_S)
+        message = await asyncio.wait_for(consumer.getone(), profile.give_up_s)
         return Outcome.WORKS if message.value == b"value" else Outcome.NOTHING
     finally:
         await consumer.stop()
@@ -149,7 +149,8 @@ async def _aiokafka(bootstrap: str, profile: Profile, topic: str) -> Outcome:
 def main() -> None:
     """`CLIENT BOOTSTRAP TOPIC PROFILE`: print the outcome."""
     client, bootstrap, topic, text = sys.argv[1:]
-    profile = Profile(**{key: Path(value) if key in _PATHS else value for key, value in json.loads(text).items()})
+    kinds = {"give_up_s": float} | dict.fromkeys(_PATHS, Path)
+    profile = Profile(**{key: kinds.get(key, str)(value) for key, value in json.loads(text).items()})
     logging.getLogger().addHandler(_refusals)
     if client == "kafka-python":
         print(_kafka_python(bootstrap, profile, topic).value)
