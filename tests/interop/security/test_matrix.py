@@ -142,11 +142,6 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
         yield Setup(server, {case.name: case for case in _cases(files, unknown, key, other_key)})
 
 
-def patient(profile: Profile, expected: Outcome) -> Profile:
-    """Only who is to get no answer gives up early."""
-    return profile if expected is NOTHING else replace(profile, give_up_s=PATIENCE_S)
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client(setup: Setup, client: str) -> None:
     expected = {
@@ -158,8 +153,12 @@ def test_client(setup: Setup, client: str) -> None:
         mechanism = case.profile.mechanism or ""
         stand_in = client == "kcat" and (mechanism == "OAUTHBEARER" or mechanism.startswith("SCRAM"))
         connect = CLIENTS["confluent-kafka" if stand_in else client]
-        profile = patient(case.profile, expected[case.name])
-        return connect(setup.bootstrap(case.listener), profile, f"matrix-{next(_numbers)}")
+        for profile in (case.profile, replace(case.profile, give_up_s=PATIENCE_S)):
+            found = connect(setup.bootstrap(case.listener), profile, f"matrix-{next(_numbers)}")
+            # On a busy machine a client that gives up early may have got no answer yet.
+            if found is not NOTHING or expected[case.name] is NOTHING:
+                break
+        return found
 
     # Who is not let in goes on trying for a while: side by side that takes as long as once.
     with ThreadPoolExecutor(len(setup.cases)) as pool:
@@ -169,9 +168,14 @@ def test_client(setup: Setup, client: str) -> None:
 
 def test_java(setup: Setup, tmp_path: Path) -> None:
     topics = {f"matrix-java-{number}": case for number, case in enumerate(setup.cases.values())}
-    attempts = {
-        topic: (setup.bootstrap(case.listener), patient(case.profile, case.expected)) for topic, case in topics.items()
-    }
+    attempts = {topic: (setup.bootstrap(case.listener), case.profile) for topic, case in topics.items()}
     found = java.java(attempts, tmp_path)
+    again = {
+        topic: (bootstrap, replace(profile, give_up_s=PATIENCE_S))
+        for topic, (bootstrap, profile) in attempts.items()
+        if found[topic] is NOTHING and topics[topic].expected is not NOTHING
+    }
+    if again:
+        found |= java.java(again, tmp_path)
     wrong = {case.name: found[topic] for topic, case in topics.items() if found[topic] is not case.expected}
     assert wrong == {}
