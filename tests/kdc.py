@@ -84,7 +84,7 @@ class Kdc:
     ) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def keytab(self, principal: str) -> Path:
         """A new principal, and the file with its keys."""

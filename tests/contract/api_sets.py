@@ -70,7 +70,7 @@ class Trying(ApiSet):
             return context.later()
         if what == "block":
             self.arrived.release()
-            assert self.release.wait(20)
+            assert self.release.wait(60)
         if what == "exit":
             raise SystemExit("on purpose")
         return heartbeat.HeartbeatResponse(error_code=0)

@@ -58,7 +58,8 @@ def start(on_channel):
     OBSERVERS.clear()
 
     def start_one(*settings):
-        own = ["api_set=trying", *on_channel()]
+        # No one is late on a busy machine, unless a test wants it.
+        own = ["api_set=trying", "connection_setup_timeout_ms=60000", *on_channel()]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in [*own, *settings]]
         server = EmbeddedServer(lines, plugins=[Plugin()]).start()
         servers.append(server)
@@ -76,7 +77,7 @@ def connect(client_options):
     clients = []
 
     def connect_one(server, **options):
-        client = RawClient(server.address(), **client_options, **options)
+        client = RawClient(server.address(), **{"timeout_s": 60.0, **client_options, **options})
         clients.append(client)
         return client
 

@@ -283,7 +283,7 @@ def test_under_block_clients_wait_and_a_stop_ends_it(serve):
             call_many(client, 100)
         stopped = threading.Thread(target=server.stop)
         stopped.start()
-        stopped.join(20)
+        stopped.join(60)
         assert not stopped.is_alive()
 
 

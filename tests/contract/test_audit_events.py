@@ -382,7 +382,7 @@ def test_a_handshake_that_fails(audited, files):
 def through_proxy(server, header, context=None):
     """Send a header and a request; whether there was an answer."""
     frame = encode_request_header(3, 12, 1, "behind") + MetadataRequest(topics=None).encode(12)
-    with socket.create_connection(server.address(), timeout=10) as sock:
+    with socket.create_connection(server.address(), timeout=60) as sock:
         try:
             sock.sendall(header)
             if context is not None:

@@ -97,7 +97,7 @@ def test_a_stop_waits_for_a_change_that_has_started(client_of, monkeypatch):
     monkeypatch.setattr(AcceptorThread, "start", start_late)
     with EmbeddedServer() as server:
         assert alter(client_of(server), ("num.network.threads", SET, "2")) == 0
-        assert started.wait(10)
+        assert started.wait(60)
     stopping.set()
     assert klamm_threads() == before
 

@@ -463,7 +463,7 @@ def start_with_fault(build, callback):
         problem = str(error)
         for listener in server.server.listeners:
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(tuple(listener.context.bound), timeout=5)
+                socket.create_connection(tuple(listener.context.bound), timeout=60)
     finally:
         Fault.at = ""
         server.stop()

@@ -48,7 +48,7 @@ def test_answers_that_wait_for_an_earlier_one_have_a_limit(monkeypatch):
     go_on = threading.Event()
 
     def serve(node, sock, frame):
-        go_on.wait(20)
+        go_on.wait(60)
         _key, version, correlation_id, _client, _offset = decode_request_header(frame)
         sock.sendall(response(correlation_id, heartbeat.API_KEY, version, HEARTBEAT))
 
@@ -75,7 +75,7 @@ def test_a_node_that_does_not_read_holds_back_what_wants_no_response(monkeypatch
     go_on = threading.Event()
     count = 64
     with (
-        FakeNode(lambda *_: go_on.wait(20)) as node,
+        FakeNode(lambda *_: go_on.wait(60)) as node,
         gateway(node.bootstrap) as front,
         socket.create_connection(front.address()) as client,
     ):

@@ -92,7 +92,7 @@ def get(server, path, **headers):
     host, port = exporter(server).address
     request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -216,7 +216,7 @@ def test_a_request_that_waits_has_its_remote_time(start):
     trying = server.api_set("trying")
     with RawClient(server.address()) as client:
         client.send(SyncGroupRequest(group_id="later"), 3)
-        assert trying.arrived.acquire(timeout=10)
+        assert trying.arrived.acquire(timeout=60)
         threading.Event().wait(0.05)
         trying.parked[0].respond(trying.parked[0].no_response())
         key = ("kafka_network_requestmetrics_remotetimems_sum", "request=SyncGroup")
@@ -232,7 +232,7 @@ def test_slow_requests_are_timed_however_many_quick_ones_there_are(start):
             for _ in range(200):
                 client.call(HeartbeatRequest(group_id="quick"), 4)
             client.send(HeartbeatRequest(group_id="block"), 4)
-            assert trying.arrived.acquire(timeout=10)
+            assert trying.arrived.acquire(timeout=60)
             threading.Event().wait(0.02)
             trying.release.set()
             client.receive_frame()
@@ -300,7 +300,7 @@ def test_handlers_and_processors_that_work_are_not_idle(start):
     with RawClient(server.address()) as client:
         before = metric(server, idle)[()]
         client.send(HeartbeatRequest(group_id="block"), 4)
-        assert trying.arrived.acquire(timeout=10)
+        assert trying.arrived.acquire(timeout=60)
         # The request is not over: a share that looks at ended ones alone would not see it.
         assert eventually(lambda: metric(server, idle)[()] < before - 0.05)
         trying.release.set()
@@ -331,7 +331,7 @@ def test_requests_that_find_the_queue_full_are_seen_at_their_processor(start):
     trying = server.api_set("trying")
     clients = [RawClient(server.address()) for _ in range(4)]
     clients[0].send(HeartbeatRequest(group_id="block"), 4)
-    assert trying.arrived.acquire(timeout=10)
+    assert trying.arrived.acquire(timeout=60)
     for client in clients[1:]:
         client.send(HeartbeatRequest(group_id="block"), 4)
     processor = (("listener", "default"), ("networkProcessor", "0"))
@@ -475,7 +475,7 @@ def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
     trying = server.api_set("trying")
     with RawClient(server.address()) as client:
         client.send(HeartbeatRequest(group_id="block"), 4)
-        assert trying.arrived.acquire(timeout=10)
+        assert trying.arrived.acquire(timeout=60)
         monkeypatch.setattr("klamm_metrics.exporter._STUCK_AFTER_MS", 1)
         assert eventually(lambda: get(server, "/ready")[0] == 503)
         assert "listener=default networkProcessor=0 has not finished a turn of its loop for" in get(server, "/ready")[1]
@@ -487,7 +487,7 @@ def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
 
 def test_slow_scrapers_delay_no_other_client(start):
     server = start()
-    slow = [socket.create_connection(exporter(server).address, timeout=10) for _ in range(8)]
+    slow = [socket.create_connection(exporter(server).address, timeout=60) for _ in range(8)]
     for one in slow:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.sendall(b"GET /metrics HTTP/1.0\r\n")
@@ -502,7 +502,7 @@ def test_many_slow_clients_block_no_other_client(start):
     server = start()
     slow = []
     for _ in range(40):
-        one = socket.create_connection(exporter(server).address, timeout=10)
+        one = socket.create_connection(exporter(server).address, timeout=60)
         one.sendall(b"GET ")
         slow.append(one)
     for path in ("/health", "/ready", "/metrics"):
@@ -516,7 +516,7 @@ def test_many_slow_clients_block_no_other_client(start):
 )
 def test_what_is_no_request_for_metrics_is_refused(start, garbage):
     server = start()
-    with socket.create_connection(exporter(server).address, timeout=10) as sock:
+    with socket.create_connection(exporter(server).address, timeout=60) as sock:
         sock.sendall(garbage + b"\r\n")
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(4096):
@@ -526,7 +526,7 @@ def test_what_is_no_request_for_metrics_is_refused(start, garbage):
 
 def test_head_has_no_body(start):
     server = start()
-    connection = http.client.HTTPConnection(*exporter(server).address, timeout=10)
+    connection = http.client.HTTPConnection(*exporter(server).address, timeout=60)
     connection.request("HEAD", "/health")
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (200, b"")
@@ -550,7 +550,7 @@ def test_slow_requests_are_logged(start, caplog):
     with RawClient(server.address(), client_id="sleepy") as client:
         client.call(MetadataRequest(topics=None), 12)
         client.send(SyncGroupRequest(group_id="later"), 3)
-        assert trying.arrived.acquire(timeout=10)
+        assert trying.arrived.acquire(timeout=60)
         threading.Event().wait(0.03)
         context = trying.parked[0]
         context.respond(context.no_response())

@@ -192,7 +192,7 @@ def test_a_connection_moves_only_when_its_request_is_answered(serve, client_opti
     server = serve("listeners.default.processors=2")
     client = RawClient(server.address(), **client_options)
     correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     source, target, channel = only_channel(server)
     source.migrate(channel, target)
     wait_until(lambda: channel.migrating)
@@ -223,7 +223,7 @@ def test_a_connection_that_closes_before_it_moves_is_forgotten(serve, client_opt
     server = serve("listeners.default.processors=2")
     client = RawClient(server.address(), **client_options)
     client.send(HeartbeatRequest(group_id="block"), 4)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     source, target, channel = only_channel(server)
     source.migrate(channel, target)
     wait_until(lambda: channel.migrating)
@@ -337,7 +337,7 @@ def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, disp
         RawClient(server.address(), **client_options) as blocked,
     ):
         correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
-        assert server.api_set("trying").arrived.acquire(timeout=10)
+        assert server.api_set("trying").arrived.acquire(timeout=60)
         assert idle.at_end()
         server.api_set("trying").release.set()
         assert blocked.receive(12, 4, correlation_id).error_code == 0

@@ -45,7 +45,7 @@ def ask(server, header, context, pieces=1):
     """Send a header, then a request as its client would; the answer, b"" if the connection was closed."""
     frame = encode_request_header(3, 12, 1, "raw") + MetadataRequest(topics=None).encode(12)
     with contextlib.ExitStack() as stack:
-        sock = stack.enter_context(socket.create_connection(server.address(), timeout=10))
+        sock = stack.enter_context(socket.create_connection(server.address(), timeout=60))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         size = len(header) // pieces + 1
         for start in range(0, len(header), size):
@@ -139,7 +139,7 @@ def test_a_delay_that_would_pause_the_acceptor_holds_the_connection_up(serve, co
 
 def test_a_header_that_never_ends_is_ended(serve, context):
     server = serve("proxy_protocol=required", TRUSTED, "connection_setup_timeout_ms=300")
-    with socket.create_connection(server.address(), timeout=10) as slow:
+    with socket.create_connection(server.address(), timeout=60) as slow:
         slow.sendall(V1[:10])
         assert slow.recv(1) == b""
     assert metric(server, FAILURES, reason="timed_out") == 1

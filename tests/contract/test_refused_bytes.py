@@ -102,7 +102,7 @@ def test_what_waits_is_answered_before(begin, connect, bad, lines):
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(SyncGroupRequest("waits"), 5) + encode_frame(MetadataRequest(None), 12) + bad)
-    assert handlers.arrived.acquire(timeout=10)
+    assert handlers.arrived.acquire(timeout=60)
     handlers.parked[0].respond(SyncGroupResponse(assignment=b"later"))
     assert client.receive(14, 5, 0).assignment == b"later"
     assert client.receive(3, 12, 0).brokers
@@ -115,7 +115,7 @@ def test_what_a_handler_works_on_is_answered_before(begin, connect, bad, lines):
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(HeartbeatRequest("block"), 4) + HEARTBEAT + bad)
-    assert handlers.arrived.acquire(timeout=10)
+    assert handlers.arrived.acquire(timeout=60)
     handlers.release.set()
     assert [client.receive(12, 4, 0).error_code for _ in range(2)] == [0, 0]
     assert client.at_end()
@@ -136,7 +136,7 @@ def test_a_client_that_leaves_meanwhile_ends_its_connection(begin, connect, bad)
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(SyncGroupRequest("waits"), 5) + bad)
-    assert handlers.arrived.acquire(timeout=10)
+    assert handlers.arrived.acquire(timeout=60)
     client.socket.setsockopt(1, 13, struct.pack("ii", 1, 0))  # SO_LINGER: it is reset.
     client.close()
     handlers.parked[0].respond(SyncGroupResponse())
@@ -183,7 +183,7 @@ def test_a_gateway_answers_what_its_node_got(audited, in_front, what, bad, lines
     def serve(node, sock, frame):
         at_once = sent_at_once(front, 12, 3)
         if len(node.frames) % at_once == 0:
-            assert at_once == 1 or refused.wait(10)
+            assert at_once == 1 or refused.wait(60)
             for each in node.frames[-at_once:]:
                 body = HeartbeatResponse(error_code=0).encode(4)
                 sock.sendall(response(decode_request_header(each)[2], 12, 4, body))
@@ -218,7 +218,7 @@ def test_a_gateway_sends_a_stream_to_its_end(in_front, what, bad, lines):
             ids = [decode_request_header(each)[2] for each in node.frames[-at_once:]]
             data = b"".join(response(each, 1, FETCH_VERSION, fetched(BATCH, name)) for each in ids)
             sock.sendall(data[:120_000])
-            assert at_once == 1 or refused.wait(10)
+            assert at_once == 1 or refused.wait(60)
             sock.sendall(data[120_000:])
 
     with FakeNode(serve) as node:
@@ -243,7 +243,7 @@ def test_a_gateway_whose_node_fails_meanwhile_closes(in_front, bad, lines):
     refused = threading.Event()
 
     def serve(node, sock, _frame):
-        assert refused.wait(10)
+        assert refused.wait(60)
         sock.close()
 
     with FakeNode(serve) as node:

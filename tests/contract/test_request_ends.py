@@ -68,7 +68,7 @@ class Served:
             done.set()
 
         self.processor.inbox.call_soon(channel, close, None)
-        assert done.wait(10)
+        assert done.wait(60)
 
     def stop(self):
         self.api_set.release.set()
@@ -163,7 +163,7 @@ def lost_before_the_handler(served):
     """The only handler is busy when the connection is closed."""
     busy, client = served.connect(), served.connect()
     busy.send(heartbeat("block"), 4)
-    assert served.api_set.arrived.acquire(timeout=10)
+    assert served.api_set.arrived.acquire(timeout=60)
     client.send(heartbeat("raise"), 4)
     wait_until(lambda: served.embedded.server.request_channel.size() == 1)
     served.close_channel(lambda channel: channel.in_flight is not None and channel.in_flight.stage.name == "QUEUED")

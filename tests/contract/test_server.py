@@ -3,6 +3,7 @@
 import ssl
 import struct
 import threading
+import time
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_a_response_that_comes_later_keeps_its_place(start, connect):
     client = connect(server)
     first = client.send(SyncGroupRequest(group_id="wait"), 5)
     second = client.send(MetadataRequest(topics=None), 12)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     (context,) = server.api_set("trying").parked
     threading.Thread(target=context.respond, args=(SyncGroupResponse(assignment=b"late"),)).start()
     assert client.receive(14, 5, first).assignment == b"late"
@@ -168,7 +169,7 @@ def test_a_late_failure_is_answered_as_an_error(start, connect):
     server = start()
     client = connect(server)
     correlation_id = client.send(SyncGroupRequest(group_id="wait"), 5)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     server.api_set("trying").parked[0].respond(ValueError("on purpose"))
     assert client.receive(14, 5, correlation_id).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -177,7 +178,7 @@ def test_an_answer_to_a_connection_that_is_gone_is_dropped(start, connect):
     server = start()
     client = connect(server)
     client.send(SyncGroupRequest(group_id="wait"), 5)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     client.close()
     server.api_set("trying").parked[0].respond(SyncGroupResponse())
     assert answers(connect(server))
@@ -187,7 +188,7 @@ def test_a_blocked_handler_delays_no_other_client(start, connect):
     server = start("server.io_threads=2")
     blocked = connect(server)
     correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     assert answers(connect(server))
     assert heartbeat(connect(server), "ok").error_code == 0
     server.api_set("trying").release.set()
@@ -199,7 +200,7 @@ def test_a_full_request_queue_holds_requests_back_and_loses_none(start, connect)
     trying = server.api_set("trying")
     clients = [connect(server) for _ in range(12)]
     sent = [(client, client.send(HeartbeatRequest(group_id="block"), 4)) for client in clients]
-    assert trying.arrived.acquire(timeout=10)
+    assert trying.arrived.acquire(timeout=60)
     assert answers(connect(server)), "what needs no handler goes on"
     trying.release.set()
     for client, correlation_id in sent:
@@ -266,7 +267,7 @@ def test_what_was_sent_before_the_peer_closed_is_served(start, connect, dispatch
     client.close()
     arrived = server.api_set("trying").unanswered
     for _ in range(50):
-        assert arrived.acquire(timeout=10)
+        assert arrived.acquire(timeout=60)
     assert answers(connect(server))
 
 
@@ -378,27 +379,26 @@ def test_observers_are_notified_of_connections_and_requests(start, connect):
 @pytest.mark.parametrize("dispatch", ["inline", "pool"])
 def test_a_throttled_client_is_answered_at_once_and_then_held_back(start, connect, dispatch):
     server = start(
-        'throttles=["slow_down"]', "listeners.default.slow_down.throttle_time_ms=400", f"dispatch={dispatch}"
+        'throttles=["slow_down"]', "listeners.default.slow_down.throttle_time_ms=800", f"dispatch={dispatch}"
     )
-    client = connect(server, timeout_s=0.2)
-    assert client.call(MetadataRequest(topics=None), 12).throttle_time_ms == 400
-    correlation_id = client.send(MetadataRequest(topics=None), 12)
-    with pytest.raises(TimeoutError):
-        client.receive_frame()
-    client.socket.settimeout(10)
-    client.receive(3, 12, correlation_id)
+    client = connect(server)
+    begin = time.monotonic()
+    assert client.call(MetadataRequest(topics=None), 12).throttle_time_ms == 800
+    assert time.monotonic() - begin < 0.8
+    client.call(MetadataRequest(topics=None), 12)
+    assert time.monotonic() - begin >= 0.8
 
 
 def test_a_stop_lets_running_requests_finish(start, connect):
     server = start()
     client = connect(server)
     correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
-    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert server.api_set("trying").arrived.acquire(timeout=60)
     stopping = threading.Thread(target=server.stop)
     stopping.start()
     server.api_set("trying").release.set()
     assert client.receive(12, 4, correlation_id).error_code == 0
-    stopping.join(10)
+    stopping.join(60)
     assert not stopping.is_alive()
     with pytest.raises(ConnectionError):
         connect(server)

@@ -251,12 +251,12 @@ def test_a_request_scheduler_that_raises_for_what_waits_for_room(serve, caplog):
     blocked, queued, waiting, other = (RawClient(server.address(), timeout_s=10) for _ in range(4))
     with blocked, queued, waiting, other:
         first = blocked.send(HeartbeatRequest(group_id="block"), 4)
-        assert trying.arrived.acquire(timeout=10)
+        assert trying.arrived.acquire(timeout=60)
         second = queued.send(HeartbeatRequest(group_id="ok"), 4)
-        assert all(FailingScheduler.accepted.acquire(timeout=10) for _ in range(2))
+        assert all(FailingScheduler.accepted.acquire(timeout=60) for _ in range(2))
         waiting.send(HeartbeatRequest(group_id="ok"), 4)
         # Each request is offered twice before it waits.
-        assert all(FailingScheduler.refused.acquire(timeout=10) for _ in range(2))
+        assert all(FailingScheduler.refused.acquire(timeout=60) for _ in range(2))
         Failing.armed = True
         trying.release.set()
         assert blocked.receive(HeartbeatRequest.API_KEY, 4, first).error_code == 0
@@ -286,7 +286,7 @@ def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve,
     monkeypatch.setattr(processor, "_pause", Pause)
     monkeypatch.setattr(processor._reactor.selector, "poll", failing_poll)
     processor._reactor._waker.wake()
-    assert all(pauses.acquire(timeout=10) for _ in range(20)), "a pause after each"
+    assert all(pauses.acquire(timeout=60) for _ in range(20)), "a pause after each"
     with RawClient(server.address()) as client:
         talk(client)
     assert [record.exc_info[0] for record in caplog.records if "turn failed" in record.message] == [ZeroDivisionError]

@@ -72,7 +72,7 @@ class Serving:
         """Status and text of a page of the exporter."""
         (line,) = (line for line in self.lines if "prometheus " in line)
         address = next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
-        connection = http.client.HTTPConnection(address, timeout=10)
+        connection = http.client.HTTPConnection(address, timeout=60)
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
@@ -89,8 +89,8 @@ class Serving:
     def end(self, number=signal.SIGTERM):
         """Stop it; returns the exit code."""
         self.process.send_signal(number)
-        code = self.process.wait(20)
-        self._reader.join(10)
+        code = self.process.wait(60)
+        self._reader.join(60)
         return code
 
 
@@ -108,7 +108,7 @@ def serve(tmp_path):
     for one in running:
         if one.process.poll() is None:
             one.process.kill()
-        one.process.wait(10)
+        one.process.wait(60)
         one.process.stdout.close()
 
 
@@ -188,7 +188,7 @@ class Storm:
     def __exit__(self, *exception):
         self._ending.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
 
 
 def test_a_rolling_reload_refuses_no_connection(serve):
@@ -234,7 +234,7 @@ def test_a_crash_loop_ends_with_an_error_and_an_exit_code(serve):
         for pid in serving.workers():
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
-    assert serving.process.wait(5) == 1
+    assert serving.process.wait(60) == 1
     wait_until(lambda: "no worker stays up" in serving.lines[-1], "it does not end")
     assert not serving.ready_file.exists()
 
@@ -243,7 +243,7 @@ def test_workers_end_when_their_parent_is_killed(serve):
     serving = serve()
     pids = serving.workers()
     serving.process.kill()
-    serving.process.wait(5)
+    serving.process.wait(60)
 
     def alive(pid):
         status = Path(f"/proc/{pid}/status")
@@ -270,7 +270,7 @@ def test_a_start_that_fails_says_so_once(serve, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         serving = serve(f'{ECHO}[listeners.b]\nbind = "127.0.0.1:{port}"\napi_set = "echo"\n')
-        assert serving.process.wait(10) == 1
+        assert serving.process.wait(60) == 1
     wait_until(lambda: serving.lines, "nothing was written")
     assert serving.lines == [f"klamm: listener b: cannot bind 127.0.0.1:{port}: Address already in use"]
 

@@ -273,7 +273,7 @@ def test_handlers_that_raise_block_and_return_garbage_at_once() -> None:
     with blocked_handlers("server.io_threads=4") as (server, trying), ExitStack() as stack:
         blocked = stack.enter_context(RawClient(server.address(), timeout_s=60))
         correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
-        assert trying.arrived.acquire(timeout=10)
+        assert trying.arrived.acquire(timeout=60)
         good = stack.enter_context(RawClient(server.address(), timeout_s=10))
         for what in ("raise", "garbage", "none", "wrong-shape", "kafka-error", "exit", "close") * 10:
             with RawClient(server.address(), timeout_s=10) as bad:

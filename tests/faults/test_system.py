@@ -304,7 +304,7 @@ def test_a_clock_that_jumps(tmp_path: Path) -> None:
             assert fetched_bytes(client, "t", 0) > 400
             fired = threading.Event()
             server.scheduler.schedule(10, fired.set)
-            assert fired.wait(10)
+            assert fired.wait(60)
     finally:
         begin = time.monotonic()
         server.stop()

@@ -69,7 +69,7 @@ def test_confluent_kafka(broker: EmbeddedServer, protocol: str) -> None:
         producer.commit_transaction(10)
         read = consume(servers, topic, 1, **{"group.protocol": protocol})
         assert read == [f"of {name}".encode()]
-        assert all("tenant" not in one for one in admin.list_topics(timeout=10).topics)
+        assert all("tenant" not in one for one in admin.list_topics(timeout=60).topics)
         groups = admin.list_consumer_groups().result(10).valid
         assert {one.group_id for one in groups} == {"readers"}
     assert {f"tenant-{name}.{topic}" for name in TENANTS} <= set(broker.admin.topics())

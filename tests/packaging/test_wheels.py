@@ -116,7 +116,7 @@ def serving(serve: Sequence[str | Path], folder: Path, *arguments: str) -> Itera
         assert process.returncode == 0, output
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def produce(address: str, topic: str, values: list[str]) -> None:

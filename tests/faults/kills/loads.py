@@ -237,7 +237,7 @@ class PlainLoad:
                 self._send(producer, number)
                 number += 1
         producer.flush(timeout=60)
-        producer.close(timeout=10)
+        producer.close(timeout=60)
 
     def _send(self, producer: Any, number: int) -> None:
         def delivered(metadata: Any) -> None:

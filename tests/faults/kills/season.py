@@ -37,7 +37,7 @@ def _positions(bootstrap: str, topic: str) -> list[int]:
     deadline = time.monotonic() + 30
     while True:
         try:
-            found = consumer.committed(partitions, timeout=10)
+            found = consumer.committed(partitions, timeout=60)
             break
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:

@@ -107,7 +107,7 @@ class Member:
         """SIGTERM, and SIGKILL for one that does not leave within ten seconds."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self.kill9()
 

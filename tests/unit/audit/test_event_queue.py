@@ -66,7 +66,7 @@ def test_under_block_the_thread_waits_for_room_or_for_the_end(release):
         queue.done()
     else:
         queue.stop_blocking()
-    assert returned.wait(10)
+    assert returned.wait(60)
     thread.join()
     expected = (["second"], 0) if release == "done" else (["first"], 1)
     assert queue.take() == expected

@@ -269,6 +269,6 @@ def test_a_thread_that_waits_for_room_does_not_hold_up_the_writer(make):
     thread.join(0.05)
     assert thread.is_alive()
     audit.flush()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert [event.get("repeat_count") for event in audit.requests()] == [2]

@@ -17,14 +17,14 @@ def test_a_slow_sync_holds_up_no_timer(monkeypatch):
 
     def slow(self, now_ms):
         syncing.set()
-        assert release.wait(20)
+        assert release.wait(60)
 
     monkeypatch.setattr(LogManager, "flush_due", slow)
     with EmbeddedServer(["broker.log.flush.scheduler.interval.ms=5"]) as server:
         try:
-            assert syncing.wait(20)
+            assert syncing.wait(60)
             server.server.scheduler.schedule(1, fired.set)
-            assert fired.wait(20)
+            assert fired.wait(60)
         finally:
             release.set()
 
@@ -39,7 +39,7 @@ def test_work_that_fails_is_done_again(monkeypatch):
     monkeypatch.setattr(LogManager, "checkpoint", failing)
     with EmbeddedServer(["broker.log.flush.offset.checkpoint.interval.ms=5"]):
         for _ in range(3):
-            assert runs.acquire(timeout=20)
+            assert runs.acquire(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_each_checkpoint_has_its_interval(monkeypatch, key, method, other):
     monkeypatch.setattr(LogManager, other, lambda _self, now_ms: others.append(now_ms))
     with EmbeddedServer([f"broker.{key}=5"]):
         for _ in range(3):
-            assert runs.acquire(timeout=20)
+            assert runs.acquire(timeout=60)
     assert not others
 
 
@@ -74,7 +74,7 @@ def test_a_compaction_under_way_does_not_delay_the_close(monkeypatch, tmp_path):
         for _ in range(MANY_BATCHES):
             seen.append(first)
             started.set()
-            assert closing.wait(20)
+            assert closing.wait(60)
             yield first
 
     def stop_and_go_on():
@@ -84,6 +84,6 @@ def test_a_compaction_under_way_does_not_delay_the_close(monkeypatch, tmp_path):
     monkeypatch.setattr(cleaner, "read_batches", long_segment)
     monkeypatch.setattr(broker.logs.compaction, "stop", stop_and_go_on)
     harness.advance_ms(20)
-    assert started.wait(20)
+    assert started.wait(60)
     broker.close()
     assert len(seen) == 1

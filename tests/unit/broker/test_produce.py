@@ -257,7 +257,7 @@ def test_flush_messages_waits_for_the_disk_on_another_thread(
     def slow(_descriptor: int) -> None:
         threads.append(threading.current_thread().name)
         syncing.set()
-        assert release.wait(20)
+        assert release.wait(60)
 
     monkeypatch.setattr(operations, "fsync", staticmethod(slow))
     request = produce.ProduceRequest(
@@ -271,7 +271,7 @@ def test_flush_messages_waits_for_the_disk_on_another_thread(
         ],
     )
     reply = harness.send(request, 9)
-    assert syncing.wait(20)
+    assert syncing.wait(60)
     assert reply.pending
     release.set()
     wait_until(lambda: not reply.pending)

@@ -171,7 +171,7 @@ def test_many_threads_get_one_answer_for_each_write(store: Store) -> None:
     for thread in threads:
         thread.start()
     for _ in range(800):
-        assert finished.acquire(timeout=10)
+        assert finished.acquire(timeout=60)
     for thread in threads:
         thread.join()
 
@@ -195,7 +195,7 @@ def test_waiting_on_the_stores_own_thread_is_refused(store: Store) -> None:
         done.set()
 
     store.submit([put("a", "1")], on_durable)
-    assert done.wait(10)
+    assert done.wait(60)
     assert len(seen) == 1
 
 

@@ -16,10 +16,10 @@ def held():
 
     def hold():
         busy.set()
-        release.wait(10)
+        release.wait(60)
 
     workers.submit(hold, "first")
-    assert busy.wait(10)
+    assert busy.wait(60)
     yield workers, release
     release.set()
     workers.close()
@@ -37,7 +37,7 @@ def test_addresses_take_turns(held):
     workers.submit(lambda: None, "a")
     workers.submit(through.set, "a")
     release.set()
-    assert through.wait(10)
+    assert through.wait(60)
     assert done[:6] == ["a0", "b0", "c0", "a1", "b1", "a2"]
     assert [name for name in done if name[0] == "a"] == storm
     assert workers.waiting == 0
@@ -49,7 +49,7 @@ def test_work_that_fails_is_logged_and_ends_nothing(held, caplog):
     workers.submit(lambda: 1 / 0)
     workers.submit(through.set)
     release.set()
-    assert through.wait(10)
+    assert through.wait(60)
     assert "work failed" in caplog.text
 
 
@@ -62,7 +62,7 @@ def test_threads_end_with_what_they_are_doing(held):
     with workers._changed:
         assert workers._changed.wait_for(lambda: workers._stopping, 10)
     release.set()
-    closing.join(10)
+    closing.join(60)
     assert not any(thread.is_alive() for thread in workers._threads)
     assert done == []
 
@@ -78,12 +78,12 @@ def test_there_are_no_more_threads_than_there_was_work_for(workers):
     assert not workers._threads
     through = threading.Event()
     workers.submit(through.set)
-    assert through.wait(10)
+    assert through.wait(60)
     assert len(workers._threads) == 1
     busy, release = threading.Barrier(4), threading.Event()
     for _ in range(3):
-        workers.submit(lambda: (busy.wait(10), release.wait(10)))
-    busy.wait(10)
+        workers.submit(lambda: (busy.wait(60), release.wait(60)))
+    busy.wait(60)
     assert len(workers._threads) == 3
     release.set()
 
@@ -97,7 +97,7 @@ def test_workers_have_a_lower_priority(workers):
         through.set()
 
     workers.submit(look)
-    assert through.wait(10)
+    assert through.wait(60)
     assert found == [min(19, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) + 10)]
 
 
@@ -111,4 +111,4 @@ def test_without_a_further_thread_those_that_are_there_work_on(workers, monkeypa
         workers.submit(lambda: None)
     assert "no further thread" in caplog.text
     workers.submit(through.set)
-    assert through.wait(10)
+    assert through.wait(60)

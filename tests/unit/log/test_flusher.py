@@ -139,14 +139,14 @@ def test_the_thread_syncs_while_appends_go_on(managed: Managed, monkeypatch: pyt
 
     def slow(_disk: FailingDisk, _descriptor: int) -> None:
         syncing.set()
-        assert release.wait(20)
+        assert release.wait(60)
 
     log = managed.log(**SMALL)
     managed.manager.flusher.start()
     monkeypatch.setattr(FailingDisk, "fsync", slow)
     try:
         fill(managed, 3)
-        assert syncing.wait(20)
+        assert syncing.wait(60)
         fill(managed, 3)
         assert log.end_offset == 6
     finally:

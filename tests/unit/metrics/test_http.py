@@ -31,7 +31,7 @@ def server(clock):
 
 
 def connect(server, sent=b"", host="127.0.0.1"):
-    sock = socket.create_connection(server.address, timeout=10, source_address=(host, 0))
+    sock = socket.create_connection(server.address, timeout=60, source_address=(host, 0))
     sock.sendall(sent)
     return sock
 

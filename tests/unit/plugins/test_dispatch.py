@@ -158,7 +158,7 @@ def test_wake_ends_one_take_each(queue_of):
     one = request()
     queue.offer(one)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(taken, key=str) == [one, None, None]
 
 
@@ -182,7 +182,7 @@ def test_every_request_is_taken_once_by_many_handlers(queue_of):
     for _ in handlers:
         queue.wake()
     for handler in handlers:
-        handler.join(10)
+        handler.join(60)
     assert len(taken) == len(sent)
     assert set(taken) == set(sent)
 
@@ -255,15 +255,15 @@ def test_a_handler_is_kept_for_others(queue, other):
     assert [queue.take(), queue.take()] == greedy[:2]
     thread, taken = take_in_background(queue)
     assert queue.offer(other)
-    thread.join(10)
+    thread.join(60)
     assert taken == [other], "the third handler waits for another client"
     thread, taken = take_in_background(queue)
     queue.handled(greedy[0], 1000)
-    thread.join(10)
+    thread.join(60)
     assert taken == [greedy[2]]
     thread, taken = take_in_background(queue)
     queue.resized(4)
-    thread.join(10)
+    thread.join(60)
     assert taken == [greedy[3]]
 
 

@@ -32,7 +32,7 @@ class Threads:
             if started is not None:
                 started.set()
             if wait_for is not None:
-                assert wait_for.wait(10)
+                assert wait_for.wait(60)
             self.services.clock.advance_ms(cost_ms)
             self.ran.append(
                 (address, threading.current_thread().name.removeprefix("klamm-sasl-test-").removesuffix("-0"))
@@ -44,7 +44,7 @@ class Threads:
 
     def check(self, address, proved, user="alice", **how):
         """Have it done; what it says has been noted by then. The thread it ran on."""
-        assert self.submit(address, proved, user, **how)[1].wait(10)
+        assert self.submit(address, proved, user, **how)[1].wait(60)
         self.settle()
         return self.ran[-1][1]
 
@@ -53,11 +53,11 @@ class Threads:
         for address in (GUESSER, HONEST):
             ended = threading.Event()
             self.checks._workers.submit(ended.set, address)
-            assert ended.wait(10)
+            assert ended.wait(60)
         if self.checks._paced_worker._workers._threads:
             ended = threading.Event()
             self.checks._paced_worker.submit(ended.set, GUESSER, "alice")
-            assert ended.wait(10)
+            assert ended.wait(60)
 
     def metric(self, name):
         families = {family.name: family for family in self.services.metrics.collect()}
@@ -92,11 +92,11 @@ def test_others_do_not_wait_behind_a_suspect(threads):
     make_suspect(threads)
     release, started = threading.Event(), threading.Event()
     threads.submit(GUESSER, False, wait_for=release, started=started)
-    assert started.wait(10)
+    assert started.wait(60)
     threads.submit(GUESSER, False)
     assert threads.metric("waiting-suspect-authentications") == 1
     _, ended = threads.submit(HONEST, True)
-    assert ended.wait(10)
+    assert ended.wait(60)
     release.set()
     threads.settle()
     assert threads.ran[MAX_FAILURES:] == [(HONEST, "0"), (GUESSER, "suspects"), (GUESSER, "suspects")]
@@ -105,7 +105,7 @@ def test_others_do_not_wait_behind_a_suspect(threads):
 def test_of_a_crowd_that_comes_at_once_no_more_are_checked_among_the_others(threads):
     release, started = threading.Event(), threading.Event()
     threads.submit(HONEST, True, wait_for=release, started=started)
-    assert started.wait(10)
+    assert started.wait(60)
     for _ in range(3 * MAX_FAILURES):
         threads.submit(GUESSER, False)
     assert threads.metric("waiting-authentications") == 3 * MAX_FAILURES
@@ -145,7 +145,7 @@ def test_what_is_dropped_while_it_waits_among_suspects_is_not_checked(threads):
     make_suspect(threads)
     release, started = threading.Event(), threading.Event()
     threads.submit(GUESSER, False, wait_for=release, started=started)
-    assert started.wait(10)
+    assert started.wait(60)
     drops = [threads.submit(GUESSER, False, f"user-{n}")[0] for n in range(3)]
     for drop in drops:
         drop()

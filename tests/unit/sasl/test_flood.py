@@ -67,7 +67,7 @@ class Flood:
         if self.random.random() < 0.3:
             client.authenticator.close()
             return step
-        assert resumed.wait(10)
+        assert resumed.wait(60)
         return client.authenticator.resume()
 
     def sizes(self):

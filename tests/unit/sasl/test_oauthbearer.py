@@ -346,7 +346,7 @@ def test_the_thread_fetches_and_ends(listen, tmp_path):
     keys = book.mechanisms["OAUTHBEARER"].keys
     done = threading.Event()
     keys.submit(done.set)
-    assert done.wait(10)
+    assert done.wait(60)
     assert set(keys.keys) == {"other"}
     keys.close()
     assert not keys._thread.is_alive()

@@ -39,10 +39,10 @@ def held(clock, rests):
 
     def hold():
         busy.set()
-        release.wait(10)
+        release.wait(60)
 
     lane.submit(hold, "first", "user")
-    assert busy.wait(10)
+    assert busy.wait(60)
     yield lane, release
     release.set()
     lane.close()
@@ -56,7 +56,7 @@ def finish(lane, release, rests, number):
     """Let the lane do so many pieces of work, after what holds it."""
     release.set()
     for _ in range(number + 1):
-        assert rests.rested.acquire(timeout=10)
+        assert rests.rested.acquire(timeout=60)
     assert lane.waiting == 0
 
 
@@ -96,7 +96,7 @@ def test_it_rests_in_proportion_to_what_a_check_has_taken_and_a_second_at_most(c
     lane = PacedWorker("test", percent, clock, rests)
     for _ in range(2):
         lane.submit(lambda: clock.advance_ms(busy_ms), "a", "x")
-        assert rests.rested.acquire(timeout=10)
+        assert rests.rested.acquire(timeout=60)
     lane.close()
     assert rests.noted_s == pytest.approx([rest_s] * 2)
 
@@ -134,7 +134,7 @@ def test_the_end_interrupts_a_rest_and_forgets_what_waits(clock):
     lane = PacedWorker("test", 2, clock, LongRest())
     for _ in range(2):
         lane.submit(lambda: done.append(1), "a", "x")
-    assert resting.wait(10)
+    assert resting.wait(60)
     lane.close(10)
     assert not has_thread(lane)
     assert done == [1]
@@ -143,6 +143,6 @@ def test_the_end_interrupts_a_rest_and_forgets_what_waits(clock):
 def test_a_thread_that_waits_for_work_ends(clock, rests):
     lane = PacedWorker("test", 2, clock, rests)
     lane.submit(lambda: None, "a", "x")
-    assert rests.rested.acquire(timeout=10)
+    assert rests.rested.acquire(timeout=60)
     lane.close(10)
     assert not has_thread(lane)

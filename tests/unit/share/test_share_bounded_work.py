@@ -72,7 +72,7 @@ def test_a_network_thread_does_not_wait_for_what_a_closed_connection_holds(share
     closing = threading.Thread(target=shares.harness.broker.connection_closed, args=(connection,))
     with live._lock:
         closing.start()
-        closing.join(10)
+        closing.join(60)
         assert not closing.is_alive()
     assert shares.acquired("b", 0) == []
     work.run()

@@ -26,7 +26,7 @@ class Control:
         self.token = token
 
     def __call__(self, method, path, body=None, *, token=None, headers=None):
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=60)
         content = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         shown = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
         connection.request(method, path, content, shown)
@@ -179,7 +179,7 @@ def test_a_server_for_tests_in_any_language(tmp_path):
         assert control("GET", "/requests") == (200, [])
         assert control("POST", "/time", {"advance_ms": 5})[0] == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert not ready.exists()
     finally:
         process.kill()

@@ -99,7 +99,7 @@ def test_a_raw_client_over_any_socket():
     thread.start()
     with RawClient(ours) as client, theirs:
         assert client.call(heartbeat.HeartbeatRequest("g"), 4).error_code == 25
-        thread.join(5)
+        thread.join(60)
 
 
 def test_certificates(tmp_path):
@@ -114,7 +114,7 @@ def test_certificates(tmp_path):
     thread = threading.Thread(target=lambda: wrapped.append(server.wrap_socket(theirs, server_side=True)))
     thread.start()
     with files.client_context(alice).wrap_socket(ours, server_hostname="localhost"):
-        thread.join(5)
+        thread.join(60)
         assert wrapped[0].getpeercert()["subject"] == ((("commonName", "alice"),),)
         wrapped[0].close()
     before = alice.read_bytes()

@@ -83,7 +83,7 @@ def _marker(base_offset: int) -> bytes:
 
 def bomb() -> bytes:
     """A few KB that unpack to twice as many records as a batch may have."""
-    count = 2 * DEFAULT_LIMITS.max_records
+    count = DEFAULT_LIMITS.max_records + 1
     body = compress(Codec.ZSTD, _EMPTY_RECORD * count)
     header = read_header(_batch(Codec.NONE))
     packed = header._replace(
