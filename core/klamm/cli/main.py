@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import signal
 import sys
@@ -127,8 +128,23 @@ def _blocked(options: argparse.Namespace) -> list[str]:
     return blocked
 
 
+def _blocked_by_files(arguments: Sequence[str]) -> list[str]:
+    """Return what the TOML files among a command's arguments block; what is wrong with a file the command reports."""
+    from pathlib import Path
+
+    from klamm.config.tables import blocked_plugins
+
+    blocked: list[str] = []
+    for text in arguments:
+        path = Path(text.rpartition("=")[2])
+        if path.suffix == ".toml" and path.is_file():
+            with contextlib.suppress(ConfigError):
+                blocked += blocked_plugins(path)
+    return blocked
+
+
 def _plugin_command(given: list[str]) -> int:
-    found = PluginRegistry().resolve(ProviderKind.COMMAND, given[0], OWN_COMMANDS)
+    found = PluginRegistry(_blocked_by_files(given[1:])).resolve(ProviderKind.COMMAND, given[0], OWN_COMMANDS)
     command = load_factory(found)
     problem = command_problem(command)
     code = None if problem else command(given[1:])

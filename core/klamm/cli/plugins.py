@@ -19,6 +19,10 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     used = _used(plan_of(options, plugins, files=False)) if options.file else {}
     rows = [_row(found, used, with_settings=options.settings or options.json) for found in plugins.all()]
     if options.json:
+        rows += [_head(found, blocked=True) for found in plugins.blocked_providers]
+        rows += [
+            {"kind": "plugin", "name": name, "blocked": True} for name in sorted(plugins.blocked) if ":" not in name
+        ]
         print(json.dumps(rows, indent=2, default=str))
         return 0
     heads = ("kind", "name", "version", "distribution", "summary")
@@ -30,6 +34,8 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
             print(f"    used by {', '.join(row['listeners'])}")
         for setting in (row or {}).get("settings", ()) if options.settings else ():
             print(f"    {setting['name']} = {setting['default']}  # {setting['doc']}")
+    for name in sorted(one for one in plugins.blocked if ":" not in one):
+        print(f"blocked: plugin {name}")
     for one in plugins.blocked_providers:
         print(f"blocked: {one.kind.label} {one.provider.name} of {one.source.distribution}")
     for source, error in plugins.broken:
@@ -37,15 +43,20 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     return 0
 
 
-def _row(found: Found, used: dict[tuple[str, str], list[str]], *, with_settings: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _head(found: Found, *, blocked: bool) -> dict[str, Any]:
+    return {
         "kind": found.kind.label,
         "name": found.provider.name,
         "version": found.source.version,
         "distribution": found.source.distribution,
         "summary": found.provider.summary,
-        "listeners": used.get((found.kind.name, found.provider.name), []),
+        "blocked": blocked,
     }
+
+
+def _row(found: Found, used: dict[tuple[str, str], list[str]], *, with_settings: bool) -> dict[str, Any]:
+    row = _head(found, blocked=False)
+    row["listeners"] = used.get((found.kind.name, found.provider.name), [])
     try:
         settings = found.provider.load_settings() if with_settings else None
         if settings is not None:

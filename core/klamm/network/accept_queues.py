@@ -33,6 +33,23 @@ def accept_queue(sock: socket.socket) -> AcceptQueue | None:
         return None
 
 
+class ListenOverflows:
+    """Counts the connections that have found a queue full since this was made, at all sockets of the host or container.
+
+    `[server] workers` add up what their processes count, those that have ended included: the system's own number is in
+    none of them.
+    """
+
+    def __init__(self, netstat: Path = _NETSTAT) -> None:
+        self._netstat = netstat
+        self._before = listen_overflows(netstat)
+
+    def count(self) -> int | None:
+        """Return None where the system does not say."""
+        now = listen_overflows(self._netstat)
+        return None if now is None or self._before is None else now - self._before
+
+
 def listen_overflows(netstat: Path = _NETSTAT) -> int | None:
     """How many connections found a queue full, at all sockets of the host or container; None where it is not known."""
     try:

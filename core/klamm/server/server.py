@@ -158,6 +158,7 @@ class SocketServer:
             pool=self.pool,
             max_clients=settings.metrics_max_clients,
             clock=self.clock,
+            worker=self.services.worker,
         )
         self.services.served_until_ns = ServedUntil(self.clock, self.listeners, self.request_channel)
         for part in self.plan.extensions:

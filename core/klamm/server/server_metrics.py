@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.registry import MetricsRegistry
+from klamm.network.accept_queues import ListenOverflows
 from klamm.network.memory_pool import MemoryPool
 from klamm.server.connection_metrics import ConnectionMetrics
 from klamm.server.metric_tables import SOCKET_SERVER, TimeShares, single
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from klamm.requests.request_channel import RequestChannel
     from klamm.runtime.clock import Clock
     from klamm.server.listener import Listener
+    from klamm.shared.worker_share import WorkerShare
 
 # What Kafka reports for a pool without a limit: the largest number of a Java long.
 _UNLIMITED_BYTES: Final = (1 << 63) - 1
@@ -31,10 +33,12 @@ def register_server_metrics(
     pool: MemoryPool | None,
     max_clients: int,
     clock: Clock,
+    worker: WorkerShare,
 ) -> None:
     """Register the metrics of one server. `max_clients` is how many clients they name."""
     shares = TimeShares(clock)
-    ThreadMetrics(listeners, request_channel, handler_pool, shares).register(registry)
+    overflows = ListenOverflows() if worker.number == 1 else None
+    ThreadMetrics(listeners, request_channel, handler_pool, shares, overflows).register(registry)
     ConnectionMetrics(listeners, max_clients).register(registry)
     _register_pool(registry, pool or MemoryPool(_UNLIMITED_BYTES, clock=clock), shares)
     started_ms = clock.wall_ms()

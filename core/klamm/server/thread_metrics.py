@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.registry import Labels, MetricsRegistry
-from klamm.network.accept_queues import AcceptQueue, listen_overflows
+from klamm.network.accept_queues import AcceptQueue, ListenOverflows
 from klamm.server.metric_tables import (
     LABEL_CHARACTERS,
     MetricTable,
@@ -41,11 +41,14 @@ class ThreadMetrics:
         request_channel: RequestChannel,
         handler_pool: KafkaRequestHandlerPool,
         shares: TimeShares,
+        overflows: ListenOverflows | None,
     ) -> None:
+        """`overflows` is of one of several worker processes only."""
         self._listeners = listeners
         self._channel = request_channel
         self._handler_pool = handler_pool
         self._shares = shares
+        self._overflows = overflows
 
     def register(self, registry: MetricsRegistry) -> None:
         """Register everything that is read here."""
@@ -106,6 +109,10 @@ class ThreadMetrics:
             ),
         }
 
+    def _listen_overflows(self) -> Samples:
+        count = None if self._overflows is None else self._overflows.count()
+        return [] if count is None else [({}, count)]
+
     def _counters(self) -> MetricTable:
         return {
             "klamm:type=Acceptor,name=DescriptorPauses": (
@@ -115,8 +122,8 @@ class ThreadMetrics:
                 ],
             ),
             "klamm:type=Acceptor,name=ListenOverflows": (
-                "Connections that found a full queue, at all sockets of the host or container (Linux).",
-                lambda: [] if (count := listen_overflows()) is None else [({}, count)],
+                "Connections that found a full queue since the start, at all sockets of the host or container (Linux).",
+                self._listen_overflows,
             ),
             "klamm:type=RequestChannel,name=QueueFull": (
                 "How often a request found the request queue full.",

@@ -99,7 +99,8 @@ def _live(url: str, interval_s: float) -> int:
 
 def frame(seen: Difference, url: str) -> RenderableType:
     """One picture of the server."""
-    parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen), _apis(seen), _clients(seen)]
+    parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen)]
+    parts += [_accept_queues(seen), _apis(seen), _clients(seen)]
     parts += [table for table in (_throttles(seen), _throttled(seen)) if table is not None]
     return Group(*parts)
 
@@ -176,6 +177,17 @@ def _lanes(seen: Difference) -> Table:
     for number, (lane, size) in enumerate(sizes.items()):
         rest = (handlers, f"{busy:.0%}", _bar(busy), full) if number == 0 else ("", "", "", "")
         table.add_row(lane, _number(size), *rest)
+    return table
+
+
+def _accept_queues(seen: Difference) -> Table:
+    """Where the system queues new connections, and how many find the queues full: those of the whole host."""
+    table = _table("Queues of new connections", "listener", "waiting", "at most", "queue full, of this host")
+    overflows = "klamm_acceptor_listenoverflows_total"
+    full = f"{_number(seen.rate(overflows))}/s, {_number(seen.now.value(overflows) or 0)} in all"
+    limits = _by_listener(seen.now, "klamm_acceptor_acceptqueuelimit")
+    for number, (listener, size) in enumerate(_by_listener(seen.now, "klamm_acceptor_acceptqueuesize").items()):
+        table.add_row(listener, _number(size), _number(limits.get(listener, 0)), full if number == 0 else "")
     return table
 
 
@@ -261,6 +273,7 @@ def _table(title: str, *columns: str) -> Table:
             "out",
             "used",
             "waiting",
+            "at most",
             "connections",
         )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
@@ -280,6 +293,14 @@ def _by_processor(now: Snapshot, name: str, label: str) -> dict[tuple[str, str],
             worker = f"{labels['worker']}/" if "worker" in labels else ""
             found[labels.get("listener", ""), worker + labels[label]] = value
     return found
+
+
+def _by_listener(now: Snapshot, name: str) -> dict[str, float]:
+    """By listener, or of several workers by worker and listener."""
+    return {
+        (f"{labels['worker']}/" if "worker" in labels else "") + labels.get("listener", ""): value
+        for labels, value in now.rows(name)
+    }
 
 
 def _mean(now: Snapshot, name: str) -> float | None:

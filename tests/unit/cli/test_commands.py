@@ -363,6 +363,59 @@ def test_a_plugin_can_be_blocked_by_argument_and_by_file(klamm):
     assert "blocked: echo" in err[0]
 
 
+class Greeting:
+    """A plugin with the command `greet`, which returns its own number."""
+
+    def __init__(self, code):
+        self.code = code
+
+    @hookimpl
+    def klamm_commands(self):
+        yield Provider("greet", f"{__name__}:greet_{self.code}")
+
+
+def greet_3(arguments):
+    return 3
+
+
+def greet_4(arguments):
+    return 4
+
+
+def test_a_command_of_a_plugin_heeds_what_its_file_blocks(klamm, monkeypatch):
+    class Registry(PluginRegistry):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.add(Greeting(3), "klamm-three")
+            self.add(Greeting(4), "klamm-four")
+
+    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    Path("own.toml").touch()
+    assert "block one of them" in klamm("greet", "own.toml")[2][0]
+    for left_out, code in (("three", 4), ("four", 3)):
+        Path("own.toml").write_text(f'[plugins]\nblock = ["command:greet@klamm-{left_out}"]\n')
+        assert klamm("greet", "--file=own.toml") == klamm("greet", "own.toml") == (code, [], [])
+    Path("own.toml").write_text("no TOML")
+    assert "block one of them" in klamm("greet", "own.toml")[2][0]
+
+
+def test_plugins_lists_what_is_blocked_also_as_json(klamm):
+    part = "sasl_mechanism:PLAIN@klamm"
+    Path("block.toml").write_text(f'[plugins]\nblock = ["echo", "{part}"]\n[listeners.default]\nbind="127.0.0.1:0"\n')
+    code, out, _ = klamm("plugins", "block.toml", "--json")
+    rows = json.loads("\n".join(out))
+    assert code == 0
+    assert [(row["kind"], row["name"]) for row in rows if row["blocked"]] == [
+        ("sasl mechanism", "PLAIN"),
+        ("plugin", "echo"),
+    ]
+    _, out, _ = klamm("plugins", "block.toml")
+    assert [line for line in out if line.startswith("blocked")] == [
+        "blocked: plugin echo",
+        "blocked: sasl mechanism PLAIN of klamm",
+    ]
+
+
 def test_p_takes_only_no_and_a_name(klamm):
     assert klamm("check", "-p", "echo") == (2, [], ['klamm: -p takes "no:NAME", not "echo"'])
 

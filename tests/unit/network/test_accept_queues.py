@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from klamm.network.accept_queues import AcceptQueue, accept_queue, listen_overflows
+from klamm.network.accept_queues import AcceptQueue, ListenOverflows, accept_queue, listen_overflows
 
 NETSTAT = """\
 TcpExt: SyncookiesSent ListenOverflows ListenDrops
@@ -32,6 +32,17 @@ def test_a_closed_and_a_unix_socket_have_none(tmp_path):
     assert accept_queue(closed) is None
     with socket.socket(socket.AF_UNIX) as unix:
         assert accept_queue(unix) is None
+
+
+def test_overflows_count_from_the_start_on(tmp_path):
+    """A worker that takes another's place does not add the host's number once more."""
+    file = tmp_path / "netstat"
+    file.write_text(NETSTAT)
+    overflows = ListenOverflows(file)
+    assert overflows.count() == 0
+    file.write_text(NETSTAT.replace("27", "30"))
+    assert overflows.count() == 3
+    assert ListenOverflows(tmp_path / "missing").count() is None
 
 
 def test_overflows_are_read_by_name(tmp_path):
