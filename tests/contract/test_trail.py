@@ -1,7 +1,8 @@
 """The trail and the broker agree, whatever becomes of connections: they end at every byte of a request and its answer.
 
 A request that has come whole and was executed has one event that says so; one that has none, or whose event says that
-it was not executed, has changed nothing. Over TLS, the bytes are those of the TLS stream.
+it was not executed, has changed nothing. Over TLS, the bytes are those of the TLS stream. So it is through each filter
+that is registered, alone and stacked: what one refuses has changed nothing.
 """
 
 import contextlib
@@ -10,13 +11,16 @@ import struct
 
 import pytest
 
+import klamm_filters
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.api_keys import spec_of
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm_filters.tenancy.rules import MAPPED
 from klamm_spark.requests.state_changes import CHANGING
 from tests.audit_spool import assert_numbered, events_of
 from tests.contract.cutting import CutClient, CuttingSocket, CuttingTransports
+from tests.contract.filter_settings import alone_and_stacked, settings_of
 from tests.contract.gateway_nodes import free_ports
 from tests.contract.trail import CHANGES, any_change
 from tests.sasl_client import log_in, users_setting
@@ -25,6 +29,7 @@ from tests.waiting import wait_until
 
 TRIED = {change.api_key: change for change in CHANGES}
 CHANNELS = ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+RENAMING = ("topic_prefix",)
 GARBAGE = b"\0\0\0\7garbage"
 WHOLE = pytest.mark.parametrize(
     "is_whole", [pytest.param(False, id="sampled"), pytest.param(True, id="whole", marks=pytest.mark.slow)]
@@ -34,10 +39,11 @@ WHOLE = pytest.mark.parametrize(
 class Trail:
     """A broker behind `front`, which is audited, and `back`, where its state is looked at.
 
-    On a channel `gateway-…` the gateway is `front`, and the broker another server.
+    On a channel `gateway-…` the gateway is `front`, and the broker another server. `names` are the filters of `front`;
+    `tenants` is as `back`, with the names that a prefix gives.
     """
 
-    def __init__(self, folder, channel):
+    def __init__(self, folder, channel, names=()):
         channel, self.forwards = channel.removeprefix("gateway-"), channel.startswith("gateway-")
         self.spool = folder / "spool"
         secret = folder / "secret"
@@ -47,24 +53,26 @@ class Trail:
         broker = [
             "broker.group.initial.rebalance.delay.ms=0",
             f"broker.delegation.token.secret.key.file={secret}",
-            *(f"listeners.back.{line}" for line in ("bind=127.0.0.1:0", *guarded)),
+            *(f"listeners.{name}.{line}" for name in ("back", "tenants") for line in ("bind=127.0.0.1:0", *guarded)),
+            *settings_of([name for name in names if name in RENAMING], folder, "tenants"),
         ]
         self.back = None
         if self.forwards:
-            self.back = EmbeddedServer(broker).start()
+            self.back = EmbeddedServer(broker, plugins=[klamm_filters]).start()
             host, port = self.back.address("back")
             broker = [f'gateway.bootstrap=["{host}:{port}"]', f"gateway.node_ports={free_ports(1)}"]
             guarded = ("api_set=gateway",)
         settings = [
             *(f"listeners.front.{line}" for line in ("bind=127.0.0.1:0", *guarded)),
             *broker,
+            *settings_of(names, folder, "front", own={"audit": ("on_full=refuse",)}),
             'listeners.front.observers=["audit"]', f"listeners.front.audit.spool={self.spool}",
             "listeners.front.audit.node=node-1", "listeners.front.connection_failed_authentication_delay_ms=1",
             # What a power failure leaves is another test's subject.
             "listeners.front.audit.sync_intents=none",
             "listeners.front.transport=cutting_plaintext",
         ]  # fmt: skip
-        self.context, self.logs_in = None, channel.startswith("sasl")
+        self.context, self.logs_in, self.is_filtered = None, channel.startswith("sasl"), bool(names)
         if channel.endswith("ssl"):
             files = TlsFiles(folder / "tls")
             self.context = files.client_context()
@@ -75,7 +83,7 @@ class Trail:
                 'listeners.front.sasl.mechanisms=["PLAIN"]',
                 f"listeners.front.{users_setting(alice='sesame')}",
             ]
-        self.embedded = EmbeddedServer(settings, plugins=[CuttingTransports()]).start()
+        self.embedded = EmbeddedServer(settings, plugins=[CuttingTransports(), klamm_filters]).start()
         (self.front,) = (one for one in self.embedded.server.listeners if one.name == "front")
         listeners = [self.front, *(self.back.server.listeners if self.back is not None else ())]
         self.served = set.intersection(*({key for key, _ in one.runtime.requests.routes.served} for one in listeners))
@@ -101,9 +109,10 @@ class Trail:
         sink = self.embedded.server.services.shared.once(name, lambda: None)
         wait_until(lambda: not sink.journal.open_count, within_s=60)
 
-    def admin(self):
-        """A connection to the broker that no audit sees."""
-        return RawClient((self.back or self.embedded).address("back"), timeout_s=60)
+    def admin(self, change):
+        """A connection to the broker that no audit sees, with the names of `front` where an API has such."""
+        listener = "tenants" if change.api_key in MAPPED else "back"
+        return RawClient((self.back or self.embedded).address(listener), timeout_s=60)
 
     def stop(self):
         self.embedded.stop()
@@ -115,8 +124,8 @@ class Trail:
 def start(tmp_path):
     started = []
 
-    def make(channel):
-        started.append(Trail(tmp_path, channel))
+    def make(channel, names=()):
+        started.append(Trail(tmp_path, channel, names))
         return started[-1]
 
     yield make
@@ -142,7 +151,7 @@ class Attempt:
     def prepare(self, count, first=10_000):
         """So many requests of the same size; returns their names."""
         self.names = [f"{self.change.api_key.name.lower()}-{number}" for number in range(first, first + count)]
-        with self.trail.admin() as admin:
+        with self.trail.admin(self.change) as admin:
             self.prepared = self.change.prepare(admin, self.names)
         return self.names
 
@@ -152,7 +161,7 @@ class Attempt:
     def look(self):
         """Find the names whose state has changed, if the broker shows any. Tokens are shown to those who logged in."""
         if self.change.done is not None and self.change.api_key.name != "CREATE_DELEGATION_TOKEN":
-            with self.trail.admin() as admin:
+            with self.trail.admin(self.change) as admin:
                 self.done = self.change.done(admin, self.names, self.prepared)
 
     def check(self, events):
@@ -176,7 +185,10 @@ class Attempt:
         if self.done is not None:
             assert executed <= self.done <= executed | unknown
             # A gateway sends nothing for a client that leaves at once.
-            assert self.done or self.trail.forwards
+            refused = {name for name, event in recorded.items() if event["outcome"] == "refused"}
+            assert self.done or self.trail.forwards or refused
+            assert not refused & self.done
+            assert not refused or self.trail.is_filtered
 
 
 def places_of(size, *, is_whole):
@@ -237,7 +249,24 @@ def cut_answers(attempt, *, is_whole):
 )
 @pytest.mark.parametrize("cut", [cut_requests, cut_answers])
 def test_a_connection_that_is_lost_at_any_byte(start, cut, channel, is_whole):
-    trail = start(channel)
+    check(start(channel), cut, is_whole=is_whole)
+
+
+ALL = alone_and_stacked()[-1]
+THROUGH_FILTERS = [
+    pytest.param(names, channel, id="-".join((*names, channel)), marks=[] if names == ALL else pytest.mark.slow)
+    for names in alone_and_stacked()
+    for channel in ("plaintext", "gateway-plaintext")
+]
+
+
+@pytest.mark.parametrize(("names", "channel"), THROUGH_FILTERS)
+@pytest.mark.parametrize("cut", [cut_requests, cut_answers])
+def test_a_connection_that_is_lost_at_any_byte_through_filters(start, cut, channel, names):
+    check(start(channel, names), cut, is_whole=False)
+
+
+def check(trail, cut, *, is_whole):
     attempts = [Attempt(trail, change) for change in trail.changes()]
     for attempt in attempts:
         cut(attempt, is_whole=is_whole)

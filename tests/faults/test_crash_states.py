@@ -20,6 +20,7 @@ import pytest
 
 from klamm.runtime import Scheduler, Workers
 from klamm_broker.log import LogFlusher, SerialWorker
+from tests.contract.filter_settings import registered
 from tests.faults.crash_states.coordinated import run_coordinated
 from tests.faults.crash_states.crashed_disk import CrashedState, Disk, StoreFiles, Tree, all_of, none_of, walk
 from tests.faults.crash_states.promises import (
@@ -43,6 +44,8 @@ PARTS = 8
 """Of the whole suite, so that it can be taken up again (`--lf`)."""
 SHARE_OF_CRASHED_RECOVERIES = 0.1
 PLACES_IN_CI = 40
+FILTERED_PLACES_IN_CI = 8
+FILTERED_PLACES = 400
 FAULTS_IN_CI = 8
 """In each test; together they take about 20 s."""
 
@@ -54,10 +57,11 @@ class Case(NamedTuple):
     run: Callable[[Workload], None]
     settings: dict[str, Any]
     rows: tuple[str, ...]
+    filters: tuple[str, ...] = ()
 
     def recorded(self, directory: Path, fault: Fault | None = None) -> Workload:
         """Run it on a directory that is not there."""
-        return recorded(directory, self.settings, fault, self.run)
+        return recorded(directory, self.settings, fault, self.run, self.filters)
 
 
 COORDINATED = Case("coordinators", run_coordinated, {}, ROWS_OF_COORDINATORS)
@@ -68,6 +72,14 @@ CASES = [
     COORDINATED,
     SHARES,
     Case("share groups, synced", run_shared, SYNCED, ROWS_OF_SHARE_GROUPS),
+]
+RENAMING = ("topic_prefix",)
+"""What gives the broker other names than the workload has, and keeps nothing itself."""
+FILTERS = tuple(name for name in registered() if name not in RENAMING)
+FILTERED = [
+    Case("records, filters", run, {}, ROWS_OF_RECORDS, FILTERS),
+    Case("coordinators, filters", run_coordinated, {}, ROWS_OF_COORDINATORS, FILTERS),
+    Case("share groups, filters", run_shared, {}, ROWS_OF_SHARE_GROUPS, FILTERS),
 ]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -139,7 +151,7 @@ class Checker:
         recording.adopt()
         started_at = len(recording)
         boot = "second boot" if state.power_cut else "first boot"
-        harness = QuietHarness(self._directory, RecordedDisk(recording), recording, boot)
+        harness = QuietHarness(self._directory, RecordedDisk(recording), recording, boot, self._work.harness.filters)
         harness.open(**self._work.settings)
         harness.settle()
         harness.broker.close()
@@ -198,19 +210,32 @@ def power_cut_states(disk: Disk, chance: random.Random, draws: int) -> Iterator[
 
 @each_case
 def test_some_crash_states(scratch: Path, case: Case, seed: int) -> None:
+    held = check_places(scratch, case, seed, PLACES_IN_CI)
+    others = {OFFSETS, SHARED} if case.settings else {SYNCED_OFFSETS, SYNCED_SHARED}
+    assert held >= {*case.rows} - others, "a promise that nothing was checked of"
+
+
+@pytest.mark.parametrize("case", FILTERED, ids=lambda case: case.name)
+@pytest.mark.parametrize("count", [FILTERED_PLACES_IN_CI, pytest.param(FILTERED_PLACES, marks=pytest.mark.slow)])
+def test_some_crash_states_behind_filters(scratch: Path, case: Case, count: int, seed: int) -> None:
+    """What clients of the listener were promised, they get through its filters."""
+    assert check_places(scratch, case, seed, count)
+
+
+def check_places(scratch: Path, case: Case, seed: int, count: int) -> set[str]:
+    """Check states at so many places; the promises that something was checked of."""
     work = case.recorded(scratch / "data")
     chance = random.Random(seed)
     checker = Checker(scratch, work)
-    places = set(chance.sample(range(len(work.recording) + 1), PLACES_IN_CI))
+    count = min(count, len(work.recording) + 1)
+    places = set(chance.sample(range(len(work.recording) + 1), count))
     for index, disk, operation in walk(work.recording.operations):
         if index in places:
             killed = chance.choice(list(killed_states(disk, operation)))
             for state in (killed, *chance.sample(list(power_cut_states(disk, chance, 3)), 2)):
                 checker.check(state, index)
-    assert checker.checked == 3 * PLACES_IN_CI
-    others = {OFFSETS, SHARED} if case.settings else {SYNCED_OFFSETS, SYNCED_SHARED}
-    held = {row for row, count in checker.held.items() if count}
-    assert held >= {*case.rows} - others, "a promise that nothing was checked of"
+    assert checker.checked == 3 * count
+    return {row for row, number in checker.held.items() if number}
 
 
 @each_case

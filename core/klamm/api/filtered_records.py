@@ -188,8 +188,9 @@ class PartitionRecords:
 
 
 def clear_records(partition: Any) -> None:
-    """Take the records out of a fetched partition, and close the file that they lie in."""
-    records, partition.records = partition.records, None
+    """Take the records out of a fetched partition, which has empty ones then, and close the file that they lie in."""
+    # Not None, which a ShareFetch cannot have.
+    records, partition.records = partition.records, b""
     if records is not None and not isinstance(records, _BUFFERS):
         records.close()
 

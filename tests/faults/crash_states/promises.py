@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from klamm.wire.records import decode_records
+from klamm.wire.records import RecordBatchHeader, decode_records, iterate_batches
 from klamm_broker.log import FileOperations, PartitionLog
 from tests.faults.crash_states.coordinated_promises import (
     COMMITTED,
@@ -28,6 +28,8 @@ from tests.faults.crash_states.workload import (
     Workload,
 )
 from tests.unit.log.playbook import fetch_batches
+
+Batches: TypeAlias = Iterable[tuple[RecordBatchHeader, memoryview]]
 
 TOPICS = "topics, their ids and partitions"
 CONFIGS = "configs of topics, of groups and of the broker"
@@ -82,7 +84,7 @@ class Promises:
     def check(self, directory: Path) -> None:
         """Open the directory, twice, and hold it against the promises. Raises AssertionError, and what a start does."""
         boot = "next boot" if self._view.power_cut else "first boot"
-        harness = QuietHarness(directory, UnsyncedDisk(), None, boot)
+        harness = QuietHarness(directory, UnsyncedDisk(), None, boot, self._work.harness.filters)
         harness.open(**self._work.settings)
         try:
             harness.settle()
@@ -93,7 +95,8 @@ class Promises:
                 for partition in topic.partitions
             }
             for (incarnation, partition), log in logs.items():
-                self._check_log(incarnation, partition, log)
+                batches = _fetched(harness, incarnation.name, partition, log) if harness.filters else _read(log)
+                self._check_log(incarnation, partition, log, batches)
             self._check_offsets(harness)
             shared = SharedPromises(self._view, harness, logs)
             shared.check()
@@ -157,7 +160,7 @@ class Promises:
                 self.held[CONFIGS] += None not in values
             yield incarnation, topic
 
-    def _check_log(self, incarnation: Incarnation, partition: int, log: PartitionLog) -> None:
+    def _check_log(self, incarnation: Incarnation, partition: int, log: PartitionLog, batches: Batches) -> None:
         where = f"{incarnation.name}-{partition}"
         start, end = log.log_start_offset, log.end_offset
         moves = list(self._view.of("start", (incarnation, partition)))
@@ -165,7 +168,7 @@ class Promises:
         last = max((event.value for event in moves), default=0)
         assert first <= start <= last, f"{where} starts at {start}, not within {first} and {last}"
         self.held[DELETED_RECORDS] += first > 0
-        found, markers = _records(log)
+        found, markers = _records(batches, start)
         offsets = sorted([*(offset for offset, _value in found), *markers])
         assert len(offsets) == len(set(offsets)), f"{where}: offsets {offsets}"
         if not incarnation.is_compacted and not self._view.power_cut:
@@ -222,19 +225,38 @@ class Promises:
             self.held[SYNCED_OFFSETS if synced else OFFSETS] += offset is not None
 
 
-def _records(log: PartitionLog) -> tuple[list[tuple[int, bytes]], list[int]]:
-    """Offset and value of each record, read as consumers do, and the offsets of markers."""
-    found = []
-    markers = []
+def _read(log: PartitionLog) -> Batches:
+    """The batches of a log."""
     offset = log.log_start_offset
     while batches := fetch_batches(log, offset):
-        for header, batch in batches:
-            if header.is_control:
-                markers.append(header.base_offset)
-            else:
-                for record in decode_records(batch):
-                    if record.offset >= offset:
-                        assert record.value is not None
-                        found.append((record.offset, record.value))
-            offset = header.last_offset + 1
+        yield from batches
+        offset = batches[-1][0].last_offset + 1
+
+
+def _fetched(harness: QuietHarness, topic: str, partition: int, log: PartitionLog) -> Batches:
+    """What clients of the listener get of it, through its filters."""
+    offset = log.log_start_offset
+    while True:
+        answer = harness.fetch(topic, offset, partition)
+        assert answer.error_code == 0, f"{topic}-{partition} at {offset}: error {answer.error_code}"
+        batches = list(iterate_batches(answer.records or b""))
+        if not batches:
+            return
+        yield from batches
+        offset = batches[-1][0].last_offset + 1
+
+
+def _records(batches: Batches, offset: int) -> tuple[list[tuple[int, bytes]], list[int]]:
+    """Offset and value of each record from an offset on, and the offsets of markers."""
+    found = []
+    markers = []
+    for header, batch in batches:
+        if header.is_control:
+            markers.append(header.base_offset)
+        else:
+            for record in decode_records(batch):
+                if record.offset >= offset:
+                    assert record.value is not None
+                    found.append((record.offset, record.value))
+        offset = header.last_offset + 1
     return found, markers

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klamm import ErrorCode, KafkaError, ServerServices
+from klamm import Answer, ApiHandler, ErrorCode, KafkaError, RequestContext, RequestFilter, ServerServices
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
 from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS
+from klamm.server.listener_parts import ListenerParts
 from klamm.shared import CLIENT_QUOTAS
 from klamm.wire.messages import (
     create_partitions,
@@ -24,11 +27,13 @@ from klamm.wire.messages import (
 )
 from klamm.wire.messages.produce import PartitionProduceData
 from klamm.wire.records import Record, encode_batch
+from klamm.wire.struct_base import copy_message
 from klamm_broker.broker import Broker
 from klamm_broker.log import FileOperations
 from klamm_broker.settings import BrokerSettings
+from tests.contract.filter_settings import settings_of
 from tests.faults.crash_states.recorded_disk import RecordedDisk, RecordedStore, Recording
-from tests.unit.broker.broker_harness import BrokerHarness
+from tests.unit.broker.broker_harness import BrokerHarness, Reply
 
 GROUP = "group"
 CONSUMER_GROUP = "consumers"
@@ -97,18 +102,62 @@ class BatchProducer:
 
 
 class QuietHarness(BrokerHarness):
-    """A broker without threads: the workload calls what they would do."""
+    """A broker without threads: the workload calls what they would do. `filters` are those of its listener."""
 
     def __init__(
-        self, data_dir: Path, operations: FileOperations, recording: Recording | None, boot_id: str = "first boot"
+        self,
+        data_dir: Path,
+        operations: FileOperations,
+        recording: Recording | None,
+        boot_id: str = "first boot",
+        filters: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir)
+        self._filter_names = filters
+        self._filters: Sequence[RequestFilter] = ()
         self._boot_id = boot_id
         self._operations = operations
         self._recording = recording
         if recording is None:
             # Ids that no topic of the recording has.
             self._random = itertools.count(1_000_000)
+
+    @property
+    def filters(self) -> Sequence[str]:
+        """Their names."""
+        return self._filter_names
+
+    def open(self, **settings: Any) -> Broker:
+        broker = super().open(**settings)
+        self._filters = self._opened_filters(broker) if self._filter_names else ()
+        return broker
+
+    def _opened_filters(self, broker: Broker) -> Sequence[RequestFilter]:
+        """New ones, as in a new process."""
+        overrides = settings_of(self._filter_names, self.data_dir.with_name("filters"))
+        overrides += [f"listeners.default.{kind}=[]" for kind in ("observers", "gates", "throttles")]
+        (plan,) = load_plan(None, PluginRegistry(), overrides, bind="127.0.0.1:0", data_dir="unused").listeners
+        parts = ListenerParts(plan, self.listener)
+        parts.open(broker.topic_names())
+        return parts.filters
+
+    def handle(self, handler: ApiHandler, request: Any, context: RequestContext, reply: Reply) -> Any:
+        """Through the filters that want the API, and back."""
+        passed: list[RequestFilter] = []
+
+        def back(response: Any) -> Any:
+            for one in reversed(passed):
+                response = one.on_response(copy_message(response), context)
+            return response
+
+        reply.change = back
+        for one in self._filters:
+            if one.api_keys is None or handler.api_key in one.api_keys:
+                request = one.on_request(request, context)
+                if isinstance(request, Answer):
+                    return request.response
+                passed.append(one)
+        return handler.handle(request, context)
 
     def make_broker(self, settings: BrokerSettings) -> Broker:
         return Broker(
@@ -459,12 +508,16 @@ def _recreate(work: Workload) -> None:
 
 
 def recorded(
-    directory: Path, settings: dict[str, Any], fault: Any = None, run: Callable[[Workload], None] = run
+    directory: Path,
+    settings: dict[str, Any],
+    fault: Any = None,
+    run: Callable[[Workload], None] = run,
+    filters: Sequence[str] = (),
 ) -> Workload:
     """A workload, run on a directory, with a fault or none."""
     directory.mkdir(parents=True)
     recording = Recording(directory)
-    harness = QuietHarness(directory, RecordedDisk(recording), recording)
+    harness = QuietHarness(directory, RecordedDisk(recording), recording, filters=filters)
     # The server makes the directory before the broker opens.
     recording.fault = fault
     work = Workload(harness, recording, settings)

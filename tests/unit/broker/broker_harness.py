@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Reply:
         self._module = module
         self._request = request
         self._version = version
+        self.change: Callable[[Any], Any] = lambda response: response
+        """What filters make of the answer."""
         self.answers: list[Any] = []
         self.no_response = False
         self.closed: str | None = None
@@ -51,7 +53,7 @@ class Reply:
             outcome = error_response(self._request, self._version, outcome.error_code, outcome.message)
         elif isinstance(outcome, Exception):
             raise outcome
-        body = outcome.encode(self._version)
+        body = self.change(outcome).encode(self._version)
         response_class = getattr(self._module, f"{self._module.NAME}Response")
         self.answers.append(response_class.decode(self._version, body))
 
@@ -139,10 +141,14 @@ class BrokerHarness:
         reply = Reply(module, decoded, version)
         context = self.context(reply, request.API_KEY, version, client_id)
         try:
-            reply.settle(handler.handle(decoded, context))
+            reply.settle(self.handle(handler, decoded, context, reply))
         except KafkaError as error:
             reply.settle(error)
         return reply
+
+    def handle(self, handler: ApiHandler, request: Any, context: RequestContext, reply: Reply) -> Any:
+        """What the handler returns."""
+        return handler.handle(request, context)
 
     def context(self, reply: Reply, api_key: int, version: int, client_id: str = "test-client") -> RequestContext:
         """A request's context on a connection of its own."""

@@ -12,7 +12,9 @@ from klamm.testing import MemoryListener
 from klamm.wire.batch_headers import HEADER_BYTES, encode_with_checksum, read_header
 from klamm.wire.batch_limits import BatchLimits
 from klamm.wire.compression import Codec
+from klamm.wire.messages import share_fetch
 from klamm.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from klamm.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import (
     ControlRecordType,
@@ -150,7 +152,7 @@ def test_records_that_are_cleared_close_their_file():
     region = Region(batch(b"a"))
     partition = PartitionData(records=region)
     clear_records(partition)
-    assert (partition.records, region.closed, region.reads) == (None, 1, 0)
+    assert (partition.records, region.closed, region.reads) == (b"", 1, 0)
 
 
 @pytest.mark.parametrize("partition", [PartitionProduceData(0), PartitionData()], ids=lambda one: type(one).__name__)
@@ -253,3 +255,24 @@ def test_a_topic_that_is_not_encrypted_is_not_read(tmp_path):
     answer = part.on_response(FetchResponse(responses=topics), context)
     assert answer.responses[0].partitions[0].records is region
     assert (region.reads, region.closed, secret.reads, secret.closed) == (0, 0, 1, 1)
+
+
+@pytest.mark.parametrize("version", share_fetch.VERSIONS)
+def test_share_consumers_get_an_error_in_place_of_what_cannot_be_decrypted(version, tmp_path):
+    """And the broker's own errors as they are: a response of a topic that is gone can be sent."""
+    listener = MemoryListener()
+    part = encryption(tmp_path, plain_values="refuse")
+    part.open(listener.context)
+    context = listener.request(ProduceRequest(), 9)
+    context.api_key = share_fetch.API_KEY
+    gone, plain, unknown = (bytes([number] * 16) for number in (1, 2, 3))
+    part._names.learn(MetadataResponse(topics=[MetadataResponseTopic(0, "plain", plain)]))
+    topics = [
+        share_fetch.ShareFetchableTopicResponse(topic_id, [share_fetch.PartitionData(0, code, records=records)])
+        for topic_id, code, records in ((gone, 3, b""), (plain, 0, batch(b"x")), (unknown, 0, batch(b"x")))
+    ]
+    answer = part.on_response(share_fetch.ShareFetchResponse(responses=topics), context)
+    read = share_fetch.ShareFetchResponse.decode(version, answer.encode(version))
+    found = [(one.partitions[0].error_code, one.partitions[0].records or b"") for one in read.responses]
+    wanted = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert found == [(code, b"") for code in wanted]

@@ -112,7 +112,8 @@ class RecordEncryption(RequestFilter):
             if name is not None and self._is_wanted(name) is None:
                 continue
             for partition in topic.partitions:
-                if partition.records is not None:
+                # The broker's own errors, and partitions without news, have no records.
+                if partition.records is not None and partition.records != b"":
                     self._decrypt(name, partition, context)
         return response
 
