@@ -17,6 +17,7 @@ from tests.contract.filtered import API_SETS, refusals, served
 INVALID_RECORD = 87
 UNKNOWN_TOPIC_ID = 100
 CORRUPT_MESSAGE = 2
+MESSAGE_TOO_LARGE = 10
 UNKNOWN_SERVER_ERROR = -1
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
 
@@ -133,6 +134,27 @@ def test_each_wrong_record_is_named_and_nothing_of_its_batch_is_written(validati
     assert broker.admin.offset("orders", 0) == ends[0]
     assert broker.admin.offset("orders", 1) == ends[1] + 1
     assert refusals(front)["record_validation"] == before + 1
+
+
+@pytest.mark.parametrize("element", [b"[]", b"{}", b'""', b"1"])
+@pytest.mark.parametrize("topic", ["texts", "orders"])
+def test_a_batch_has_so_many_elements_of_json_at_most(validating, topic, element):
+    """A few KiB may unpack to a value of tens of millions, which would take gigabytes and minutes."""
+    broker, _front, client = validating
+    end = broker.admin.offset(topic, 0)
+    large = b"[" + b",".join([element] * 90_000) + b"]"
+    value = large if topic == "texts" else b'{"id": 1, "more": ' + large + b"}"
+    (partition,) = produce(client, topic, batch((b"k", value), (b"k", value), (b"k", value), codec=Codec.ZSTD))
+    few = 1 if element in (b"[]", b"{}") else 2
+    assert partition.error_code == MESSAGE_TOO_LARGE
+    assert broker.admin.offset(topic, 0) == end
+    (partition,) = produce(client, topic, batch(*[(b"k", value)] * few, codec=Codec.ZSTD))
+    assert partition.error_code == 0
+
+
+def test_values_that_are_not_read_have_any_elements(validating):
+    (partition,) = produce(validating[2], "free", batch((b"k", b"[" * 300_000), codec=Codec.ZSTD))
+    assert partition.error_code == 0
 
 
 def test_at_most_a_thousand_records_are_named(validating):

@@ -3,11 +3,12 @@
 import json
 import random
 import sys
+import tracemalloc
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from klamm_filters.records.formats import check_of
+from klamm_filters.records.formats import MAX_JSON_BYTES, check_of
 
 
 @pytest.fixture
@@ -68,3 +69,30 @@ def test_a_number_that_no_double_holds_is_no_json(number, tmp_path):
     for check in (check_of("json", None), check_of("any", schema)):
         assert check(number.encode()) == "no JSON: a number is too large"
         assert check(b"1" + b"0" * 300) is None
+
+
+MIB = 1 << 20
+WIDE = "\U0001f600".encode()
+"""One such character makes Python take four bytes for each of a text."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "problem"),
+    [
+        ("utf8", b"a" * 32 * MIB + WIDE, None),
+        ("utf8", (WIDE * MIB)[1:], "no UTF-8"),
+        ("utf8", (WIDE * MIB)[:-1], "no UTF-8"),
+        ("utf8", b"a" + WIDE * 8 * MIB, None),
+        ("json", b'"' + b"a" * (MAX_JSON_BYTES - 2 - len(WIDE)) + WIDE + b'"', None),
+        ("json", b'"' + b"a" * 32 * MIB + WIDE + b'"', f"no JSON: more than {MAX_JSON_BYTES} bytes"),
+    ],
+    ids=["text", "cut before", "cut behind", "wide text", "JSON as large as may be", "JSON"],
+)
+def test_a_value_takes_little_memory(kind, content, problem):
+    check = check_of(kind, None)
+    tracemalloc.start()
+    try:
+        assert check(content) == problem
+        assert tracemalloc.get_traced_memory()[1] < 96 * MIB
+    finally:
+        tracemalloc.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,10 @@ from typing import Any, Final
 from klamm import clipped
 
 Check = Callable[[bytes], "str | None"]
+
+MAX_JSON_BYTES: Final = 8 * 1_048_576
+"""Of one text. Python takes up to eight times as much to read it, with the interpreter held."""
+_UTF8_PIECE_BYTES: Final = 1_048_576
 
 
 def check_of(kind: str, schema: Path | None) -> Check | None:
@@ -68,9 +73,18 @@ def _with_whole_numbers(value: Any) -> Any:
     return value
 
 
+def elements_of(content: bytes) -> int:
+    """About as many values as JSON has, in no more time than a search takes."""
+    return content.count(b",") + content.count(b"[") + content.count(b"{")
+
+
 def _utf8_problem(content: bytes) -> str | None:
+    # In pieces: a text takes up to four times as much as its bytes.
+    decoder = getincrementaldecoder("utf-8")()
     try:
-        content.decode()
+        for start in range(0, len(content), _UTF8_PIECE_BYTES):
+            decoder.decode(content[start : start + _UTF8_PIECE_BYTES])
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return "no UTF-8"
     return None
@@ -113,7 +127,9 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _parsed(content: bytes) -> Any:
-    """Raises ValueError for what is no JSON (RFC 8259) in UTF-8, or too deep."""
+    """Raises ValueError for what is no JSON (RFC 8259) in UTF-8, or too large, or too deep."""
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"more than {MAX_JSON_BYTES} bytes")
     try:
         return _DECODER.decode(content.decode())
     except RecursionError:

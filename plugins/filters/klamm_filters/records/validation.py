@@ -9,13 +9,15 @@ from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, Reques
 from klamm.filters import RecordAccess
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.records import Record
-from klamm_filters.records.formats import Check, check_of
+from klamm_filters.records.formats import Check, check_of, elements_of
 from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
 from klamm_filters.records.topic_names import TopicNames, first_match
 from klamm_filters.records.validation_settings import RecordRuleSettings, RecordValidationSettings
 from klamm_filters.refusals import Refusals
 
 MAX_RECORD_ERRORS: Final = 1000
+MAX_JSON_ELEMENTS: Final = 250_000
+"""Of the records of one batch. A few KiB may unpack to tens of millions, which take gigabytes and minutes."""
 
 
 class _Rule:
@@ -23,6 +25,13 @@ class _Rule:
         self._settings = settings
         self._key: Check | None = check_of(settings.key, settings.key_schema)
         self._value: Check | None = check_of(settings.value, settings.value_schema)
+        self._reads_keys = settings.key == "json" or settings.key_schema is not None
+        self._reads_values = settings.value == "json" or settings.value_schema is not None
+
+    def elements(self, record: Record) -> int:
+        """Return how many elements of JSON are to be read, about."""
+        keys = elements_of(record.key) if self._reads_keys and record.key else 0
+        return keys + (elements_of(record.value) if self._reads_values and record.value else 0)
 
     def problem(self, record: Record) -> str | None:
         if record.value is None:
@@ -120,11 +129,19 @@ class RecordValidation(RequestFilter):
         return Refusal(ErrorCode.INVALID_RECORD, "One or more records have been rejected", wrong)
 
     def _wrong_records(self, rule: _Rule, partition: Any) -> Iterator[tuple[int, str]]:
-        """Index and message of each record that is refused. Raises KafkaError for what is no batch."""
+        """Index and message of each record that is refused. Raises KafkaError for what is no batch.
+
+        MESSAGE_TOO_LARGE, at which producers split a batch, for one with too many elements of JSON.
+        """
         assert self._records is not None
-        found = 0
+        found = elements = 0
         with self._records.of(partition) as records:
             for index, record in enumerate(records):
+                elements += rule.elements(record)
+                if elements > MAX_JSON_ELEMENTS:
+                    raise KafkaError(
+                        ErrorCode.MESSAGE_TOO_LARGE, f"The batch has more than {MAX_JSON_ELEMENTS} elements of JSON."
+                    )
                 problem = rule.problem(record)
                 if problem is not None:
                     yield index, problem
