@@ -16,7 +16,6 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "apis.md"
 RELEASE: Final = "4.4"
 
 _SHARE_STATE: Final = "between brokers: share groups keep their state without it"
-_STREAMS_GROUPS: Final = "streams groups (KIP-1071): not yet; Kafka Streams uses classic groups"
 _QUORUM: Final = "the quorum of controllers: there is none to change"
 
 REASONS: Final = {
@@ -28,9 +27,6 @@ REASONS: Final = {
     ApiKey.WRITE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
-    ApiKey.STREAMS_GROUP_HEARTBEAT: _STREAMS_GROUPS,
-    ApiKey.STREAMS_GROUP_DESCRIBE: _STREAMS_GROUPS,
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: _STREAMS_GROUPS,
     ApiKey.UNREGISTER_CONTROLLER: _QUORUM,
 }
 """Why an API is not served, of those that are not."""

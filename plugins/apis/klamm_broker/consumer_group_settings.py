@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from klamm import setting
 from klamm_broker.numbers import INT32_MAX
 
-GROUP_PROTOCOLS = ("classic", "consumer")
+GROUP_PROTOCOLS = ("classic", "consumer", "streams")
 ASSIGNOR_NAMES = ("uniform", "range")
 
 
@@ -17,9 +17,9 @@ class ConsumerGroupSettings:
     """The keys `group.consumer.*` of `[broker]`, and `group.coordinator.rebalance.protocols`."""
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
-        ("classic", "consumer"),
+        ("classic", "consumer", "streams"),
         name="group.coordinator.rebalance.protocols",
-        doc="Protocols of groups that are served: classic, which must be there, and consumer.",
+        doc="Protocols of groups that are served: classic, which must be there, consumer and streams.",
     )
     group_consumer_session_timeout_ms: int = setting(
         45_000,

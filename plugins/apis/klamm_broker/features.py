@@ -26,6 +26,7 @@ SHARE_VERSION: Final = "share.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 STREAMS_VERSION: Final = "streams.version"
+"""1: streams groups (KIP-1071) are served."""
 
 SUPPORTED: Final = (
     Feature(METADATA_VERSION, 7, 33, 33),
@@ -34,11 +35,12 @@ SUPPORTED: Final = (
     Feature(SHARE_VERSION, 0, 2, 2),
     Feature(KRAFT_VERSION, 0, 1, 1),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1, 1),
-    Feature(STREAMS_VERSION, 0, 1, 0),
+    Feature(STREAMS_VERSION, 0, 1, 1),
 )
 """With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays.
 
-The last three have no effect. `kafka-features upgrade --release-version` names them, and all or none is updated.
+`kraft.version` and `eligible.leader.replicas.version` have no effect. `kafka-features upgrade --release-version` names
+them, and all or none is updated.
 """
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -9,11 +9,10 @@ from pathlib import Path
 from klamm import setting
 from klamm.config import CLUSTER_WIDE, did_you_mean
 from klamm_broker.configs.topic_config import COMPRESSION_TYPES
-from klamm_broker.consumer_group_settings import ConsumerGroupSettings
+from klamm_broker.group_type_settings import GroupTypeSettings
 from klamm_broker.numbers import INT32_MAX, INT64_MAX
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
-from klamm_broker.share_group_settings import ShareGroupSettings
 from klamm_broker.state_limit_settings import StateLimitSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
@@ -29,9 +28,7 @@ def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(
-    RecordSettings, StateLimitSettings, TransactionSettings, ConsumerGroupSettings, ShareGroupSettings
-):
+class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, GroupTypeSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -319,8 +316,7 @@ class BrokerSettings(
         if least > most:
             message = f"{least} is greater than log.cleaner.max.compaction.lag.ms ({most})"
             yield "log.cleaner.min.compaction.lag.ms", message
-        yield from self.group_problems()
-        yield from self.share_group_problems()
+        yield from self.group_type_problems()
         file = self.delegation_token_secret_key_file
         key = "delegation.token.secret.key." + ("env" if file is None else "file")
         try:

@@ -79,6 +79,7 @@ from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker import share_requests as share
 from tests.unit.broker import transactional_requests as transactional
 from tests.unit.broker.broker_harness import BrokerHarness, records
+from tests.unit.broker.streams_requests import OF_OTHER_GROUPS
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "authorization.md"
 TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -198,7 +199,7 @@ ASKED = {
         ("allow User:* READ group:c", "allow User:* DESCRIBE topic:t"),
     ),
     "ConsumerGroupDescribe": Asked(ConsumerGroupDescribeRequest(["c"]), 1, {GROUP}, ("allow User:* DESCRIBE group:c",)),
-    **{api: Asked(request, version, {GROUP}, rules) for api, (request, version, rules) in share.OF_GROUPS.items()},
+    **{api: Asked(request, version, {GROUP}, rules) for api, (request, version, rules) in OF_OTHER_GROUPS.items()},
     "DeleteTopics": Asked(DeleteTopicsRequest([], ["t"], 99), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
     "DeleteTopics by the cluster": Asked(
         DeleteTopicsRequest([], ["t"], 99), 5, {TOPIC}, ("allow User:* DELETE cluster",)
@@ -572,8 +573,8 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     guarded.send(InitProducerIdRequest("x", 1000), 4)
     guarded.broker.store.write_and_wait([])
     guarded.send(transactional.ADD, 3)
-    guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
-    guarded.send(ASKED["ShareGroupHeartbeat"].request, 1)
+    for group_type in ("Consumer", "Share", "Streams"):
+        guarded.send(ASKED[f"{group_type}GroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
     beside_cluster: Callable[[ResourceType], bool] = lambda kind: kind is not ResourceType.CLUSTER  # noqa: E731
     policies = [lambda _: False, beside_cluster, lambda _: True]

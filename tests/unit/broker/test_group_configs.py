@@ -38,7 +38,7 @@ def interval_of(harness: BrokerHarness, group_id: str) -> int:
 def test_a_group_without_configs_has_the_defaults(harness: BrokerHarness) -> None:
     names = [config.name for config in describe(harness, GROUP, "g").configs]
     assert names[:2] == [SESSION, INTERVAL]
-    assert all(name.startswith("share.") for name in names[2:])
+    assert all(name.startswith(("share.", "streams.")) for name in names[2:])
     value, source, synonyms = one(harness, GROUP, "g", SESSION)
     assert (value, source) == ("45000", DEFAULT)
     assert synonyms == [("group.consumer.session.timeout.ms", "45000", DEFAULT)]
@@ -83,7 +83,16 @@ def test_changes_are_in_force_and_kept(harness: BrokerHarness) -> None:
         ("share.auto.offset.reset", "BY_DURATION:PT1H"),
         ("share.isolation.level", "serializable"),
         ("share.delivery.count.limit", "11"),
-        ("streams.session.timeout.ms", "45000"),
+        ("streams.session.timeout.ms", "44999"),
+        ("streams.session.timeout.ms", "60001"),
+        ("streams.heartbeat.interval.ms", "x"),
+        ("streams.num.standby.replicas", "-1"),
+        ("streams.num.standby.replicas", "3"),
+        ("streams.initial.rebalance.delay.ms", "-1"),
+        ("streams.assignment.interval.ms", "15001"),
+        ("streams.assignor.name", "range"),
+        ("streams.rack.aware.assignment.tags", "zone, zone"),
+        ("streams.num.warmup.replicas", "2"),
     ],
 )
 def test_bad_values_are_refused(harness: BrokerHarness, name: str, value: str) -> None:

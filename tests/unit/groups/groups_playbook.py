@@ -51,6 +51,7 @@ class Settings:
     group_max_bytes: int = 16 * 1_048_576
     group_consumer_max_size: int = 2_147_483_647
     group_share_max_size: int = 200
+    group_streams_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
@@ -131,6 +132,35 @@ class Timeouts:
 
 
 @dataclass(slots=True)
+class StreamsConfigs:
+    """The same for all streams groups; without delays."""
+
+    session_ms: int = 45_000
+    standby_replicas: int = 0
+    initial_delay_ms: int = 0
+    interval_ms: int = 0
+    tags: tuple[str, ...] = ()
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        return self.session_ms
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return 5_000
+
+    def num_standby_replicas(self, group_id: str) -> int:
+        return self.standby_replicas
+
+    def initial_rebalance_delay_ms(self, group_id: str) -> int:
+        return self.initial_delay_ms
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        return self.interval_ms
+
+    def rack_aware_assignment_tags(self, group_id: str) -> tuple[str, ...]:
+        return self.tags
+
+
+@dataclass(slots=True)
 class Call(Generic[R]):
     """A request that was made; it remembers every answer, so that a second one is seen."""
 
@@ -173,6 +203,7 @@ class Playbook:
         self.clock = ManualClock()
         self.topics = Topics()
         self.timeouts = Timeouts()
+        self.streams = StreamsConfigs()
         self.shares = Shares()
         self._ids = itertools.count(1)
         self.lag_ms = 0
@@ -190,7 +221,7 @@ class Playbook:
             self.store,
             self.settings,
             lambda size: next(self._ids).to_bytes(size, "big"),
-            GroupWorld(self.topics, self.timeouts, lambda work: work(), self.shares),
+            GroupWorld(self.topics, self.timeouts, self.streams, lambda work: work(), self.shares),
             lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
             self.ledgers,
         )

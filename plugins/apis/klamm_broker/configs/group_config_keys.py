@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -23,6 +23,13 @@ SHARE_MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
 SHARE_AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION_LEVEL: Final = "share.isolation.level"
 SHARE_RENEW_ENABLE: Final = "share.renew.acknowledge.enable"
+STREAMS_SESSION_TIMEOUT: Final = "streams.session.timeout.ms"
+STREAMS_HEARTBEAT_INTERVAL: Final = "streams.heartbeat.interval.ms"
+STREAMS_NUM_STANDBY_REPLICAS: Final = "streams.num.standby.replicas"
+STREAMS_INITIAL_REBALANCE_DELAY: Final = "streams.initial.rebalance.delay.ms"
+STREAMS_ASSIGNMENT_INTERVAL: Final = "streams.assignment.interval.ms"
+STREAMS_ASSIGNOR_NAME: Final = "streams.assignor.name"
+STREAMS_RACK_AWARE_TAGS: Final = "streams.rack.aware.assignment.tags"
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -35,6 +42,7 @@ _DURATION: Final = re.compile(
 LESS_THAN: Final = (
     (CONSUMER_HEARTBEAT_INTERVAL, CONSUMER_SESSION_TIMEOUT),
     (SHARE_HEARTBEAT_INTERVAL, SHARE_SESSION_TIMEOUT),
+    (STREAMS_HEARTBEAT_INTERVAL, STREAMS_SESSION_TIMEOUT),
 )
 """Pairs of configs of which the first must be less than the second."""
 
@@ -50,11 +58,13 @@ class GroupConfigKey(NamedTuple):
     minimum: int = 1
     maximum: int = INT32_MAX
     has_broker_key: bool = True
+    other_broker_key: str = ""
+    maximum_key: str = ""
 
     @property
     def broker_key(self) -> str:
         """The broker config that the default follows; the config's own name if there is none, as in Kafka."""
-        return f"group.{self.name}" if self.has_broker_key else self.name
+        return self.other_broker_key or (f"group.{self.name}" if self.has_broker_key else self.name)
 
     def parsed(self, text: str) -> int | str:
         """The value. Raises KafkaError(INVALID_CONFIG)."""
@@ -67,7 +77,8 @@ class GroupConfigKey(NamedTuple):
             if value < self.minimum:
                 raise invalid(f"{self.name} must be greater than or equal to group.{kind}.min.{rest}")
             if value > self.maximum:
-                raise invalid(f"{self.name} must be less than or equal to group.{kind}.max.{rest}")
+                most = self.maximum_key or f"group.{kind}.max.{rest}"
+                raise invalid(f"{self.name} must be less than or equal to {most}")
         return value
 
 
@@ -79,7 +90,8 @@ def group_config_keys(settings: BrokerSettings) -> dict[str, GroupConfigKey]:
         value, minimum, maximum = (
             getattr(settings, f"group_{kind}_{bound}{rest}".replace(".", "_")) for bound in ("", "min.", "max.")
         )
-        return GroupConfigKey(name, ConfigType.INT, value, doc, _whole_number, minimum, maximum)
+        parse = _number_from_zero if minimum == 0 else _whole_number
+        return GroupConfigKey(name, ConfigType.INT, value, doc, parse, minimum, maximum)
 
     def free(name: str, default: str, doc: str, parse: Callable[[str], str], kind: ConfigType) -> GroupConfigKey:
         return GroupConfigKey(name, kind, default, doc, parse, has_broker_key=False)
@@ -113,8 +125,48 @@ def group_config_keys(settings: BrokerSettings) -> dict[str, GroupConfigKey]:
             ConfigType.BOOLEAN,
         ),
         bounded(SHARE_SESSION_TIMEOUT, "How long a member of this share group may be silent."),
+        *_streams_keys(settings, bounded),
     )
     return {key.name: key for key in keys}
+
+
+def _streams_keys(settings: BrokerSettings, bounded: Callable[[str, str], GroupConfigKey]) -> Iterator[GroupConfigKey]:
+    yield bounded(STREAMS_ASSIGNMENT_INTERVAL, "Shortest time between two assignments of this streams group.")
+    yield GroupConfigKey(
+        STREAMS_ASSIGNOR_NAME,
+        ConfigType.STRING,
+        settings.group_streams_assignors[0],
+        "The assignor of this streams group, one of group.streams.assignors.",
+        lambda text: _assignor(text, settings.group_streams_assignors),
+        other_broker_key="group.streams.assignors",
+    )
+    yield bounded(STREAMS_HEARTBEAT_INTERVAL, "Time between two heartbeats of a member of this streams group.")
+    yield GroupConfigKey(
+        STREAMS_INITIAL_REBALANCE_DELAY,
+        ConfigType.INT,
+        settings.group_streams_initial_rebalance_delay_ms,
+        "How long this streams group waits for more members before its first assignment.",
+        _number_from_zero,
+        minimum=0,
+    )
+    yield GroupConfigKey(
+        STREAMS_NUM_STANDBY_REPLICAS,
+        ConfigType.INT,
+        settings.group_streams_num_standby_replicas,
+        "Standby copies of the state of each task of this streams group.",
+        _number_from_zero,
+        minimum=0,
+        maximum=settings.group_streams_max_standby_replicas,
+        maximum_key="group.streams.max.standby.replicas",
+    )
+    yield GroupConfigKey(
+        STREAMS_RACK_AWARE_TAGS,
+        ConfigType.LIST,
+        ",".join(settings.group_streams_rack_aware_assignment_tags),
+        "Keys of client tags over whose values this streams group distributes the standby copies of a task.",
+        _tags,
+    )
+    yield bounded(STREAMS_SESSION_TIMEOUT, "How long a member of this streams group may be silent.")
 
 
 def reset_duration_ms(reset: str) -> int | None:
@@ -128,11 +180,32 @@ def invalid(message: str) -> KafkaError:
 
 
 def _whole_number(text: str) -> int:
+    return _number_from(1, text)
+
+
+def _number_from_zero(text: str) -> int:
+    return _number_from(0, text)
+
+
+def _number_from(minimum: int, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text) or not -INT32_MAX - 1 <= int(text) <= INT32_MAX:
         raise ValueError("Not a number of type INT")
-    if int(text) < 1:
-        raise ValueError("Value must be at least 1")
+    if int(text) < minimum:
+        raise ValueError(f"Value must be at least {minimum}")
     return int(text)
+
+
+def _assignor(text: str, known: Sequence[str]) -> str:
+    if text not in known:
+        raise ValueError(f"String must be one of: {', '.join(known)}")
+    return text
+
+
+def _tags(text: str) -> str:
+    tags = [each.strip() for each in text.split(",")] if text else []
+    if len(set(tags)) != len(tags):
+        raise ValueError("must not contain duplicate tag keys")
+    return ",".join(tags)
 
 
 def _boolean(text: str) -> str:

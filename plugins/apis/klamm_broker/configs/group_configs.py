@@ -1,4 +1,4 @@
-"""The configs of groups, over the broker's: timeouts of consumer groups (KIP-848), and of share groups (KIP-932).
+"""The configs of groups, over the broker's: of consumer groups (KIP-848), share groups (KIP-932), streams (KIP-1071).
 
 A group has configs whether it exists or not. Follows Kafka's `GroupConfig` and `GroupConfigManager`.
 """
@@ -27,6 +27,7 @@ from klamm_broker.configs.group_config_keys import (
     invalid,
 )
 from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, Synonym
+from klamm_broker.configs.streams_group_configs import StreamsGroupConfigs
 
 if TYPE_CHECKING:
     from klamm_broker.settings import BrokerSettings
@@ -49,6 +50,8 @@ class GroupConfigs:
         self._store = store
         self._own: dict[str, dict[str, str]] = {}
         self._keys = group_config_keys(settings)
+        self.streams = StreamsGroupConfigs(self._number, self._value)
+        """Those of streams groups."""
         self.max_share_sessions = settings.group_share_max_share_sessions
         """Most share sessions of the broker."""
         self.max_share_session_partitions = settings.fetch_session_max_partitions

@@ -37,6 +37,10 @@ from klamm_broker.groups.requests import (
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.share.coordinator import ShareCoordinator, ShareTimeouts, ShareWorld
 from klamm_broker.groups.share.group import ShareGroup
+from klamm_broker.groups.streams.assignment import StreamsAssignment, StreamsConfigs
+from klamm_broker.groups.streams.coordinator import StreamsCoordinator
+from klamm_broker.groups.streams.fencing import StreamsFencing
+from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 if TYPE_CHECKING:
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class AllTimeouts(GroupTimeouts, ShareTimeouts, Protocol):
-    """Timeouts of groups, by group id."""
+    """Timeouts of consumer groups and share groups, by group id."""
 
 
 class ShareListener(Protocol):
@@ -58,11 +62,13 @@ class ShareListener(Protocol):
 class GroupWorld(NamedTuple):
     """What groups need of the broker: its topics, the timeouts of groups, and a thread for long work.
 
-    `shares` is notified of members of share groups that leave, and of groups that are deleted.
+    `streams` are the configs of streams groups. `shares` is notified of members of share groups that leave, and of
+    groups that are deleted.
     """
 
     topics: Topics
     timeouts: AllTimeouts
+    streams: StreamsConfigs
     run_later: Callable[[Callable[[], object]], None]
     shares: ShareListener
 
@@ -110,6 +116,14 @@ class GroupCoordinator:
             self._registry,
             ShareWorld(world.topics, world.timeouts, world.shares.member_gone),
         )
+        streams = StreamsAssignment(clock, world.topics, world.streams)
+        self.streams = StreamsCoordinator(
+            settings,
+            self._registry,
+            streams,
+            StreamsFencing(clock, timers, store, world.streams, streams),
+            migration.to_streams,
+        )
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
         self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry, world.shares.group_deleted)
@@ -134,6 +148,8 @@ class GroupCoordinator:
                 self.consumers.start(group)
             elif isinstance(group, ShareGroup):
                 self.shares.start(group)
+            elif isinstance(group, StreamsGroup):
+                self.streams.start(group)
         self._scheduler.every(self._settings.offsets_retention_check_interval_ms, self.offsets.expire)
         return len(groups)
 
@@ -146,6 +162,8 @@ class GroupCoordinator:
                 self.consumers.stop(group)
             elif isinstance(group, ShareGroup):
                 self.shares.stop(group)
+            elif isinstance(group, StreamsGroup):
+                self.streams.stop(group)
 
     def coordinator_moved(self, is_moved: Callable[[str], bool]) -> None:
         """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay as they are."""
@@ -157,6 +175,9 @@ class GroupCoordinator:
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
+        known = self._registry.get(request.group_id)
+        if isinstance(known, StreamsGroup):
+            self._migration.downgrade_if_empty(known)
         group = self._consumer_group(request.group_id)
         if group is not None and self._migration.downgrade_if_empty(group):
             group = None

@@ -11,6 +11,7 @@ from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.state import ConsumerGroupState
 from klamm_broker.groups.share.group import ShareGroupState
 from klamm_broker.groups.state import GroupState
+from klamm_broker.groups.streams.state import StreamsGroupState
 
 if TYPE_CHECKING:
     from klamm.metrics import MetricsRegistry
@@ -34,7 +35,7 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         totals: Counter[str] = Counter()
         for (group_type, _), count in counts().items():
             totals[group_type] += count
-        for protocol in ("classic", "consumer", "share"):
+        for protocol in ("classic", "consumer", "share", "streams"):
             yield {"protocol": protocol}, totals[protocol]
 
     def by_state() -> Iterator[tuple[Mapping[str, str], float]]:
@@ -46,6 +47,11 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         found = counts()
         for state in ShareGroupState:
             yield {"state": state.value.lower()}, found["share", state.value]
+
+    def streams_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
+        found = counts()
+        for state in StreamsGroupState:
+            yield {"state": state.name.lower()}, found["streams", state.value]
 
     registry.gauge(_MANAGER + "NumGroups", "Classic groups.", lambda: of_type("classic"))
     registry.gauge(_MANAGER + "NumOffsets", "Committed offsets.", groups.administration.offset_count)
@@ -59,6 +65,7 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
     )
     registry.register(_COORDINATOR + "consumer-group-count", "gauge", "Consumer groups, by state.", by_state)
     registry.register(_COORDINATOR + "share-group-count", "gauge", "Share groups, by state.", share_by_state)
+    registry.register(_COORDINATOR + "streams-group-count", "gauge", "Streams groups, by state.", streams_by_state)
     _register_counts(groups, registry)
 
 
@@ -95,6 +102,11 @@ def _register_counts(groups: GroupCoordinator, registry: MetricsRegistry) -> Non
         "share-group-rebalance-count",
         "Group epochs that share groups have started: one for each rebalance.",
         lambda: groups.shares.rebalances,
+    )
+    register_count(
+        "streams-group-rebalance-count",
+        "Group epochs that streams groups have started: one for each rebalance.",
+        lambda: groups.streams.rebalances,
     )
     register_count(
         "group-completed-rebalance-count",

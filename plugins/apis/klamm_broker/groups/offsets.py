@@ -19,6 +19,7 @@ from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
+from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.numbers import INT64_MAX
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class OffsetManager:
         return len(commit.metadata or "") > self._settings.offset_metadata_max_bytes
 
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
-        if isinstance(group, ConsumerGroup) and not request.knows_member_epochs:
+        if isinstance(group, ConsumerGroup | StreamsGroup) and not request.knows_member_epochs:
             group.require_classic_protocol(request.member_id)
         partitions = ((each.topic_id, each.partition) for each in request.commits if not self._is_too_large(each))
         group.validate_commit(request.member_id, request.group_instance_id, request.generation_id, partitions)

@@ -18,6 +18,7 @@ from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.share import persistence as share_persistence
 from klamm_broker.groups.state import STABLE
+from klamm_broker.groups.streams import persistence as streams_persistence
 from klamm_broker.limits.owners import GROUPS as OWNERS
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
         ),
         (_DELETE_MEMBERS, (group.group_id,)),
         *consumer_persistence.delete(group.group_id),
+        *streams_persistence.delete(group.group_id),
     ]
     if group.protocol_name is not None:
         for position, member in enumerate(group.members.values()):
@@ -123,6 +125,7 @@ def delete_group(group_id: str) -> list[Statement]:
         *delete_classic(group_id),
         *consumer_persistence.delete(group_id),
         *share_persistence.delete(group_id),
+        *streams_persistence.delete(group_id),
         OWNERS.delete(group_id),
         *offsets,
     ]
@@ -193,7 +196,7 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
     A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
     """
     classic = _load_classic(store, clock)
-    others = (*consumer_persistence.load(store), *share_persistence.load(store))
+    others = (*consumer_persistence.load(store), *share_persistence.load(store), *streams_persistence.load(store))
     groups: dict[str, Group] = {**classic, **{group.group_id: group for group in others}}
     for group_id, topic, partition, *committed in store.read(
         "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"

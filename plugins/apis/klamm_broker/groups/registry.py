@@ -10,6 +10,7 @@ from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import UNCOUNTED, Group, GroupLedgers
 from klamm_broker.groups.share.group import ShareGroup
+from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.limits.owners import GROUPS as OWNERS
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class GroupRegistry:
     def get_or_create_share(self, group_id: str, owner: str, admit: Callable[[ShareGroup], None] = _admit) -> Group:
         """As `get_or_create_classic`, of whatever kind; a new one is a share group, EMPTY."""
         return self._get_or_make(group_id, owner, ShareGroup, admit)[0]
+
+    def get_or_create_streams(self, group_id: str, owner: str, admit: Callable[[StreamsGroup], None]) -> Group:
+        """As `get_or_create_classic`, of whatever kind; a new one is a streams group, EMPTY."""
+        return self._get_or_make(group_id, owner, StreamsGroup, admit)[0]
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, self._clock)

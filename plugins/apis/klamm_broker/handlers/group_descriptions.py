@@ -1,9 +1,9 @@
-"""What ConsumerGroupDescribe and ShareGroupDescribe share: each group is described on its own."""
+"""What ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe share: each group is described on its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
 
-_TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
+TOPICS_DENIED: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 class _Request(Protocol):
@@ -64,4 +64,4 @@ def require_topics(broker: BrokerServices, context: RequestContext, topic_ids: I
     """Raise KafkaError(TOPIC_AUTHORIZATION_FAILED) unless each of these topics may be described."""
     names = [topic.name for topic_id in topic_ids if (topic := broker.topics.by_id(topic_id)) is not None]
     if denied_topics(context, AclOperation.DESCRIBE, names):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _TOPICS_DENIED)
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPICS_DENIED)

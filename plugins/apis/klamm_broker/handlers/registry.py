@@ -140,11 +140,19 @@ APIS: Final = (
     LazyApi(ApiKey.SHARE_GROUP_DESCRIBE, "k77_share_group_describe.describe_share_groups", range(1, 2)),
     LazyApi(ApiKey.SHARE_FETCH, "k78_share_fetch.fetch_shared", range(1, 3)),
     LazyApi(ApiKey.SHARE_ACKNOWLEDGE, "k79_share_acknowledge.acknowledge_shared", range(1, 3)),
+    LazyApi(ApiKey.STREAMS_GROUP_HEARTBEAT, "k88_streams_group_heartbeat.keep_streams_member", range(0, 2)),
+    LazyApi(ApiKey.STREAMS_GROUP_DESCRIBE, "k89_streams_group_describe.describe_streams_groups", range(0, 2)),
     LazyApi(
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "k90_describe_share_group_offsets.describe_share_offsets", range(0, 2)
     ),
     LazyApi(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "k91_alter_share_group_offsets.alter_share_offsets", range(0, 1)),
     LazyApi(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "k92_delete_share_group_offsets.delete_share_offsets", range(0, 1)),
+    LazyApi(
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+        "k93_streams_group_topology_description_update.refuse_description",
+        range(0, 1),
+        blocking=False,
+    ),
 )
 """All but Metadata, which every client sends first."""
 

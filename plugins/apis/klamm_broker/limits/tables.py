@@ -27,6 +27,7 @@ GROUPS: Final = StateTable(
         ApiKey.JOIN_GROUP,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
         ApiKey.OFFSET_COMMIT,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
@@ -36,10 +37,16 @@ MEMBERS: Final = StateTable(
     "group members",
     "group.members.max.bytes",
     "bytes",
-    "members of groups: 4 KiB each, their names, subscriptions, classic protocols and assignments",
+    "members of groups: 4 KiB each, their names, subscriptions, classic protocols and assignments; topologies",
     ErrorCode.GROUP_MAX_SIZE_REACHED,
     "with its session",
-    (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT),
+    (
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ),
 )
 OFFSETS: Final = StateTable(
     "offsets",

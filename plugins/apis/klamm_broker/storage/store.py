@@ -236,10 +236,36 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE pending_offsets ADD COLUMN owner TEXT NOT NULL DEFAULT '';
     ALTER TABLE group_members ADD COLUMN owner TEXT NOT NULL DEFAULT '';
     """,
+    """
+    CREATE TABLE streams_groups (
+        group_id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        assignment_epoch INTEGER NOT NULL,
+        metadata_hash TEXT NOT NULL,
+        validated_epoch INTEGER NOT NULL,
+        configs TEXT NOT NULL,
+        topology TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE streams_group_members (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        member TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE streams_group_targets (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        target TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
-A member and a target of a group are JSON objects; partitions are lists of indexes by topic id, in hex.
+A member and a target of a group are JSON objects; partitions are lists of indexes by topic id, in hex. Tasks are lists
+of subtopology id and partition, in a list for each role; a topology and the configs of an assignment are JSON objects.
 `share_state_batches` are the states of a share partition's records in flight: each holds up to the next one's first
 offset, or to `end_offset`.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.

@@ -22,6 +22,7 @@ from klamm_broker.groups.member import Member
 from klamm_broker.groups.rebalance import names_for_log
 from klamm_broker.groups.requests import JoinResult, SyncResult
 from klamm_broker.groups.state import STABLE
+from klamm_broker.groups.streams.group import StreamsGroup
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -121,6 +122,14 @@ class Migration:
         new.refresh_state()
         return new
 
+    def to_streams(self, group: ClassicGroup) -> StreamsGroup:
+        """Replace an empty classic group by a streams group. Its offsets stay."""
+        new = StreamsGroup(group.group_id, replaced=group)
+        new.changes.before = persistence.delete_classic(group.group_id)
+        self._retire(group)
+        self._registry.replace(group, new)
+        return new
+
     def by_id(self, partitions: Iterable[NamedPartitions]) -> Partitions:
         """Partitions of existing topics, by topic id."""
         found: dict[bytes, frozenset[int]] = {}
@@ -159,8 +168,8 @@ class Migration:
             return False
         return True
 
-    def downgrade_if_empty(self, group: ConsumerGroup) -> bool:
-        """Replace a consumer group without members by a classic group. Whether it was replaced."""
+    def downgrade_if_empty(self, group: ConsumerGroup | StreamsGroup) -> bool:
+        """Replace a consumer or streams group without members by a classic group. Whether it was replaced."""
         with group:
             if not group.is_empty:
                 return group.is_dead

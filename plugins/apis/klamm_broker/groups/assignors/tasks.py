@@ -1,0 +1,163 @@
+"""The assignor `sticky` of streams groups: few tasks change their members, and all have equally many.
+
+Does what Kafka's `StickyTaskAssignor` does: each member keeps active tasks up to its share; what is left goes to
+members that have a standby copy, then to the least loaded process. Standby copies of tasks with state go to processes
+that do not have the task, if possible to those that had it; with client tags, to those whose tags no copy has yet.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from klamm_broker.groups.streams.tasks import Task, Tasks
+
+NAME = "sticky"
+
+
+class StreamsMemberSpec(NamedTuple):
+    """A member: its process, its client tags, and what it is to have so far."""
+
+    process_id: str
+    tags: Mapping[str, str]
+    assigned: Tasks
+
+
+class StreamsSpec(NamedTuple):
+    """What is to be assigned: how many tasks each subtopology has, which have state, how many copies that gets.
+
+    `tags` are the keys of client tags over whose values the copies are distributed.
+    """
+
+    members: Mapping[str, StreamsMemberSpec]
+    tasks: Mapping[str, int]
+    stateful: frozenset[str]
+    num_standby_replicas: int = 0
+    tags: Sequence[str] = ()
+
+
+def assign_sticky(spec: StreamsSpec) -> dict[str, Tasks]:
+    """Return the tasks of each member."""
+    return _Assignment(spec).run() if spec.members else {}
+
+
+class _Assignment:
+    def __init__(self, spec: StreamsSpec) -> None:
+        self._spec = spec
+        self._active: dict[str, set[Task]] = {member_id: set() for member_id in sorted(spec.members)}
+        self._standby: dict[str, set[Task]] = {member_id: set() for member_id in self._active}
+        self._processes: dict[str, list[str]] = {}
+        for member_id in self._active:
+            self._processes.setdefault(spec.members[member_id].process_id, []).append(member_id)
+        # The processes that each task is on, that of the active task first.
+        self._places: dict[Task, list[str]] = {}
+        # How many members may yet have one task more than the others.
+        self._more = 0
+
+    def run(self) -> dict[str, Tasks]:
+        # By partition first, so that the tasks of one subtopology go to several members.
+        spec = self._spec
+        by_partition = sorted((index, name) for name, count in spec.tasks.items() for index in range(count))
+        tasks = [(name, index) for index, name in by_partition]
+        self._assign_active(tasks)
+        if spec.num_standby_replicas:
+            self._assign_standby([task for task in tasks if task[0] in spec.stateful])
+        return {
+            member_id: Tasks(frozenset(active), frozenset(self._standby[member_id]))
+            for member_id, active in self._active.items()
+        }
+
+    # Active tasks
+
+    def _assign_active(self, tasks: Sequence[Task]) -> None:
+        share, self._more = divmod(len(tasks), len(self._active))
+        left: Sequence[Task] = tasks
+        for roles in ((0,), (1, 2)):
+            had = self._had(roles)
+            left = [task for task in left if not self._keep(task, had.get(task, ()), share)]
+        loads = [(*self._load(member_id), member_id) for member_id in self._active]
+        heapq.heapify(loads)
+        for task in left:
+            member_id = self._pop_least(loads)
+            self._activate(task, member_id)
+            heapq.heappush(loads, (*self._load(member_id), member_id))
+
+    def _had(self, roles: Sequence[int]) -> Mapping[Task, Sequence[str]]:
+        """The members that have each task in one of these roles."""
+        had: dict[Task, list[str]] = {}
+        for member_id in self._active:
+            for role in roles:
+                for task in self._spec.members[member_id].assigned[role]:
+                    had.setdefault(task, []).append(member_id)
+        return had
+
+    def _keep(self, task: Task, member_ids: Sequence[str], share: int) -> bool:
+        """Give a task to one of these members that has less than its share; return whether there is one."""
+        for member_id in member_ids:
+            size = len(self._active[member_id])
+            if size < share or (size == share and self._more):
+                self._more -= size == share
+                self._activate(task, member_id)
+                return True
+        return False
+
+    def _pop_least(self, loads: list[tuple[int, float, str]]) -> str:
+        while True:
+            *known, member_id = heapq.heappop(loads)
+            load = self._load(member_id)
+            if load == tuple(known):
+                return member_id
+            heapq.heappush(loads, (*load, member_id))
+
+    def _load(self, member_id: str) -> tuple[int, float]:
+        """How many active tasks a member has, and how many all members of its process have on average."""
+        others = self._processes[self._spec.members[member_id].process_id]
+        return len(self._active[member_id]), sum(len(self._active[each]) for each in others) / len(others)
+
+    def _activate(self, task: Task, member_id: str) -> None:
+        self._active[member_id].add(task)
+        self._places[task] = [self._spec.members[member_id].process_id]
+
+    # Standby tasks
+
+    def _assign_standby(self, tasks: Sequence[Task]) -> None:
+        had: dict[Task, set[str]] = {}
+        for member in self._spec.members.values():
+            for task in (*member.assigned.active, *member.assigned.standby):
+                had.setdefault(task, set()).add(member.process_id)
+        copies = min(self._spec.num_standby_replicas, len(self._processes) - 1)
+        total = len(tasks) * (copies + 1) + sum(self._spec.tasks.values()) - len(tasks)
+        share = -(-total // len(self._active))
+        loads = {name: self._process_load(name) for name in self._processes}
+        for task in tasks:
+            for _ in range(copies):
+                process = self._process_for(task, had.get(task, set()), loads, share)
+                member_id = min(self._processes[process], key=self._tasks_of)
+                self._standby[member_id].add(task)
+                self._places[task].append(process)
+                loads[process] = self._process_load(process)
+
+    def _tasks_of(self, member_id: str) -> int:
+        return len(self._active[member_id]) + len(self._standby[member_id])
+
+    def _process_load(self, process: str) -> float:
+        members = self._processes[process]
+        return sum(map(self._tasks_of, members)) / len(members)
+
+    def _process_for(self, task: Task, had: Iterable[str], loads: Mapping[str, float], share: int) -> str:
+        places = self._places[task]
+        had = frozenset(had)
+
+        def rank(process: str) -> tuple[int, bool, float, str]:
+            load = loads[process]
+            return self._shared_tags(process, places), process not in had or load >= share, load, process
+
+        return min((process for process in loads if process not in places), key=rank)
+
+    def _shared_tags(self, process: str, places: Sequence[str]) -> int:
+        """How many of the tags of a process are those of places that have the task."""
+        return sum(self._tag(process, key) in {self._tag(each, key) for each in places} for key in self._spec.tags)
+
+    def _tag(self, process: str, key: str) -> str | None:
+        return self._spec.members[self._processes[process][0]].tags.get(key)

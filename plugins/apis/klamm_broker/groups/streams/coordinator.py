@@ -1,0 +1,311 @@
+"""Heartbeats and departures of members of streams groups, and their description.
+
+Follows the streams part of Kafka's `GroupMetadataManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.groups.assignors.tasks import NAME as ASSIGNOR
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from klamm_broker.groups.streams.endpoints import endpoints_of
+from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.members import NO_OFFSETS
+from klamm_broker.groups.streams.membership import (
+    check_heartbeat,
+    is_another,
+    member_of,
+    require_tasks,
+    updated_member,
+)
+from klamm_broker.groups.streams.requests import (
+    DescribedStreamsGroup,
+    DescribedStreamsMember,
+    StreamsHeartbeat,
+    StreamsHeartbeatReply,
+    StreamsHeartbeatResult,
+)
+from klamm_broker.groups.streams.status import Status, StatusCode
+from klamm_broker.groups.streams.tasks import NONE
+
+if TYPE_CHECKING:
+    from klamm_broker.groups.registry import GroupRegistry
+    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.groups.streams.assignment import StreamsAssignment
+    from klamm_broker.groups.streams.fencing import StreamsFencing
+    from klamm_broker.groups.streams.topology import Topology
+
+log = logging.getLogger("klamm.broker.groups")
+
+TASK_OFFSET_INTERVAL_MS: Final = 60_000
+"""How often a member reports the offsets of its changelogs. Internal in Kafka too, as is the next."""
+ACCEPTABLE_RECOVERY_LAG: Final = 10_000
+"""The lag with which a copy of a task's state is good enough to become active."""
+_NOT_WRITTEN: Final = ErrorCode.NOT_COORDINATOR
+
+
+class StreamsCoordinator:
+    """Coordinates the streams groups. Its heartbeats may compute an assignment: not for a processor's thread."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        registry: GroupRegistry,
+        assignment: StreamsAssignment,
+        fencing: StreamsFencing,
+        replace_empty: Callable[[ClassicGroup], StreamsGroup],
+    ) -> None:
+        """`replace_empty` puts a streams group in the place of an empty classic group."""
+        self._settings = settings
+        self._registry = registry
+        self._assignment = assignment
+        self._fencing = fencing
+        self._replace_empty = replace_empty
+
+    @property
+    def rebalances(self) -> int:
+        """Group epochs that were started, over all groups."""
+        return self._assignment.rebalances
+
+    def start(self, group: StreamsGroup) -> None:
+        """Start the timers of a loaded group's members."""
+        with group:
+            known = group.metadata_hash, group.validated_epoch
+            self._assignment.refresh(group)
+            # The first heartbeat finds what has changed while the server was down.
+            group.metadata_hash, group.validated_epoch = known
+            group.metadata_generation, group.has_new_topics, group.changes.group = -1, False, False
+            for member in group.members.values():
+                self._fencing.keep_alive(group, member.member_id)
+                self._fencing.follow_state(group, member)
+
+    def stop(self, group: StreamsGroup) -> None:
+        """End the timers."""
+        with group:
+            group.die()
+
+    # Heartbeat
+
+    def heartbeat(self, request: StreamsHeartbeat, reply: StreamsHeartbeatReply) -> None:
+        """Join, stay in, or leave a group. `reply` is called at once, or when the change is durable."""
+        try:
+            check_heartbeat(request)
+            group = self._group(request)
+            with group:
+                if group.is_dead:
+                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                if isinstance(group, ClassicGroup):
+                    group = self._replace(group, request)
+                assert isinstance(group, StreamsGroup)
+                is_leaving = request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
+                result = self._leave(group, request) if is_leaving else self._beat(group, request)
+
+                def answer(is_written: bool) -> None:
+                    reply(result if is_written else StreamsHeartbeatResult(_NOT_WRITTEN))
+
+                self._fencing.write(group, answer)
+        except KafkaError as error:
+            reply(StreamsHeartbeatResult(ErrorCode(error.error_code), error.message))
+
+    def _group(self, request: StreamsHeartbeat) -> StreamsGroup | ClassicGroup:
+        if request.is_join:
+            topology = request.topology
+
+            def admit(new: StreamsGroup) -> None:
+                limit = self._settings.group_max_bytes
+                first = updated_member(StreamsMember(member_id=request.member_id, owner=request.owner), request)
+                new.put_within(first, limit, keep=False)
+                if topology is not None:
+                    new.initialize_within(topology, request.owner, limit, keep=False)
+
+            group = self._registry.get_or_create_streams(request.group_id, request.owner, admit)
+        else:
+            found = self._registry.get(request.group_id)
+            if found is None:
+                kind = "Group" if request.epoch < 0 else "Streams group"
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {request.group_id} not found.")
+            group = found
+        if not isinstance(group, StreamsGroup | ClassicGroup):
+            raise _no_streams_group(request.group_id)
+        return group
+
+    def _replace(self, group: ClassicGroup, request: StreamsHeartbeat) -> StreamsGroup:
+        if not request.is_join or not group.is_empty:
+            raise _no_streams_group(request.group_id)
+        return self._replace_empty(group)
+
+    def _beat(self, group: StreamsGroup, request: StreamsHeartbeat) -> StreamsHeartbeatResult:
+        is_first = not group.members
+        before = member_of(group, request, self._settings.group_streams_max_size, self._fencing)
+        updated = updated_member(before, request)
+        if request.topology is not None:
+            self._take_topology(group, request.topology, request.owner)
+        changed = updated.member_id not in group.members or is_another(updated, before)
+        self._assignment.refresh(group)
+        require_tasks(group.configuration, request.owned)
+        group.put_within(updated, self._settings.group_max_bytes)
+        if request.offsets is not None or request.end_offsets is not None:
+            group.report_offsets(updated, request.offsets, request.end_offsets)
+        self._fencing.keep_alive(group, updated.member_id)
+        if is_first:
+            self._fencing.await_members(group)
+        try:
+            delayed = self._assignment.update(group, member_changed=changed)
+            reconciled = self._assignment.reconcile(group, updated, request.owned)
+        finally:
+            if group.changes:
+                group.refresh_state()
+        if reconciled != updated:
+            self._fencing.follow_state(group, reconciled)
+        if request.shuts_down and group.shutdown_member is None:
+            group.shutdown_member = reconciled.member_id
+        return self._result(group, request, before, reconciled, delayed)
+
+    def _take_topology(self, group: StreamsGroup, topology: Topology, owner: str) -> None:
+        """Take over the first topology of a group. Raises KafkaError(INVALID_REQUEST) for another one."""
+        if group.topology is None:
+            group.initialize_within(topology, owner, self._settings.group_max_bytes)
+        elif topology.epoch >= group.topology.epoch and topology != group.topology:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+
+    def _result(
+        self,
+        group: StreamsGroup,
+        request: StreamsHeartbeat,
+        before: StreamsMember,
+        member: StreamsMember,
+        delayed: Status | None,
+    ) -> StreamsHeartbeatResult:
+        configs, group_id = self._fencing.configs, group.group_id
+        has_changed = before.assigned != member.assigned
+        if before.endpoint != member.endpoint or (member.endpoint is not None and has_changed):
+            group.endpoint_epoch += 1
+        endpoints = None
+        if group.endpoint_epoch != request.endpoint_epoch:
+            endpoints = endpoints_of(group, self._assignment.topics)
+        return StreamsHeartbeatResult(
+            member_id=member.member_id,
+            epoch=member.epoch,
+            heartbeat_interval_ms=configs.heartbeat_interval_ms(group_id),
+            task_offset_interval_ms=TASK_OFFSET_INTERVAL_MS,
+            acceptable_recovery_lag=ACCEPTABLE_RECOVERY_LAG,
+            statuses=self._statuses(group, request, member, delayed),
+            assignment=member.assigned if request.is_join or has_changed else None,
+            endpoint_epoch=group.endpoint_epoch,
+            endpoints=endpoints,
+        )
+
+    def _statuses(
+        self, group: StreamsGroup, request: StreamsHeartbeat, member: StreamsMember, delayed: Status | None
+    ) -> list[Status]:
+        found = []
+        if group.topology is not None and member.topology_epoch < group.topology.epoch:
+            found.append(
+                Status(
+                    StatusCode.STALE_TOPOLOGY,
+                    f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch"
+                    f" {group.topology.epoch}.",
+                )
+            )
+        if delayed is not None:
+            found.append(delayed)
+        problem = group.configuration.problem
+        if problem is not None:
+            if group.configuration.missing:
+                problem = problem._replace(detail=problem.detail + request.create_topics(group.configuration.missing))
+            found.append(problem)
+        if group.shutdown_member is not None:
+            found.append(
+                Status(
+                    StatusCode.SHUTDOWN_APPLICATION,
+                    f"Streams group member {group.shutdown_member} encountered a fatal error and requested a shutdown"
+                    " for the entire application.",
+                )
+            )
+        if request.knows_missing_tags:
+            tags = self._fencing.configs.rack_aware_assignment_tags(group.group_id)
+            missing = [key for key in tags if key not in member.client_tags]
+            if missing:
+                found.append(
+                    Status(
+                        StatusCode.MISSING_CLIENT_TAGS,
+                        f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]."
+                        " Configure them via 'client.tag.<tagKey>' in your Streams config.",
+                    )
+                )
+        return found
+
+    # Leave
+
+    def _leave(self, group: StreamsGroup, request: StreamsHeartbeat) -> StreamsHeartbeatResult:
+        if request.shuts_down and group.shutdown_member is None:
+            group.shutdown_member = request.member_id
+        member = group.member(request.member_id, request.instance_id)
+        if request.epoch == STATIC_LEAVE_EPOCH:
+            log.info("group %s: static member %s leaves temporarily", group.log_name, clipped(member.member_id))
+            # Its session timer keeps running: if it is not back in time, its tasks are assigned to others.
+            epochs = dict.fromkeys(member.assigned.active, 0)
+            group.put(replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NONE, assignment_epochs=epochs))
+            group.refresh_state()
+        else:
+            log.info("group %s: member %s leaves", group.log_name, clipped(member.member_id))
+            self._fencing.remove(group, member.member_id)
+        return StreamsHeartbeatResult(member_id=request.member_id, epoch=request.epoch)
+
+    # Describe
+
+    def get(self, group_id: str) -> StreamsGroup:
+        """The group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        group = self._registry.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, StreamsGroup):
+            raise _no_streams_group(group_id)
+        return group
+
+    def describe(self, group_id: str) -> DescribedStreamsGroup:
+        """The group for an administrator. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        group = self.get(group_id)
+        with group:
+            members = [_described(group, member) for member in group.members.values()]
+            return DescribedStreamsGroup(
+                group_id,
+                group.state_name,
+                group.epoch,
+                group.assignment_epoch,
+                ASSIGNOR,
+                group.topology,
+                group.configuration,
+                members,
+            )
+
+
+def _described(group: StreamsGroup, member: StreamsMember) -> DescribedStreamsMember:
+    reported = group.offsets_of.get(member.member_id, NO_OFFSETS)
+    return DescribedStreamsMember(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        member.topology_epoch,
+        member.process_id,
+        member.endpoint,
+        member.client_tags,
+        reported.offsets,
+        reported.end_offsets,
+        member.assigned,
+        group.target_of(member.member_id),
+    )
+
+
+def _no_streams_group(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")

@@ -1,0 +1,216 @@
+"""A streams group: its members, epochs, topology, target assignment and state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
+from klamm_broker.groups.member import charge_bytes
+from klamm_broker.groups.streams.configuration import Configuration
+from klamm_broker.groups.streams.members import StreamsMembers
+from klamm_broker.groups.streams.state import (
+    NEXT_STATES,
+    IllegalStreamsGroupTransitionError,
+    StreamsGroupState,
+)
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
+
+if TYPE_CHECKING:
+    from klamm_broker.groups.expiration import ExpirationTimer
+    from klamm_broker.groups.streams.member import StreamsMember
+    from klamm_broker.groups.streams.tasks import Task
+    from klamm_broker.groups.streams.topology import Topology
+
+PROTOCOL_TYPE: Final = "streams"
+
+
+class StreamsGroup(StreamsMembers):
+    """State of one streams group, as Kafka's `StreamsGroup`.
+
+        EMPTY ──► NOT_READY ◄──► ASSIGNING ──► RECONCILING ──► STABLE
+        and from each state with members to each other one, to EMPTY when the last member goes, and to DEAD.
+
+    NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is beyond that of the target;
+    RECONCILING while a member is not at its target.
+
+    `epoch`             rises with each change of members, topology or topics, from 1.
+    `assignment_epoch`  the group epoch that `target` was computed for, and `assigned_at_ns` when, monotonic.
+    `topology`          of the first member that joined, `topology_owner` whose share it counts for; `configuration`
+                        what it is with the present topics.
+    `input_topics`      what its tasks read; `source_of` has the subtopology that reads a topic, by topic id.
+    `validated_epoch`   the topology's epoch since all its topics exist, else -1.
+    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
+                        generation of all topics at which it was computed, -1 for never; `has_new_topics` since then.
+    `configs`           the group configs that the last epoch was started with.
+    `shutdown_member`   who wants the application to be shut down.
+    `endpoint_epoch`    rises with what `endpoints` tell; `offsets_of` has the changelog offsets that members report.
+    `timers`            by what they are for and member id; `deadlines` end sessions, monotonic.
+    """
+
+    group_type = "streams"
+
+    def __init__(self, group_id: str, replaced: Group | None = None) -> None:
+        super().__init__(group_id, replaced)
+        self.state = StreamsGroupState.EMPTY
+        self.epoch = self.assignment_epoch = 1
+        self.assigned_at_ns: int | None = None
+        self.topology: Topology | None = None
+        self.topology_owner = UNKNOWN_OWNER
+        self.configuration = Configuration()
+        self.validated_epoch = -1
+        self.metadata_hash = ""
+        self.metadata_generation = -1
+        self.has_new_topics = False
+        self.configs: Mapping[str, str] | None = None
+        self.shutdown_member: str | None = None
+        self.endpoint_epoch = 0
+        self.input_topics: frozenset[str] = frozenset()
+        self.source_of: Mapping[bytes, str] = {}
+        self.timers: dict[tuple[str, str], ExpirationTimer] = {}
+        self.deadlines: dict[str, int] = {}
+
+    def initialize(self, topology: Topology, owner: str) -> None:
+        """Take over the topology of the first member, which counts for the share of an owner."""
+        self.topology, self.topology_owner = topology, owner
+        self.input_topics = topology.input_topics
+        self.count_members(owner, charge_bytes(topology.size_bytes, topology.names))
+        self.changes.group = self.changes.topology = True
+
+    def initialize_within(self, topology: Topology, owner: str, max_bytes: int, *, keep: bool = True) -> None:
+        """Take over a first topology, or only see if there is room.
+
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than is left.
+        """
+        if topology.size_bytes > max_bytes:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group's topology may have {max_bytes} bytes (group.max.bytes)."
+            )
+        charge = charge_bytes(topology.size_bytes, topology.names)
+        with self.room_for(owner, charge, in_use=False) as has_room:
+            if not has_room:
+                raise self.book.ledgers.members.refusal()
+            if keep:
+                self.initialize(topology, owner)
+
+    # State
+
+    def refresh_state(self) -> None:
+        """Recompute the state. Raises IllegalStreamsGroupTransitionError for a dead group."""
+        if not self.members:
+            self.shutdown_member = None
+            state = StreamsGroupState.EMPTY
+        elif self.topology is None or self.validated_epoch != self.topology.epoch:
+            state = StreamsGroupState.NOT_READY
+        elif self.epoch > self.assignment_epoch:
+            state = StreamsGroupState.ASSIGNING
+        elif all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            state = StreamsGroupState.STABLE
+        else:
+            state = StreamsGroupState.RECONCILING
+        self._transition_to(state)
+
+    def _transition_to(self, state: StreamsGroupState) -> None:
+        if state not in NEXT_STATES[self.state]:
+            raise IllegalStreamsGroupTransitionError(self.group_id, self.state, state)
+        self.state = state
+
+    def bump_epoch(self) -> None:
+        """Start a new epoch: members, topology or topics have changed."""
+        self.epoch += 1
+        self.changes.group = True
+
+    # Common to all types of groups
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def protocol_type(self) -> str | None:
+        return PROTOCOL_TYPE
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is StreamsGroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is StreamsGroupState.EMPTY
+
+    @property
+    def is_expected(self) -> bool:
+        return False
+
+    def forget_expected(self) -> None:
+        """No member is expected: members of streams groups join in one step."""
+
+    def die(self) -> None:
+        self._transition_to(StreamsGroupState.DEAD)
+        self.close_members_account()
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def require_classic_protocol(self, member_id: str) -> None:
+        """Raise KafkaError(UNSUPPORTED_VERSION) for a member: it needs OffsetCommit v9."""
+        if member_id in self.members:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def validate_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
+        if self.is_dead:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_id < 0 and not self.members:
+            return
+        member = self.member(member_id)
+        if generation_id > member.epoch:
+            raise _stale(f"Received member epoch {generation_id} is newer than current member epoch {member.epoch}.")
+        if generation_id < member.epoch:
+            # A member whose epoch has just risen may still commit what it has kept (KIP-1251).
+            for topic_id, index in partitions:
+                self._check_assignment_epoch(member, topic_id, index, generation_id)
+
+    def _check_assignment_epoch(self, member: StreamsMember, topic_id: bytes, index: int, epoch: int) -> None:
+        subtopology_id = self.source_of.get(topic_id)
+        if subtopology_id is None:
+            raise _stale("The topic is not in the topology.")
+        task: Task = (subtopology_id, index)
+        if task not in member.held.active:
+            raise _stale(f"Task {subtopology_id}-{index} is not assigned or pending revocation for member.")
+        since = member.assignment_epochs.get(task, member.epoch)
+        if epoch < since:
+            raise _stale(
+                f"Received member epoch {epoch} is older than assignment epoch {since} for task"
+                f" {subtopology_id}-{index}."
+            )
+
+    def validate_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
+        """As in Kafka, clients before TxnOffsetCommit v3 name neither member nor epoch."""
+        if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
+            return
+        self.validate_commit(member_id, group_instance_id, generation_id, partitions)
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.epoch:
+            raise _stale(f"The received epoch {member_epoch} does not match the member's epoch {member.epoch}.")
+
+    def validate_offset_delete(self) -> None:
+        """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return bool(self.members) and topic in self.input_topics
+
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        return committed.commit_timestamp_ms
+
+
+def _stale(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.STALE_MEMBER_EPOCH, message)

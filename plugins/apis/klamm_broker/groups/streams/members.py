@@ -1,0 +1,199 @@
+"""The members of a streams group, their targets, and which member has which task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups.group import Group
+from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+
+if TYPE_CHECKING:
+    from klamm_broker.groups.streams.reconciliation import FreeRoles
+    from klamm_broker.storage.store import Statement
+
+
+@dataclass(slots=True)
+class Changes:
+    """Changes to write: the group's row, its topology, and the member ids whose member or target was set or removed.
+
+    `before` are statements that run first, such as those that delete the group that this one replaces.
+    """
+
+    group: bool = False
+    topology: bool = False
+    members: set[str] = field(default_factory=set)
+    targets: set[str] = field(default_factory=set)
+    before: list[Statement] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.group or self.topology or bool(self.members or self.targets or self.before)
+
+    def add(self, other: Changes) -> None:
+        """Add older changes, which could not be written."""
+        self.group = self.group or other.group
+        self.topology = self.topology or other.topology
+        self.members |= other.members
+        self.targets |= other.targets
+        self.before = [*other.before, *self.before]
+
+
+class TaskOffsets(NamedTuple):
+    """The offsets of the changelogs of a member's tasks, and where these end, as the member reports them."""
+
+    offsets: Mapping[Task, int]
+    end_offsets: Mapping[Task, int]
+
+
+NO_OFFSETS: Final = TaskOffsets({}, {})
+
+
+class StreamsMembers(Group):
+    """The members of a streams group and the tasks they have; `StreamsGroup` adds epochs, topology and state.
+
+    `target`         what each member is to have.
+    `members_bytes`  about what the members take, but their assignments.
+    `offsets_of`     what members report of their changelogs; it is not stored.
+    `changes`        what is to be written.
+    """
+
+    def __init__(self, group_id: str, replaced: Group | None = None) -> None:
+        super().__init__(group_id, replaced)
+        self.members: dict[str, StreamsMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.target: dict[str, Tasks] = {}
+        self.offsets_of: dict[str, TaskOffsets] = {}
+        self.changes = Changes()
+        self.members_bytes = 0
+        # The members that have each task: as active, as standby, as warm-up.
+        self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
+
+    def put(self, member: StreamsMember) -> None:
+        """Add or replace a member."""
+        old = self.members.get(member.member_id)
+        if old == member:
+            return
+        if old is not None:
+            self._forget(old)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.members_bytes += member.size_bytes
+        self.count_members(member.owner, member.charge_bytes)
+        for holders, tasks in zip(self._holders, member.held, strict=True):
+            for task in tasks:
+                holders.setdefault(task, set()).add(member.member_id)
+        self.changes.members.add(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member; its tasks are free."""
+        member = self.members.pop(member_id)
+        self._forget(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        self.offsets_of.pop(member_id, None)
+        self.changes.members.add(member_id)
+        self.set_target(member_id, None)
+
+    def _forget(self, member: StreamsMember) -> None:
+        self.members_bytes -= member.size_bytes
+        self.count_members(member.owner, -member.charge_bytes)
+        for holders, tasks in zip(self._holders, member.held, strict=True):
+            for task in tasks:
+                holders[task].discard(member.member_id)
+                if not holders[task]:
+                    del holders[task]
+
+    def put_within(self, member: StreamsMember, max_bytes: int, *, keep: bool = True) -> None:
+        """Add or replace a member, or only see if there is room.
+
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
+        """
+        known = self.members.get(member.member_id)
+        if known == member:
+            return
+        more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
+        if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The names of the group's members may have {max_bytes} bytes (group.max.bytes).",
+            )
+        grows_by = member.charge_bytes if known is None else more_bytes
+        with self.room_for(member.owner, grows_by, in_use=known is not None) as has_room:
+            if not has_room:
+                raise self.book.ledgers.members.refusal()
+            if keep:
+                self.put(member)
+
+    def free_for(self, member: StreamsMember) -> FreeRoles:
+        """Return whether a member may take a task, in each role.
+
+        A task is active on one member. A process has one directory for the state of a task: no two members of it can
+        have the same task, whatever their roles.
+        """
+
+        def is_elsewhere(holders: Mapping[Task, set[str]], task: Task, *, in_process: bool) -> bool:
+            return any(
+                other != member.member_id and (not in_process or self.members[other].process_id == member.process_id)
+                for other in holders.get(task, ())
+            )
+
+        active, *copies = self._holders
+
+        def as_active(task: Task) -> bool:
+            has_copy = any(is_elsewhere(holders, task, in_process=True) for holders in copies)
+            return not has_copy and not is_elsewhere(active, task, in_process=False)
+
+        def as_copy(task: Task) -> bool:
+            return not any(is_elsewhere(holders, task, in_process=True) for holders in self._holders)
+
+        return as_active, as_copy, as_copy
+
+    def member(self, member_id: str, instance_id: str | None = None) -> StreamsMember:
+        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another has the instance id."""
+        if instance_id is not None:
+            owner = self.static_members.get(instance_id)
+            if owner is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            if owner != member_id:
+                raise KafkaError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}.",
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return member
+
+    def target_of(self, member_id: str) -> Tasks:
+        """The member's target assignment."""
+        return self.target.get(member_id, NONE)
+
+    def set_target(self, member_id: str, target: Tasks | None) -> None:
+        """Replace a member's target; None forgets it."""
+        if self.target.get(member_id) == target:
+            return
+        if target is None:
+            del self.target[member_id]
+        else:
+            self.target[member_id] = target
+        self.changes.targets.add(member_id)
+
+    def report_offsets(
+        self, member: StreamsMember, offsets: Mapping[Task, int] | None, end_offsets: Mapping[Task, int] | None
+    ) -> None:
+        """Take over what a member reports of the changelogs of its tasks; None: unchanged."""
+        known = self.offsets_of.get(member.member_id, NO_OFFSETS)
+        mine = frozenset().union(*member.held)
+
+        def of_its_tasks(reported: Mapping[Task, int] | None, known: Mapping[Task, int]) -> Mapping[Task, int]:
+            return known if reported is None else {task: reported[task] for task in mine & reported.keys()}
+
+        self.offsets_of[member.member_id] = TaskOffsets(
+            of_its_tasks(offsets, known.offsets), of_its_tasks(end_offsets, known.end_offsets)
+        )

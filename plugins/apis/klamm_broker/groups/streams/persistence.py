@@ -1,0 +1,159 @@
+"""Streams groups in the store, and back.
+
+A row for the group, one for each member, one for the target of each member. What a heartbeat changes is written in one
+transaction before it is answered: after a crash no task is active on a member while another one still has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.members import Changes
+from klamm_broker.groups.streams.requests import Endpoint
+from klamm_broker.groups.streams.tasks import Task, Tasks
+from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement, Store
+
+_PUT_GROUP: Final = (
+    "INSERT INTO streams_groups (group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology)"
+    " VALUES (?, ?, ?, ?, ?, ?, '') ON CONFLICT (group_id) DO UPDATE SET epoch = excluded.epoch,"
+    " assignment_epoch = excluded.assignment_epoch, metadata_hash = excluded.metadata_hash,"
+    " validated_epoch = excluded.validated_epoch, configs = excluded.configs"
+)
+_PUT_TOPOLOGY: Final = "UPDATE streams_groups SET topology = ? WHERE group_id = ?"
+_PUT_MEMBER: Final = "INSERT OR REPLACE INTO streams_group_members (group_id, member_id, member) VALUES (?, ?, ?)"
+_PUT_TARGET: Final = "INSERT OR REPLACE INTO streams_group_targets (group_id, member_id, target) VALUES (?, ?, ?)"
+_DELETE_MEMBER: Final = "DELETE FROM streams_group_members WHERE group_id = ? AND member_id = ?"
+_DELETE_TARGET: Final = "DELETE FROM streams_group_targets WHERE group_id = ? AND member_id = ?"
+_DELETE: Final = (
+    "DELETE FROM streams_groups WHERE group_id = ?",
+    "DELETE FROM streams_group_members WHERE group_id = ?",
+    "DELETE FROM streams_group_targets WHERE group_id = ?",
+)
+
+
+def delete(group_id: str) -> list[Statement]:
+    """Delete a streams group, but not its offsets."""
+    return [(statement, (group_id,)) for statement in _DELETE]
+
+
+def put(group: StreamsGroup, changes: Changes) -> list[Statement]:
+    """Write the changes of a group; its own row always, so that no member row is without a group row."""
+    group_id = group.group_id
+    statements: list[Statement] = list(changes.before)
+    configs = json.dumps(group.configs)
+    row = group_id, group.epoch, group.assignment_epoch, group.metadata_hash, group.validated_epoch, configs
+    statements.append((_PUT_GROUP, row))
+    if changes.topology and group.topology is not None:
+        statements.append((_PUT_TOPOLOGY, (_topology_text(group.topology, group.topology_owner), group_id)))
+    for member_id in sorted(changes.members):
+        member = group.members.get(member_id)
+        if member is None:
+            statements.append((_DELETE_MEMBER, (group_id, member_id)))
+        else:
+            statements.append((_PUT_MEMBER, (group_id, member_id, _member_text(member))))
+    for member_id in sorted(changes.targets):
+        target = group.target.get(member_id)
+        if target is None:
+            statements.append((_DELETE_TARGET, (group_id, member_id)))
+        else:
+            statements.append((_PUT_TARGET, (group_id, member_id, json.dumps(_as_json(target)))))
+    return statements
+
+
+def load(store: Store) -> Iterable[StreamsGroup]:
+    """All streams groups as the store has them. Raises StoreError."""
+    groups: dict[str, StreamsGroup] = {}
+    for group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology in store.read(
+        "SELECT group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology"
+        " FROM streams_groups"
+    ):
+        group = groups[group_id] = StreamsGroup(group_id)
+        group.epoch, group.assignment_epoch = epoch, assignment_epoch
+        group.metadata_hash, group.validated_epoch = metadata_hash, validated_epoch
+        group.configs = json.loads(configs)
+        if topology:
+            described = json.loads(topology)
+            group.initialize(_topology(described), described["owner"])
+    for group_id, member_id, text in store.read("SELECT group_id, member_id, member FROM streams_group_members"):
+        if group_id in groups:
+            groups[group_id].put(_member(member_id, json.loads(text)))
+    for group_id, member_id, text in store.read("SELECT group_id, member_id, target FROM streams_group_targets"):
+        if group_id in groups:
+            groups[group_id].set_target(member_id, _tasks(json.loads(text)))
+    for group in groups.values():
+        group.changes = Changes()
+        group.refresh_state()
+    return groups.values()
+
+
+def _member_text(member: StreamsMember) -> str:
+    return json.dumps(
+        {
+            "instance_id": member.instance_id,
+            "rack_id": member.rack_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms,
+            "topology_epoch": member.topology_epoch,
+            "process_id": member.process_id,
+            "endpoint": member.endpoint,
+            "client_tags": dict(member.client_tags),
+            "epoch": member.epoch,
+            "previous_epoch": member.previous_epoch,
+            "state": member.state.value,
+            "assigned": _as_json(member.assigned),
+            "pending_revocation": _as_json(member.pending_revocation),
+            "owner": member.owner,
+            "assignment_epochs": [[*task, epoch] for task, epoch in sorted(member.assignment_epochs.items())],
+        }
+    )
+
+
+def _member(member_id: str, row: dict[str, Any]) -> StreamsMember:
+    row["state"] = MemberState(row["state"])
+    row["endpoint"] = None if row["endpoint"] is None else Endpoint(*row["endpoint"])
+    for name in ("assigned", "pending_revocation"):
+        row[name] = _tasks(row[name])
+    row["assignment_epochs"] = {(name, index): epoch for name, index, epoch in row["assignment_epochs"]}
+    return StreamsMember(member_id=member_id, **row)
+
+
+def _as_json(tasks: Tasks) -> list[list[Task]]:
+    return [sorted(role) for role in tasks]
+
+
+def _tasks(roles: Iterable[Iterable[Iterable[Any]]]) -> Tasks:
+    return Tasks(*(frozenset((name, index) for name, index in role) for role in roles))
+
+
+def _topology_text(topology: Topology, owner: str) -> str:
+    subtopologies = [each._asdict() for each in topology.subtopologies]
+    return json.dumps({"epoch": topology.epoch, "owner": owner, "subtopologies": subtopologies})
+
+
+def _topology(row: dict[str, Any]) -> Topology:
+    return Topology(row["epoch"], tuple(_subtopology(each) for each in row["subtopologies"]))
+
+
+def _subtopology(row: dict[str, Any]) -> Subtopology:
+    return Subtopology(
+        row["subtopology_id"],
+        tuple(row["source_topics"]),
+        tuple(row["repartition_sink_topics"]),
+        tuple(_internal_topic(each) for each in row["repartition_source_topics"]),
+        tuple(_internal_topic(each) for each in row["changelog_topics"]),
+        tuple(CopartitionGroup(tuple(sources), tuple(others)) for sources, others in row["copartition_groups"]),
+    )
+
+
+def _internal_topic(row: list[Any]) -> InternalTopic:
+    name, partitions, replication_factor, configs = row
+    return InternalTopic(name, partitions, replication_factor, tuple((key, value) for key, value in configs))

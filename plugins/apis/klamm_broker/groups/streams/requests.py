@@ -1,0 +1,122 @@
+"""Requests of members of streams groups and their results, independent of wire versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from klamm import ErrorCode
+from klamm_broker.groups.consumer.member import JOIN_EPOCH
+from klamm_broker.groups.streams.status import Status
+from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+
+if TYPE_CHECKING:
+    from klamm_broker.groups.streams.configuration import Configuration
+    from klamm_broker.groups.streams.topology import InternalTopic, Topology
+
+
+class Endpoint(NamedTuple):
+    """Where a member answers interactive queries."""
+
+    host: str
+    port: int
+
+
+def _create_nothing(_topics: Mapping[str, InternalTopic]) -> str:
+    return ""
+
+
+class StreamsHeartbeat(NamedTuple):
+    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2.
+
+    None, or -1 for `rebalance_timeout_ms`: unchanged. `owned` are the tasks that the member has. `endpoint_epoch` is
+    that of the endpoints that it knows. `offsets` and `end_offsets` are those of its tasks' changelogs.
+    `create_topics` begins to create internal topics, and returns why it does not create some. `owner` is whose share a
+    new group, a topology and a new member count for. `has_partial_tasks`: some roles of tasks are given, but not all.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topology: Topology | None = None
+    owned: Tasks | None = None
+    has_partial_tasks: bool = False
+    process_id: str | None = None
+    endpoint: Endpoint | None = None
+    client_tags: Mapping[str, str] | None = None
+    offsets: Mapping[Task, int] | None = None
+    end_offsets: Mapping[Task, int] | None = None
+    shuts_down: bool = False
+    endpoint_epoch: int = 0
+    knows_missing_tags: bool = True
+    create_topics: Callable[[Mapping[str, InternalTopic]], str] = _create_nothing
+    owner: str = ""
+
+    @property
+    def is_join(self) -> bool:
+        """Whether the member joins."""
+        return self.epoch == JOIN_EPOCH
+
+
+class EndpointPartitions(NamedTuple):
+    """The partitions of source topics that a member with an endpoint processes, and has copies of."""
+
+    endpoint: Endpoint
+    active: Mapping[str, Sequence[int]]
+    standby: Mapping[str, Sequence[int]]
+
+
+class StreamsHeartbeatResult(NamedTuple):
+    """The answer to a heartbeat. `assignment` and `endpoints` are None if they have not changed."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str = ""
+    epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    task_offset_interval_ms: int = 0
+    acceptable_recovery_lag: int = -1
+    statuses: Sequence[Status] = ()
+    assignment: Tasks | None = None
+    endpoint_epoch: int = 0
+    endpoints: Sequence[EndpointPartitions] | None = None
+
+
+StreamsHeartbeatReply: TypeAlias = Callable[[StreamsHeartbeatResult], None]
+
+
+class DescribedStreamsMember(NamedTuple):
+    """A member as an administrator sees it."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topology_epoch: int
+    process_id: str
+    endpoint: Endpoint | None
+    client_tags: Mapping[str, str]
+    offsets: Mapping[Task, int]
+    end_offsets: Mapping[Task, int]
+    assigned: Tasks = NONE
+    target: Tasks = NONE
+
+
+class DescribedStreamsGroup(NamedTuple):
+    """A streams group as an administrator sees it. `topology` is None if it has none."""
+
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    topology: Topology | None
+    configuration: Configuration
+    members: Sequence[DescribedStreamsMember]

@@ -1,0 +1,174 @@
+"""The topology of a Kafka Streams application, as far as the server knows it: subtopologies and their topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.topics.names import INTERNAL_TOPICS, is_topic_name
+
+
+class InternalTopic(NamedTuple):
+    """A topic that the application lets the server create. 0 partitions or replicas: not said."""
+
+    name: str
+    partitions: int = 0
+    replication_factor: int = 0
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+class CopartitionGroup(NamedTuple):
+    """Topics of a subtopology that must have equally many partitions, by their positions in its lists."""
+
+    source_topics: tuple[int, ...] = ()
+    repartition_source_topics: tuple[int, ...] = ()
+
+
+class Subtopology(NamedTuple):
+    """A part of an application that shares no topic but repartition topics with the others."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...] = ()
+    repartition_sink_topics: tuple[str, ...] = ()
+    repartition_source_topics: tuple[InternalTopic, ...] = ()
+    changelog_topics: tuple[InternalTopic, ...] = ()
+    copartition_groups: tuple[CopartitionGroup, ...] = ()
+
+    @property
+    def input_topics(self) -> tuple[str, ...]:
+        """All topics that its tasks read."""
+        return *self.source_topics, *(topic.name for topic in self.repartition_source_topics)
+
+    @property
+    def topic_names(self) -> Iterator[str]:
+        """All topics that it names."""
+        yield from self.input_topics
+        yield from self.repartition_sink_topics
+        yield from (topic.name for topic in self.changelog_topics)
+
+    def copartitioned(self) -> Iterator[frozenset[str]]:
+        """The names of each group of topics that must have equally many partitions."""
+        for group in self.copartition_groups:
+            sources = (self.source_topics[position] for position in group.source_topics)
+            repartitioned = (
+                self.repartition_source_topics[position].name for position in group.repartition_source_topics
+            )
+            yield frozenset((*sources, *repartitioned))
+
+
+class Topology(NamedTuple):
+    """All subtopologies. `epoch` is the application's own version of it."""
+
+    epoch: int
+    subtopologies: tuple[Subtopology, ...]
+
+    @property
+    def required_topics(self) -> frozenset[str]:
+        """The topics without which no task can run."""
+        return frozenset(
+            name
+            for each in self.subtopologies
+            for name in (*each.input_topics, *(topic.name for topic in each.changelog_topics))
+        )
+
+    @property
+    def input_topics(self) -> frozenset[str]:
+        """The topics that are read, repartition topics too."""
+        return frozenset(name for each in self.subtopologies for name in each.input_topics)
+
+    @property
+    def topic_names(self) -> list[str]:
+        """All topics that are named, each once, in their order."""
+        return list(dict.fromkeys(name for each in self.subtopologies for name in each.topic_names))
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes, in characters of its names and configs."""
+        size = 0
+        for each in self.subtopologies:
+            size += len(each.subtopology_id) + sum(map(len, each.topic_names)) + 64 * len(each.copartition_groups)
+            for topic in (*each.repartition_source_topics, *each.changelog_topics):
+                size += sum(len(key) + len(value) for key, value in topic.configs)
+        return size
+
+    @property
+    def names(self) -> int:
+        """How many names it has."""
+        return sum(1 + sum(1 for _ in each.topic_names) for each in self.subtopologies)
+
+
+def check_topology(topology: Topology) -> None:
+    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for one that cannot be, whatever topics there are."""
+    names = topology.topic_names
+    internal = [name for name in names if name in INTERNAL_TOPICS]
+    if internal:
+        raise invalid(f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited.")
+    wrong = [name for name in names if not is_topic_name(name)]
+    if wrong:
+        raise invalid(f"Topic names {','.join(wrong)} are not valid topic names.")
+    for each in topology.subtopologies:
+        for topic in each.changelog_topics:
+            if topic.partitions:
+                raise invalid(
+                    f"Changelog topic {topic.name} must have an undefined partition count, but it is set to"
+                    f" {topic.partitions}."
+                )
+        _check_positions(each)
+    for what, given in (
+        ("Subtopology", [each.subtopology_id for each in topology.subtopologies]),
+        ("Source topic", [name for each in topology.subtopologies for name in dict.fromkeys(each.input_topics)]),
+    ):
+        twice = next((name for name, times in Counter(given).items() if times > 1), None)
+        if twice is not None:
+            raise invalid(f"{what} {twice} is given twice.")
+    count_repartition_topics(topology, {name: 1 for each in topology.subtopologies for name in each.source_topics})
+
+
+def _check_positions(subtopology: Subtopology) -> None:
+    counts = len(subtopology.source_topics), len(subtopology.repartition_source_topics)
+    for group in subtopology.copartition_groups:
+        for positions, count in zip(group, counts, strict=True):
+            if not all(0 <= position < count for position in positions):
+                raise invalid(f"A copartition group of subtopology {subtopology.subtopology_id} names no topic.")
+
+
+def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None:
+    """Find the number of partitions of each repartition topic: its own, or the most of what is upstream of it.
+
+    `counts` has those of the source topics. Raises KafkaError(STREAMS_INVALID_TOPOLOGY) for one that cannot be found.
+    """
+    wanted = [topic for each in topology.subtopologies for topic in each.repartition_source_topics]
+    counts.update((topic.name, topic.partitions) for topic in wanted if topic.partitions)
+    upstream: dict[str, list[Subtopology]] = {}
+    for each in topology.subtopologies:
+        for name in each.repartition_sink_topics:
+            upstream.setdefault(name, []).append(each)
+    unknown = dict.fromkeys(topic.name for topic in wanted if topic.name not in counts)
+    if not unknown.keys() <= upstream.keys():
+        raise invalid(
+            "Failed to compute number of partitions for all repartition topics, because a repartition source topic is"
+            " never used as a sink topic."
+        )
+    while unknown:
+        found = {name: count for name in unknown if (count := _most(upstream[name], counts))}
+        if not found:
+            raise invalid(
+                "Failed to compute number of partitions for all repartition topics. There may be loops in the topology"
+                " that cannot be resolved."
+            )
+        counts.update(found)
+        for name in found:
+            del unknown[name]
+
+
+def _most(subtopologies: Iterable[Subtopology], counts: Mapping[str, int]) -> int:
+    """The most partitions of what they read; 0 if one of these numbers is not known yet."""
+    read = [counts.get(name, 0) for each in subtopologies for name in each.input_topics]
+    return max(read) if read and all(read) else 0
+
+
+def invalid(message: str) -> KafkaError:
+    """Return the error of a topology that cannot be."""
+    return KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)

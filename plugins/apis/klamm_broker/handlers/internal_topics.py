@@ -1,0 +1,66 @@
+"""The internal topics of Kafka Streams applications: changelogs and repartition topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm.acl import AclOperation
+from klamm_broker.configs.registry import check_topic_configs
+from klamm_broker.security.authorization import denied_topics, may_cluster
+from klamm_broker.topics.placement import NewTopic
+from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from klamm import RequestContext
+    from klamm_broker.groups.streams.topology import InternalTopic
+    from klamm_broker.services import BrokerServices
+
+_NAMED_ERRORS = 3
+
+
+def create_internal_topics(broker: BrokerServices, context: RequestContext, topics: Mapping[str, InternalTopic]) -> str:
+    """Begin to create topics, as far as the client may and its quota allows. Returns why some are not created.
+
+    Never waits: what goes wrong later is tried again with the next heartbeat.
+    """
+    if not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
+        denied = denied_topics(context, AclOperation.CREATE, topics)
+        if denied:
+            return f"; Unauthorized to CREATE on topics {', '.join(sorted(denied))}."
+    wanted: dict[str, NewTopic] = {}
+    errors: list[str] = []
+    for name in broker.auto_creation.not_under_way(topics):
+        try:
+            wanted[name] = _checked(broker, topics[name])
+            context.charge_mutations(wanted[name].partitions, strict=True)
+        except KafkaError as error:
+            wanted.pop(name, None)
+            errors.append(f"{name} ({error.message})")
+            continue
+        listener = context.listener
+        detail = f"{name}, for {clipped(str(context.principal))} at {context.client_address}"
+        listener.services.emit_admin_event("topic_auto_created", detail, listener=listener.name)
+    broker.auto_creation.create(wanted)
+    if not errors:
+        return ""
+    more = f" and {len(errors) - _NAMED_ERRORS} more" if len(errors) > _NAMED_ERRORS else ""
+    return f"; Creation failed: {', '.join(errors[:_NAMED_ERRORS])}{more}."
+
+
+def _checked(broker: BrokerServices, topic: InternalTopic) -> NewTopic:
+    """Return what is to be created. Raises KafkaError."""
+    broker.topics.check_new_name(topic.name)
+    overrides = dict(topic.configs)
+    check_topic_configs(overrides)
+    # Values that are valid alone may contradict each other.
+    broker.configs.log_config(overrides)
+    if not 0 < topic.partitions <= MAX_PARTITIONS_PER_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions")
+    factor = topic.replication_factor
+    if factor <= 0:
+        factor = broker.settings.default_replication_factor
+    broker.topics.placement.check_replication_factor(factor)
+    return NewTopic(topic.partitions, overrides, replication_factor=factor)

@@ -1,0 +1,198 @@
+"""StreamsGroupHeartbeat, versions 0 and 1 (KIP-1071).
+
+A member of a Kafka Streams application joins (epoch 0), stays in and leaves (-1; a static member for a while: -2),
+reports the tasks that it has and gets those that it is to have, which the server computes. Answered once what has
+changed is durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManager.streamsGroupHeartbeat`.
+
+- A field that does not fit the epoch, tasks that the topology does not have, another topology than the group's with no
+  lower epoch, source topics by regular expression: INVALID_REQUEST.
+- A topology that no topics can fit, or with Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
+- What does not fit now, or is to be known, is a status of the answer: topics that are missing or have other numbers of
+  partitions, a topology older than the group's, an assignment that waits, the end of the application. Internal topics
+  that are missing are created in the background, as the topology describes them.
+- Version 1 has the acceptable lag of a copy, and a status for client tags that are missing. The server keeps no
+  descriptions of topologies (KIP-1331), and asks for none.
+- A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its tasks and joins again.
+- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; that another member has: FENCED_INSTANCE_ID.
+- Without `streams` in `group.coordinator.rebalance.protocols`, or with `streams.version` 0: UNSUPPORTED_VERSION.
+- A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
+
+Authorization: READ on the group; DESCRIBE on each topic of the topology: TOPIC_AUTHORIZATION_FAILED. Internal topics
+are created with CREATE on the cluster or the topic; the status says for which it is missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import streams_group_heartbeat
+from klamm.wire.messages.streams_group_heartbeat import (
+    EndpointToPartitions,
+    ResponseEndpoint,
+    ResponseTaskIds,
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    TopicPartition,
+)
+from klamm_broker.features import STREAMS_VERSION
+from klamm_broker.groups.streams.requests import Endpoint, StreamsHeartbeat, StreamsHeartbeatResult
+from klamm_broker.groups.streams.tasks import Task, Tasks, by_subtopology
+from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
+from klamm_broker.handlers.internal_topics import create_internal_topics
+from klamm_broker.limits import owner_of
+from klamm_broker.security.authorization import denial, denied_topics, require_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from klamm import Pending, RequestContext
+    from klamm.wire.messages.streams_group_heartbeat import RequestTaskIds, TaskOffset, TopicInfo
+    from klamm.wire.messages.streams_group_heartbeat import Topology as WireTopology
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_MISSING_CLIENT_TAGS = 1
+
+
+@handles(streams_group_heartbeat, versions=range(0, 2))
+def keep_streams_member(
+    broker: BrokerServices, request: StreamsGroupHeartbeatRequest, context: RequestContext
+) -> Pending:
+    """Serve a member's heartbeat. Raises KafkaError."""
+    require_streams_groups(broker)
+    require_group(context, AclOperation.READ, request.group_id)
+    broker.cluster.check_coordinates(request.group_id)
+    topology = None if request.topology is None else _topology(request.topology)
+    if topology is not None and denied_topics(context, AclOperation.DESCRIBE, topology.topic_names):
+        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    endpoint = request.user_endpoint
+    broker.groups.streams.heartbeat(
+        StreamsHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            epoch=request.member_epoch,
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_address.host}",
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            topology=topology,
+            owned=_owned(request),
+            has_partial_tasks=_has_partial_tasks(request),
+            process_id=request.process_id,
+            endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+            client_tags=None if request.client_tags is None else {tag.key: tag.value for tag in request.client_tags},
+            offsets=_offsets(request.task_offsets),
+            end_offsets=_offsets(request.task_end_offsets),
+            shuts_down=request.shutdown_application,
+            endpoint_epoch=request.endpoint_information_epoch,
+            knows_missing_tags=context.api_version >= _FIRST_VERSION_WITH_MISSING_CLIENT_TAGS,
+            create_topics=lambda topics: create_internal_topics(broker, context, topics),
+            owner=owner_of(context),
+        ),
+        lambda result: context.respond(_response(result)),
+    )
+    return context.later()
+
+
+def require_streams_groups(broker: BrokerServices) -> None:
+    """Raise KafkaError(UNSUPPORTED_VERSION) if streams groups are switched off."""
+    protocols = broker.settings.group_coordinator_rebalance_protocols
+    if "streams" not in protocols or not broker.features.level(STREAMS_VERSION):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _topology(topology: WireTopology) -> Topology:
+    subtopologies = []
+    for each in topology.subtopologies:
+        if each.source_topic_regex:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
+        subtopologies.append(
+            Subtopology(
+                each.subtopology_id,
+                tuple(each.source_topics),
+                tuple(each.repartition_sink_topics),
+                _internal_topics(each.repartition_source_topics),
+                _internal_topics(each.state_changelog_topics),
+                tuple(
+                    CopartitionGroup(tuple(group.source_topics), tuple(group.repartition_source_topics))
+                    for group in each.copartition_groups
+                ),
+            )
+        )
+    return Topology(topology.epoch, tuple(subtopologies))
+
+
+def _internal_topics(topics: Iterable[TopicInfo]) -> tuple[InternalTopic, ...]:
+    return tuple(
+        InternalTopic(
+            topic.name,
+            topic.partitions,
+            topic.replication_factor,
+            tuple((config.key, config.value) for config in topic.topic_configs),
+        )
+        for topic in topics
+    )
+
+
+def _owned(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
+    active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
+    if active is None or standby is None or warmup is None:
+        return None
+    return Tasks(_tasks(active), _tasks(standby), _tasks(warmup))
+
+
+def _has_partial_tasks(request: StreamsGroupHeartbeatRequest) -> bool:
+    given = [each is not None for each in (request.active_tasks, request.standby_tasks, request.warmup_tasks)]
+    return any(given) and not all(given)
+
+
+def _tasks(tasks: Iterable[RequestTaskIds]) -> frozenset[Task]:
+    return frozenset((each.subtopology_id, partition) for each in tasks for partition in each.partitions)
+
+
+def _offsets(offsets: Sequence[TaskOffset] | None) -> Mapping[Task, int] | None:
+    if offsets is None:
+        return None
+    return {(each.subtopology_id, each.partition): each.offset for each in offsets}
+
+
+def _response(result: StreamsHeartbeatResult) -> StreamsGroupHeartbeatResponse:
+    active, standby, warmup = (None, None, None) if result.assignment is None else result.assignment
+    return StreamsGroupHeartbeatResponse(
+        error_code=result.error_code,
+        error_message=result.error_message,
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        task_offset_interval_ms=result.task_offset_interval_ms,
+        acceptable_recovery_lag=result.acceptable_recovery_lag,
+        status=[Status(status.code, status.detail) for status in result.statuses],
+        active_tasks=_task_ids(active),
+        standby_tasks=_task_ids(standby),
+        warmup_tasks=_task_ids(warmup),
+        endpoint_information_epoch=result.endpoint_epoch,
+        partitions_by_user_endpoint=None
+        if result.endpoints is None
+        else [
+            EndpointToPartitions(
+                ResponseEndpoint(each.endpoint.host, each.endpoint.port),
+                _partitions(each.active),
+                _partitions(each.standby),
+            )
+            for each in result.endpoints
+        ],
+    )
+
+
+def _task_ids(tasks: Iterable[Task] | None) -> list[ResponseTaskIds] | None:
+    if tasks is None:
+        return None
+    return [ResponseTaskIds(name, partitions) for name, partitions in by_subtopology(tasks).items()]
+
+
+def _partitions(partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+    return [TopicPartition(name, list(indexes)) for name, indexes in partitions.items()]

@@ -1,0 +1,37 @@
+"""StreamsGroupTopologyDescriptionUpdate, version 0 (KIP-1331).
+
+A Kafka broker without `group.streams.topology.description.plugin.class` keeps no descriptions: UNSUPPORTED_VERSION. So
+does klamm, and no heartbeat asks a member for one. Follows `KafkaApis.handleStreamsGroupTopologyDescriptionUpdate`.
+
+Authorization: READ on the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import streams_group_topology_description_update
+from klamm_broker.handlers.k88_streams_group_heartbeat import require_streams_groups
+from klamm_broker.security.authorization import require_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm.wire.messages.streams_group_topology_description_update import (
+        StreamsGroupTopologyDescriptionUpdateRequest,
+        StreamsGroupTopologyDescriptionUpdateResponse,
+    )
+    from klamm_broker.services import BrokerServices
+
+
+@handles(streams_group_topology_description_update, versions=range(0, 1), blocking=False)
+def refuse_description(
+    broker: BrokerServices, request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """Raise KafkaError: there is nothing that keeps a description."""
+    require_streams_groups(broker)
+    require_group(context, AclOperation.READ, request.group_id)
+    raise KafkaError(
+        ErrorCode.UNSUPPORTED_VERSION, "The broker has no streams group topology description plugin configured."
+    )

@@ -1,0 +1,173 @@
+"""The states of streams groups, and what holds whatever members do."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import pytest
+from groups_playbook import Playbook
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streams_members import COUNTS_T, InternalTopics, StreamsClient, settle, tasks
+
+from klamm import ErrorCode
+from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.reconciliation import next_step
+from klamm_broker.groups.streams.state import (
+    NEXT_STATES,
+    IllegalStreamsGroupTransitionError,
+    StreamsGroupState,
+)
+from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+
+ACTIONS = ["beat", "quiet", "leave", "crash", "grow", "wait", "rejoin"]
+STEP = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3))
+UNREVOKED, UNRELEASED, STABLE = MemberState.UNREVOKED, MemberState.UNRELEASED, MemberState.STABLE
+
+
+def test_the_table_knows_every_state() -> None:
+    assert NEXT_STATES.keys() == set(StreamsGroupState)
+    assert NEXT_STATES[StreamsGroupState.DEAD] == {StreamsGroupState.DEAD}
+
+
+def test_the_dead_stay_dead() -> None:
+    group = StreamsGroup("g")
+    group.put(StreamsMember(member_id="a"))
+    group.refresh_state()
+    assert group.state is StreamsGroupState.NOT_READY
+    group.die()
+    with pytest.raises(IllegalStreamsGroupTransitionError):
+        group.refresh_state()
+
+
+def member(**fields: object) -> StreamsMember:
+    return StreamsMember(member_id="a", **fields)  # type: ignore[arg-type]
+
+
+def always(_task: Task) -> bool:
+    return True
+
+
+def only(*free: int) -> tuple:
+    """Roles in which only some tasks are free to be active."""
+    return (lambda task: task[1] in free), always, always
+
+
+def test_a_member_takes_what_is_free_and_waits_for_the_rest() -> None:
+    stepped = next_step(member(), 5, Tasks(tasks(0, 1)), only(0), NONE)
+    assert (stepped.state, stepped.epoch, stepped.assigned) == (UNRELEASED, 5, Tasks(tasks(0)))
+    done = next_step(stepped, 5, Tasks(tasks(0, 1)), only(1), None)
+    assert (done.state, done.assigned) == (STABLE, Tasks(tasks(0, 1)))
+
+
+def test_a_member_gives_back_first_and_needs_to_say_so() -> None:
+    holder = member(epoch=4, assigned=Tasks(tasks(0, 1), tasks(5)))
+    target = Tasks(tasks(0, 2))
+    first = next_step(holder, 5, target, only(2), holder.assigned)
+    assert (first.state, first.epoch, first.assigned) == (UNREVOKED, 4, Tasks(tasks(0)))
+    assert first.pending_revocation == Tasks(tasks(1), tasks(5))
+    assert next_step(first, 5, target, only(2), None) is first
+    assert next_step(first, 5, target, only(2), Tasks(tasks(0), tasks(5))) is first
+    done = next_step(first, 5, target, only(2), Tasks(tasks(0)))
+    assert (done.state, done.epoch, done.assigned) == (STABLE, 5, target)
+    assert done.assignment_epochs == {("0", 0): 5, ("0", 2): 5}
+
+
+def test_a_member_with_nothing_to_give_back_goes_on_at_once() -> None:
+    done = next_step(member(epoch=4, assigned=Tasks(tasks(0, 1))), 5, Tasks(tasks(0)), only(), NONE)
+    assert (done.state, done.epoch, done.assigned) == (STABLE, 5, Tasks(tasks(0)))
+
+
+def test_a_standby_copy_becomes_active_when_the_task_is_free_and_stays_until_then() -> None:
+    copy = member(epoch=4, assigned=Tasks(standby=tasks(0)))
+    waiting = next_step(copy, 5, Tasks(tasks(0)), only(), copy.assigned)
+    assert (waiting.state, waiting.epoch, waiting.assigned) == (UNRELEASED, 5, Tasks(standby=tasks(0)))
+    promoted = next_step(waiting, 5, Tasks(tasks(0)), only(0), waiting.assigned)
+    assert (promoted.state, promoted.assigned) == (STABLE, Tasks(tasks(0)))
+
+
+def test_an_active_task_becomes_a_copy_while_it_is_given_back() -> None:
+    holder = member(epoch=4, assigned=Tasks(tasks(0)))
+    target = Tasks(standby=tasks(0))
+    first = next_step(holder, 5, target, only(), holder.assigned)
+    assert (first.state, first.assigned, first.pending_revocation) == (UNREVOKED, target, Tasks(tasks(0)))
+    done = next_step(first, 5, target, only(), target)
+    assert (done.state, done.epoch, done.assigned, done.held) == (STABLE, 5, target, target)
+
+
+def test_tasks_of_a_process_are_not_free_for_its_other_members() -> None:
+    group = StreamsGroup("g")
+    group.put(StreamsMember(member_id="a", process_id="p", assigned=Tasks(tasks(0), tasks(1))))
+    same, other = StreamsMember(member_id="b", process_id="p"), StreamsMember(member_id="c", process_id="q")
+    for copy in (0, 1):
+        assert [is_free(("0", copy)) for is_free in group.free_for(same)] == [False, False, False]
+    assert [is_free(("0", 0)) for is_free in group.free_for(other)] == [False, True, True]
+    assert [is_free(("0", 1)) for is_free in group.free_for(other)] == [True, True, True]
+
+
+def check(clients: list[StreamsClient]) -> None:
+    """No task is active on two members, and none is twice in a process."""
+    held = [task for each in clients for task in each.owned.active]
+    assert len(held) == len(set(held))
+    for _, group in itertools.groupby(sorted(clients, key=process_of), key=process_of):
+        copies = [task for each in group for role in each.owned for task in role]
+        assert len(copies) == len(set(copies))
+
+
+def process_of(client: StreamsClient) -> str:
+    return str(client.joining["process_id"])
+
+
+@settings(max_examples=25)
+@given(st.lists(STEP, max_size=30), st.integers(0, 2))
+def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], standbys: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        play = Playbook(Path(directory) / "klamm.db")
+        play.streams.standby_replicas = standbys
+        play.topics.set("t", 5)
+        play.topics.set("counts-changelog", 5)
+        names = itertools.count()
+        internal = InternalTopics(play)
+
+        def client(place: int) -> StreamsClient:
+            return StreamsClient(
+                play, f"m{next(names)}", process_id=f"p{place % 2}", topology=COUNTS_T, create_topics=internal
+            )
+
+        clients = [client(place) for place in range(4)]
+        partitions = 5
+        for action, place in steps:
+            one = clients[place]
+            if action in ("beat", "quiet"):
+                silent = {"owned": None} if action == "quiet" and one.epoch else {}
+                if one.beat(**silent).error_code is not ErrorCode.NONE:
+                    one.epoch, one.owned = 0, NONE
+            elif action == "leave" and one.epoch:
+                one.leave()
+                clients[place] = client(place)
+            elif action == "rejoin":
+                one.epoch, one.owned = 0, NONE
+            elif action == "crash":
+                play.crash()
+            elif action == "grow":
+                partitions += 1
+                play.topics.set("t", partitions)
+                play.topics.set("counts-changelog", partitions)
+            elif action == "wait":
+                play.advance(4_000)
+            check(clients)
+        for each in clients:
+            if each.beat().error_code is not ErrorCode.NONE:
+                each.epoch = 0
+        settle(*clients)
+        check(clients)
+        counts = sorted(len(each.owned.active) for each in clients)
+        assert sum(counts) == partitions
+        assert counts[-1] - counts[0] <= 1
+        # There are two processes: one copy beside the active task.
+        assert sum(len(each.owned.standby) for each in clients) == partitions * min(standbys, 1)
+        play.close()
