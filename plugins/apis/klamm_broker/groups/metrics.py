@@ -43,6 +43,11 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         for state in ConsumerGroupState:
             yield {"state": state.value.lower()}, found["consumer", state.value]
 
+    def classic_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
+        found = counts()
+        for state in GroupState:
+            yield {"state": state.value}, found["classic", state.value]
+
     def share_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
         found = counts()
         for state in ShareGroupState:
@@ -63,6 +68,7 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
     registry.register(
         _COORDINATOR + "group-count", "gauge", "Groups, by the protocol that coordinates them.", by_protocol
     )
+    registry.register(_COORDINATOR + "classic-group-count", "gauge", "Classic groups, by state.", classic_by_state)
     registry.register(_COORDINATOR + "consumer-group-count", "gauge", "Consumer groups, by state.", by_state)
     registry.register(_COORDINATOR + "share-group-count", "gauge", "Share groups, by state.", share_by_state)
     registry.register(_COORDINATOR + "streams-group-count", "gauge", "Streams groups, by state.", streams_by_state)

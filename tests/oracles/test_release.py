@@ -1,0 +1,29 @@
+"""klamm against the jars of a release: `tools/kafka_diff`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.peers.kafka_jars import PUBLISHED_TESTS, VERSION
+from tools.kafka_diff import main
+
+pytestmark = pytest.mark.interop
+
+
+def test_every_difference_from_the_release_that_is_followed_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([VERSION]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_is_beyond_an_older_release_is_newer_than_it(capsys: pytest.CaptureFixture[str]) -> None:
+    main([PUBLISHED_TESTS])
+    newer = "\n".join(line for line in capsys.readouterr().out.splitlines() if line.startswith("newer than 4.3.1: "))
+    for expected in (
+        "API 18 ApiVersions: 0–4, klamm has 0–5",
+        "API 28 TxnOffsetCommit: 0–5, klamm has 0–6",
+        "API 42 DeleteGroups: 0–2, klamm has 0–3",
+        "error CONTROLLER_ID_NOT_REGISTERED",
+        "feature metadata.version",
+        "config topic:max.decompressed.message.bytes",
+    ):
+        assert expected in newer

@@ -1,0 +1,113 @@
+"""`tools/kafka_diff`: which differences from a release it finds, and which the pages explain. Reads no jars."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from klamm.wire.api_keys import spec_of
+from klamm.wire.errors import ErrorCode
+from klamm.wire.releases import RELEASES
+from klamm_broker.features import SUPPORTED
+from tools.messages.descriptions import committed
+from tools.release.comparison import RECORDED, Difference, described, differences, explained
+from tools.release.facts import Facts, constants, latest_and_fields
+
+DEVIATIONS = (
+    "`retention.ms` is otherwise; `remote.log.*` and `*.purgatory.interval` are not there; `*` and `a*` say nothing."
+)
+APIS = "| 64 | UnregisterBroker | — | 0 | there is no other broker |\n| 18 | ApiVersions | 0–5 | 0–5 |  |\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("retention.ms", True),
+        ("retention.bytes", False),
+        ("remote.log.reader.threads", True),
+        ("x.remote.log.reader", False),
+        ("fetch.purgatory.interval", True),
+        ("auto.create", False),
+        ("UnregisterBroker", True),
+        ("ApiVersions", False),
+    ],
+)
+def test_what_the_pages_name_is_explained(name: str, expected: bool) -> None:
+    assert explained(DEVIATIONS, APIS)(Difference(name, "")) is expected
+
+
+def own_facts() -> Facts:
+    """A release that is as klamm is."""
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    facts = Facts(metrics=recorded["metrics"], rights=recorded["rights"])
+    facts.apis = {spec_of(key).name: (key, *each) for key, each in RELEASES["4.4"].items()}
+    facts.messages = {name: latest_and_fields(raw) for name, raw in committed().items()}
+    facts.errors = {code.name: int(code) for code in ErrorCode}
+    facts.features = {each.name: (each.min_version, each.max_version, each.level) for each in SUPPORTED}
+    validators = recorded["validators"]
+    facts.configs = {name: (*each, validators.get(name, "null")) for name, each in described().items()}
+    for name, validator in validators.items():
+        facts.configs.setdefault(name, ("STRING", "", validator))
+    return facts
+
+
+def found(facts: Facts) -> set[str]:
+    return {each.text for each in differences(facts) if not each.is_newer}
+
+
+def test_each_kind_of_difference_is_found() -> None:
+    before = found(own_facts())
+    facts = own_facts()
+    key, oldest, latest = facts.apis["ApiVersions"]
+    facts.apis |= {"ApiVersions": (key, oldest, latest + 1), "Novelty": (120, 0, 3)}
+    version, fields = facts.messages["FetchRequest"]
+    facts.messages["FetchRequest"] = version + 1, fields | {"Topics.Novelty int32"}
+    facts.messages["NoveltyRequest"] = 0, frozenset()
+    facts.errors["NOVELTY"] = 137
+    facts.features |= {"novel.version": (0, 1, 1), "metadata.version": (7, 34, 34)}
+    facts.configs |= {"topic:novel.ms": ("LONG", "5", "null"), "topic:retention.ms": ("LONG", "7", "null")}
+    facts.configs["topic:segment.ms"] = ("LONG", "604800000", "[7,...]")
+    facts.metrics = [*facts.metrics, "NovelPerSec"]
+    facts.rights = {**facts.rights, "Produce": ["ALTER", "TOPIC"]}
+    new = "\n".join(sorted(found(facts) - before))
+    for expected in (
+        f"API 18 ApiVersions: 0–{latest + 1}, klamm has 0–{latest}",
+        "API 120 Novelty: 0–3, klamm has nothing",
+        "FetchRequest has the field Topics.Novelty int32",
+        f"FetchRequest has version {version + 1}, klamm knows {version}",
+        "NoveltyRequest has version 0, klamm knows -1",
+        "error NOVELTY: 137, klamm has None",
+        "feature novel.version: lowest, highest, default (0, 1, 1), klamm has None",
+        "feature metadata.version: lowest, highest, default (7, 34, 34)",
+        "config topic:novel.ms (LONG, 5): klamm has none",
+        "config topic:retention.ms: LONG, 7, klamm has LONG, 604800000",
+        "validator of topic:segment.ms: [7,...]",
+        "metric NovelPerSec was not in",
+        "rights of Produce: ['ALTER', 'TOPIC']",
+    ):
+        assert expected in new
+    assert len(new.splitlines()) == 13
+
+
+def test_what_klamm_has_beyond_an_older_release_is_newer() -> None:
+    facts = own_facts()
+    key, oldest, latest = facts.apis["ApiVersions"]
+    facts.apis["ApiVersions"] = key, oldest, latest - 1
+    del facts.errors["GROUP_DELETION_FAILED"]
+    newer = {each.what for each in differences(facts) if each.is_newer}
+    assert {"ApiVersions", "GROUP_DELETION_FAILED"} <= newer
+
+
+def test_the_strings_of_a_class_are_read() -> None:
+    """A constant pool with a long, which takes two places, a name of a method, and two strings."""
+    entries = [
+        b"\x01\x00\x06method",
+        b"\x05" + bytes(8),
+        b"\x01\x00\x05Bytes",
+        b"\x08\x00\x04",
+        b"\x01\x00\x01c",
+        b"\x07\x00\x06",
+    ]
+    pool = (1 + len(entries) + 1).to_bytes(2, "big")
+    assert list(constants(bytes(8) + pool + b"".join(entries))) == ["Bytes", "c"]
