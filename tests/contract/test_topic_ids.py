@@ -174,6 +174,19 @@ def strange(kind, settings):
 
 
 @pytest.mark.parametrize("kind", ["unnamed", "gateway"])
+def test_many_ids_that_change_their_names_are_few_lines_of_the_log(kind, tmp_path, caplog):
+    """A hostile cluster may send any number of them, with any names, in one response."""
+    with strange(kind, record_filters("default", tmp_path)) as (server, answer), RawClient(server.address()) as client:
+        for name in ("n" * 20_000, "m" * 20_000):
+            answer([(f"{name}{number}", bytes([*range(15), number])) for number in range(20)])
+            client.call(MetadataRequest(None), 12)
+    lines = [one.getMessage() for one in caplog.records if "gets the name" in one.getMessage()]
+    # Of each of the two filters that learn by themselves, or of the gateway.
+    assert 0 < len(lines) <= (10 if kind == "unnamed" else 5)
+    assert max(map(len, lines)) < 1_000
+
+
+@pytest.mark.parametrize("kind", ["unnamed", "gateway"])
 def test_an_id_that_changes_its_name_is_refused_and_logged(kind, tmp_path, caplog):
     topic_id = bytes(range(16))
     with strange(kind, record_filters("default", tmp_path)) as (server, answer), RawClient(server.address()) as client:

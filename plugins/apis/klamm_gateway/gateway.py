@@ -17,6 +17,8 @@ from klamm import (
     RequestContext,
     ServerContext,
     bind_handlers,
+    clipped,
+    escape_control_characters,
 )
 from klamm.acl import ClusterAcls
 from klamm.config import Finding, parse_host_port
@@ -80,6 +82,7 @@ class Gateway(ApiSet):
         settings = self.settings
         self._random_bytes = server.random_bytes
         self._failure_log = RateLimitedLog(log, server.scheduler.schedule, burst=5)
+        self.cluster.renamed = self._report_renamed
         self._parts = SessionParts(
             self.cluster,
             settings.places,
@@ -147,6 +150,17 @@ class Gateway(ApiSet):
             node_id,
             self.settings.node_ports,
             self.settings.first_node_id,
+        )
+
+    def _report_renamed(self, topic_id: bytes, known: str, name: str) -> None:
+        # One response may do so with any number of ids.
+        self._failure_log.log(
+            "renamed",
+            logging.ERROR,
+            "the topic id %s had the name %s and gets the name %s: requests with it are refused",
+            topic_id.hex(),
+            clipped(escape_control_characters(known)),
+            clipped(escape_control_characters(name)),
         )
 
     def examine(self, listeners: Sequence[ListenerContext]) -> Iterator[Finding]:

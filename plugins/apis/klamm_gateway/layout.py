@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from klamm import ConnectionContext, clipped, escape_control_characters
+from klamm import ConnectionContext
 from klamm.wire.messages.api_versions import ApiVersionsResponse
 from klamm_gateway.upstream.security import SocketAddress
-
-log = logging.getLogger("klamm.gateway")
 
 MAX_TOPIC_IDS: Final = 200_000
 _REFUSED: Final = ""
@@ -48,7 +45,7 @@ class Cluster:
     """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
 
     `node_of` says which node a connection is for, as `NodePlaces` does. `refresh` has it learned anew soon.
-    `clients_log_in` says that SASL requests are passed on;
+    `renamed` reports an id that gets another name. `clients_log_in` says that SASL requests are passed on;
     `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know. `offers` are answers to
     ApiVersions that were made for this layout, by listener and whether they have features from level 0 on; `generation`
     counts the layouts.
@@ -57,6 +54,7 @@ class Cluster:
     def __init__(self) -> None:
         self.layout = Layout()
         self.refresh: Callable[[], None] = _no_learner
+        self.renamed: Callable[[bytes, str, str], None] = _unreported
         self.node_of: Callable[[ConnectionContext], int | None] = _any
         self.clients_log_in = False
         self.passing_unknown: set[str] = set()
@@ -103,12 +101,7 @@ class Cluster:
         with self._lock:
             known = self._names.get(topic_id, name)
             if known not in (name, _REFUSED):
-                log.error(
-                    "the topic id %s had the name %s and gets the name %s: requests with it are refused",
-                    topic_id.hex(),
-                    known,
-                    clipped(escape_control_characters(name)),
-                )
+                self.renamed(topic_id, known, name)
             self._names[topic_id] = name if known == name else _REFUSED
             if len(self._names) > MAX_TOPIC_IDS:
                 del self._names[next(iter(self._names))]
@@ -135,6 +128,10 @@ def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
 def _any(connection: ConnectionContext) -> int | None:  # noqa: ARG001
     """Return None: a connection is for any node."""
     return None
+
+
+def _unreported(_topic_id: bytes, _known: str, _name: str) -> None:
+    """What `renamed` does before there is a log."""
 
 
 def _no_learner() -> None:

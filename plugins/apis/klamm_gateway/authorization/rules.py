@@ -270,15 +270,21 @@ def _group_and_topics(operation: AclOperation, message: Any, context: RequestCon
 
 
 def _describe_topic_partitions(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
+    def own_operations(response: Any) -> Any:
+        for topic in response.topics:
+            if topic.topic_authorized_operations != NOT_REQUESTED:
+                topic.topic_authorized_operations = operations(context, _TOPIC, topic.name)
+        return response
+
     if message.topics:
-        return EachOf("topics", "topics", _OP.DESCRIBE)(message, context, cluster)
+        return then(EachOf("topics", "topics", _OP.DESCRIBE)(message, context, cluster), own_operations)
 
     def check_cursor(response: Any) -> Any:
         # Where the next page begins names a topic, too, and the node needs its name.
         cursor = response.next_cursor
         if cursor is not None and not may(context, _OP.DESCRIBE, _TOPIC, cursor.topic_name):
             raise denial(_TOPIC)
-        return response
+        return own_operations(response)
 
     return then(_filtered(None, "topics", "name", _TOPIC)(message, context, cluster), check_cursor)
 

@@ -12,6 +12,7 @@ from klamm import (
     ErrorCode,
     KafkaError,
     ListenerContext,
+    RateLimitedLog,
     RequestContext,
     RequestFilter,
     clipped,
@@ -28,6 +29,7 @@ _LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_T
 _MAX_NAMES: Final = 100_000
 _KEPT_VERDICTS: Final = 10_000
 _REFUSED: Final = ""
+_LINES_PER_MINUTE: Final = 5
 
 
 class TopicNames:
@@ -42,11 +44,13 @@ class TopicNames:
         self._learned: dict[bytes, str] = {}
         self._ask: Lookup | None = None
         self._listener = ""
+        self._log: RateLimitedLog
 
     def open(self, listener: ListenerContext, owner: RequestFilter) -> None:
         """Ask the handler set of the listener from now on, if it says names."""
         self._listener = listener.name
         self._ask = listener.topic_names(owner)
+        self._log = RateLimitedLog(log, listener.services.scheduler.schedule, burst=_LINES_PER_MINUTE)
 
     @property
     def api_keys(self) -> tuple[int, ...]:
@@ -70,7 +74,10 @@ class TopicNames:
                 self._learned[topic.topic_id] = topic.name
                 continue
             self._learned[topic.topic_id] = _REFUSED
-            log.error(
+            # One response may do so with any number of ids.
+            self._log.log(
+                "renamed",
+                logging.ERROR,
                 "listener=%s: the topic id %s had the name %s and gets the name %s: requests with it are refused",
                 self._listener,
                 topic.topic_id.hex(),
