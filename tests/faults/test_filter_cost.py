@@ -1,6 +1,11 @@
-"""No small frame holds a network thread for long, whatever filters that are registered stand before the broker."""
+"""No small frame holds a network thread for long, whatever filters that are registered stand before the broker.
 
+Nor does a frame take more memory than its budget. `test_gateway_cost.py` does so over a gateway.
+"""
+
+import contextlib
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +13,7 @@ import pytest
 from klamm.testing import EmbeddedServer
 from tests.contract.filter_settings import alone_and_stacked, settings_of
 from tests.faults.cost_meter import INLINE, CostMeter
-from tests.faults.test_cost import too_slow
+from tests.faults.test_cost import too_large, too_slow
 
 ALL_KINDS = pytest.param(("alike", "different", "existing", "long"), marks=pytest.mark.slow)
 
@@ -18,11 +23,25 @@ ALL_KINDS = pytest.param(("alike", "different", "existing", "long"), marks=pytes
 def test_no_small_frame_holds_the_network_thread(
     names: tuple[str, ...], values: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with EmbeddedServer(["listeners.default.gates=[]", *settings_of(names, tmp_path)]) as server:
+    with measured(names, tmp_path) as meter:
+        assert too_slow(meter, INLINE, every_version=False, values=values) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", alone_and_stacked()[-2:], ids="-".join)
+def test_no_frame_takes_more_memory_than_its_budget(names: tuple[str, ...], tmp_path: Path) -> None:
+    with measured(names, tmp_path) as meter:
+        assert too_large(meter) == []
+
+
+@contextlib.contextmanager
+def measured(names: tuple[str, ...], folder: Path) -> Iterator[CostMeter]:
+    """A broker behind these filters; the collector runs once, before."""
+    with EmbeddedServer(["listeners.default.gates=[]", *settings_of(names, folder)]) as server:
         meter = CostMeter(server, topics=40)
         gc.collect()
         gc.freeze()
         try:
-            assert too_slow(meter, INLINE, every_version=False, values=values) == []
+            yield meter
         finally:
             gc.unfreeze()

@@ -2,7 +2,7 @@
 
 With an authorizer and the audit, so that every request and every response is decoded. What a request and its response
 take together counts, which is more than the thread is held at once; of a Fetch response, which passes in pieces between
-which others are served, what a piece takes.
+which others are served, what a piece takes. Without filters, and with all that are registered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import pytest
 
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import api_versions
-from tests.faults.cost_meter import ALLOWED, INLINE, NETWORK_BUDGET_MS, frames_of, machine_factor
+from tests.contract.filter_settings import alone_and_stacked
+from tests.faults.cost_meter import (
+    ALLOWED,
+    INLINE,
+    MEMORY_BUDGET_BYTES,
+    NETWORK_BUDGET_MS,
+    frames_of,
+    machine_factor,
+)
 from tests.faults.costly_frames import CostlyFrame
 from tests.faults.guarded_gateway import guarded_gateway
 from tests.faults.latency_meter import served_by
@@ -54,6 +62,13 @@ class NetworkThread:
         """Of one frame and its answer, for the machine that budgets are stated for."""
         self.turn()
         before = self._task_ms(self._task)
+        answer_bytes = self._answered(server, frame)
+        self.turn()
+        pieces = max(1, answer_bytes // PIECE_BYTES) if _is_fetch(frame) else 1
+        return (self._task_ms(self._task) - before) / self.factor / pieces
+
+    def _answered(self, server: Server, frame: bytes) -> int:
+        """Send a frame and take its answer; the size of that."""
         left = answer_bytes = 0
         with socket.create_connection((HOST, server.port), WAITS_S) as sock, contextlib.suppress(OSError):
             sock.sendall(struct.pack(">i", len(frame)) + frame)
@@ -61,18 +76,29 @@ class NetworkThread:
             left = answer_bytes = struct.unpack(">i", head)[0] if len(head) == 4 else 0
             while left and (received := len(sock.recv(min(left, 1 << 20)))):
                 left -= received
+        return answer_bytes
+
+    def peak_bytes(self, server: Server, frame: bytes) -> int:
+        """The most resident memory that one frame and its answer take beside what the process has."""
         self.turn()
-        pieces = max(1, answer_bytes // PIECE_BYTES) if _is_fetch(frame) else 1
-        return (self._task_ms(self._task) - before) / self.factor / pieces
+        # Linux counts the peak from here on.
+        Path(f"/proc/{server.pid}/clear_refs").write_text("5")
+        before = server.rss_bytes()
+        self._answered(server, frame)
+        self.turn()
+        (line,) = (
+            one for one in Path(f"/proc/{server.pid}/status").read_text().splitlines() if one.startswith("VmHWM")
+        )
+        return int(line.split()[1]) * 1024 - before
 
 
 def _is_fetch(frame: bytes) -> bool:
     return frame[:2] == struct.pack(">h", ApiKey.FETCH)
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with guarded_gateway(tmp_path_factory.mktemp("servers")) as running:
+@pytest.fixture(scope="module", params=[(), *alone_and_stacked()[-2:-1]], ids=lambda names: "-".join(names) or "none")
+def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with guarded_gateway(tmp_path_factory.mktemp("servers"), request.param) as running:
         yield running
 
 
@@ -108,3 +134,15 @@ def test_no_small_frame_holds_the_network_thread(gateway: Server, thread: Networ
 @pytest.mark.parametrize("values", ["alike", "different", "existing"])
 def test_no_large_frame_holds_the_network_thread(gateway: Server, thread: NetworkThread, values: str) -> None:
     assert too_slow(gateway, thread, frames_by_last_version(gateway, ALLOWED, (values,))) == []
+
+
+@pytest.mark.slow
+def test_no_frame_takes_more_memory_than_its_budget(gateway: Server, thread: NetworkThread) -> None:
+    """Of the gateway's process, with what it reads, decodes, sends on and answers."""
+    # Again where it is much: a first request imports its modules.
+    beyond = [
+        f"{made.api} v{made.version}, {made.kind}: over {MEMORY_BUDGET_BYTES >> 20} MiB"
+        for made in frames_by_last_version(gateway, ALLOWED, ("existing",))
+        if all(thread.peak_bytes(gateway, made.frame) > MEMORY_BUDGET_BYTES for _ in range(2))
+    ]
+    assert beyond == []

@@ -153,19 +153,23 @@ class PartitionRecords:
     ) -> ReadBuffer | None:
         """The batch with what `change` and `append` make of it; None if it stays as it is."""
         count = 0
+        base_ms = header.delete_horizon_ms
 
         def records() -> Iterator[Record]:
-            nonlocal count
+            nonlocal count, base_ms
             changed = bool(append)
             for record in iterate_records(header, self._unpacked(header, batch)):
                 made = change(record)
                 changed = changed or made is not record
                 if made is not None:
                     count += 1
-                    _check_timestamp(made.timestamp_ms)
+                    base_ms = made.timestamp_ms if base_ms is None else base_ms
+                    _check_timestamp(made.timestamp_ms, base_ms)
                     yield made._replace(offset=-1) if self._is_produced else made._replace(offset=record.offset)
             for record in append:
                 count += 1
+                base_ms = record.timestamp_ms if base_ms is None else base_ms
+                _check_timestamp(record.timestamp_ms, base_ms)
                 yield record._replace(offset=-1)
             if not changed:
                 raise _NothingChangedError
@@ -205,10 +209,11 @@ def into_memory(partition: Any) -> None:
             records.close()
 
 
-def _check_timestamp(timestamp_ms: int) -> None:
-    # The sum of a batch's timestamp and a record's difference may exceed 64 bits.
-    if not -_INT64_SPAN <= timestamp_ms < _INT64_SPAN:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"A timestamp of {timestamp_ms} does not fit in 64 bits.")
+def _check_timestamp(timestamp_ms: int, base_ms: int) -> None:
+    # The sum of a batch's timestamp and a record's difference may exceed 64 bits, and so may a new difference.
+    for number in (timestamp_ms, timestamp_ms - base_ms):
+        if not -_INT64_SPAN <= number < _INT64_SPAN:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"A timestamp of {timestamp_ms} does not fit in 64 bits.")
 
 
 def _is_produced(partition: Any) -> bool:

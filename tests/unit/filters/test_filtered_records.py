@@ -128,6 +128,17 @@ def test_a_batch_with_sequence_numbers_keeps_its_count(access):
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 5)
 
 
+@pytest.mark.parametrize("appended", [False, True])
+def test_timestamps_that_are_too_far_apart_are_an_invalid_record(access, appended):
+    first, last = Record(timestamp_ms=-(2**63), value=b"a"), Record(timestamp_ms=2**63 - 1, value=b"b")
+    with (
+        access.of(PartitionProduceData(0, bytes(encode_batch([first])))) as found,
+        pytest.raises(KafkaError, match="64 bits") as caught,
+    ):
+        found.change(lambda record: record if appended else first._replace(value=b"c"), append=[last])
+    assert caught.value.error_code is ErrorCode.INVALID_RECORD
+
+
 @pytest.mark.parametrize("base_ms", [2**63 - 1, -(2**63)])
 def test_a_timestamp_beyond_64_bits_is_an_invalid_record(access, base_ms):
     records = [Record(timestamp_ms=0, value=b"a"), Record(timestamp_ms=10 if base_ms > 0 else -10, value=b"b")]
