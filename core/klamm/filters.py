@@ -1,4 +1,4 @@
-"""What a `klamm.RequestFilter` may return or raise beside messages, `klamm.Answer` and `klamm.KafkaError`; and records.
+"""Results of a `klamm.RequestFilter` beside messages, `klamm.Answer` and `klamm.KafkaError`; and records.
 
 `RecordAccess` gives the records in Produce, Fetch and ShareFetch.
 """

@@ -1,4 +1,4 @@
-"""What a configuration, a quota or a credential was before a change is in the audit, and in all that prints it."""
+"""The audit, and all that prints it, has the old values of a configuration, a quota or a credential."""
 
 import json
 
@@ -124,7 +124,7 @@ def quota(key, value, *parts):
 
 
 def test_a_change_of_quotas_has_old_and_new_values(audited):
-    """Of each part of an entity; another entity with the same user is another one."""
+    """Each part of an entity has them; another entity with the same user is another one."""
     both = ("user", "ada"), ("client-id", "c")
     key = "producer_byte_rate"
     events = audited.ask(

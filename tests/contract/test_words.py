@@ -5,9 +5,11 @@ other short strings in tests are not checked. A phrase is banned in every form t
 as `test_nobody_waits`.
 """
 
+import ast
 import io
 import re
 import tokenize
+from collections import Counter
 
 import pytest
 
@@ -54,6 +56,33 @@ def findings(source, *, is_python):
         for found in _PHRASES.finditer(line):
             phrase = found[1].lower().replace("_", " ")
             yield f"{number}: {phrase} ({BANNED[phrase]})"
+
+
+HEADS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Who", "Why"}
+"""A docstring begins with its verb ("Return", "Append"), or names the thing: not with one of these."""
+HEADS_LEFT = {"bench": 29, "core": 233, "examples": 20, "plugins": 340, "scripts": 3, "spark": 93, "tools": 15}
+"""How many there may be, by folder: lower these, and raise none."""
+
+
+def heads(source):
+    """The first words of docstrings."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield re.split(r"[\s,:]", text, maxsplit=1)[0]
+
+
+def test_no_docstring_more_begins_with_a_question():
+    found = Counter()
+    for folder in HEADS_LEFT:
+        for path in (ROOT / folder).rglob("*.py"):
+            if GENERATED not in path.parents:
+                found[folder] += sum(head in HEADS for head in heads(path.read_text(encoding="utf-8")))
+    assert found.keys() == HEADS_LEFT.keys()
+    assert {folder: count for folder, count in found.items() if count > HEADS_LEFT[folder]} == {}, (
+        "put the verb first: Return …, Append …; or name the thing"
+    )
 
 
 def test_code_and_documents_use_the_fields_words():

@@ -49,7 +49,7 @@ def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]])
 
 
 def place_of_kafkas(key: str) -> str | None:
-    """What to write instead of a key of Kafka's that klamm has by another name."""
+    """Return what to write instead of a key of Kafka's that klamm has by another name."""
     return place_of(key, None, {}) if key in _OTHER_NAMES else None
 
 

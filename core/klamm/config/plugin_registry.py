@@ -222,7 +222,7 @@ def _kind_name(kind: ProviderKind) -> str:
 
 
 def _blocked_by(found: Found) -> tuple[str, str]:
-    """What blocks a provider, whatever plugin it comes from, and from this one alone."""
+    """Return what blocks a provider, whatever plugin it comes from, and from this one alone."""
     name = f"{_kind_name(found.kind)}:{found.provider.name}"
     return name, f"{name}@{found.source.distribution}"
 

@@ -51,7 +51,7 @@ class ListenOverflows:
 
 
 def listen_overflows(netstat: Path = _NETSTAT) -> int | None:
-    """How many connections found a queue full, at all sockets of the host or container; None where it is not known."""
+    """Return how many connections found a queue full, at all sockets of the host or container; None if unknown."""
     try:
         lines = netstat.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -50,5 +50,5 @@ class RecordSettings:
 
     @property
     def batch_limits(self) -> BatchLimits:
-        """What one produced batch may have."""
+        """Return the limits of one produced batch."""
         return BatchLimits(self.record_max_count, self.record_max_unpacked_bytes, self.record_max_unpacked_ratio)

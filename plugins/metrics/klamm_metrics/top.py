@@ -181,7 +181,7 @@ def _lanes(seen: Difference) -> Table:
 
 
 def _accept_queues(seen: Difference) -> Table:
-    """Where the system queues new connections, and how many find the queues full: those of the whole host."""
+    """Show the system's queues of new connections, and how many find them full: those of the whole host."""
     table = _table("Queues of new connections", "listener", "waiting", "at most", "queue full, of this host")
     overflows = "klamm_acceptor_listenoverflows_total"
     full = f"{_number(seen.rate(overflows))}/s, {_number(seen.now.value(overflows) or 0)} in all"

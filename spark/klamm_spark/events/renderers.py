@@ -253,7 +253,7 @@ _RESOURCE_DATA: Final = tuple(
 
 
 def _resource_data(resource: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What OCSF has no field for: the decision and what made it, the counts, the attributes."""
+    """Return what OCSF has no field for: the decision and what made it, the counts, the attributes."""
     return {name: resource[name] for name in _RESOURCE_DATA if name in resource} or None
 
 

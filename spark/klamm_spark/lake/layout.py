@@ -87,7 +87,7 @@ class Lake:
         return self.root / "checkpoints" / "ship"
 
     def checkpoint_problem(self) -> str | None:
-        """What is wrong if batches of `events` are unknown to its checkpoint.
+        """Return what is wrong if batches of `events` are unknown to its checkpoint.
 
         Spark records a batch in the checkpoint before it writes it. So the checkpoint was lost, or is an old copy:
         a Parquet table ignores the batches that its log has already, even if they differ, and Delta writes them again.

@@ -151,7 +151,7 @@ def _attribute(attribute: tuple[str, str | None, str | None], changed: tuple[str
 
 @lru_cache(maxsize=4096)
 def _authority(verdict: Verdict) -> str:
-    """What decided, and its rule."""
+    """Return the fields of what decided, and of its rule."""
     if verdict.acl is None:
         return f',"decided_by":{_text(verdict.decided_by)}' if verdict.decided_by else ""
     acl = verdict.acl

@@ -34,7 +34,7 @@ _BATCH_HEADER_BYTES: Final = 61
 
 
 class ChangedAs(NamedTuple):
-    """What `RequestContext.note_change` calls a resource; `prefix` and the key are the name of the attribute."""
+    """Name of a resource in `RequestContext.note_change`; `prefix` and the key are the name of the attribute."""
 
     kind: str
     resource: str

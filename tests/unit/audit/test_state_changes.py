@@ -190,7 +190,7 @@ def test_one_resource_with_many_attributes_is_split_too(audit):
 
 
 def test_a_secret_is_neither_in_old_nor_in_new_values(audit):
-    """What the handler notes is hidden by the name of the config, as what the request says is."""
+    """Values that the handler notes are hidden by the name of the config, as those of the request are."""
     configs = [alter_configs.AlterableConfig("ssl.key.password", "new-sesame")]
     request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(4, "1", configs)])
     event = audit.request(audit.connection(), request, alter_configs.AlterConfigsResponse(), version=2)

@@ -114,7 +114,7 @@ def assert_named(contexts: list[RequestContext], rules: tuple[str, ...], unnamed
 
 @pytest.mark.parametrize("name", EVERY)
 def test_each_decision_is_recorded_with_the_rule_that_decided(guarded: BrokerHarness, name: str) -> None:
-    """Of every API: the rules that a request needs are those that its decisions name."""
+    """The rules that a request needs are those that its decisions name, for every API."""
     request, version, rules = EVERY[name]
     # What lists and answers show is there.
     guarded.send(InitProducerIdRequest("x", 1000), 4)

@@ -1,4 +1,4 @@
-"""What `check_filter` sends of records: every codec, several batches, control batches, regions of files, bombs."""
+"""Records that `check_filter` sends: every codec, several batches, control batches, regions of files, bombs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NAME_BYTES: Final = 100
 
 
 def charge_bytes(size_bytes: int, names: int) -> int:
-    """What a member counts towards `group.members.max.bytes` whose names and metadata take so much."""
+    """Return what a member counts towards `group.members.max.bytes` whose names and metadata take so much."""
     return MEMBER_BYTES + size_bytes + NAME_BYTES * names
 
 
@@ -66,7 +66,7 @@ class Member:
 
     @property
     def charge_bytes(self) -> int:
-        """What it counts towards `group.members.max.bytes`."""
+        """Return what it counts towards `group.members.max.bytes`."""
         return charge_bytes(self.size_bytes, len(self.protocols)) + max(0, len(self.assignment) - FREE_BYTES)
 
     @property

@@ -60,7 +60,7 @@ class GroupRegistry:
     def get_or_create_classic(
         self, group_id: str, owner: str, admit: Callable[[ClassicGroup], None] = _admit
     ) -> tuple[ClassicGroup | None, bool]:
-        """As `get_or_create`, None for a group of another kind.
+        """Do as `get_or_create`; return None for a group of another kind.
 
         `admit` gets a new group before it is kept, which it is not if that raises KafkaError.
         """
@@ -68,11 +68,11 @@ class GroupRegistry:
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)
 
     def get_or_create_consumer(self, group_id: str, owner: str, admit: Callable[[ConsumerGroup], None]) -> Group:
-        """As `get_or_create_classic`, of whatever kind; a new one is a consumer group, EMPTY."""
+        """Do as `get_or_create_classic` for any kind; a new one is a consumer group, EMPTY."""
         return self._get_or_make(group_id, owner, ConsumerGroup, admit)[0]
 
     def get_or_create_share(self, group_id: str, owner: str, admit: Callable[[ShareGroup], None] = _admit) -> Group:
-        """As `get_or_create_classic`, of whatever kind; a new one is a share group, EMPTY."""
+        """Do as `get_or_create_classic` for any kind; a new one is a share group, EMPTY."""
         return self._get_or_make(group_id, owner, ShareGroup, admit)[0]
 
     def get_or_create_streams(self, group_id: str, owner: str, admit: Callable[[StreamsGroup], None]) -> Group:

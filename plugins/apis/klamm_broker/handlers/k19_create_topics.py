@@ -140,7 +140,7 @@ class _Configs:
 
 
 def _checked(broker: BrokerServices, wanted: CreatableTopic, context: RequestContext) -> NewTopic:
-    """What is to be created. Raises KafkaError."""
+    """Return what is to be created. Raises KafkaError."""
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:

@@ -39,7 +39,7 @@ def short_owner(name: str) -> str:
 
 
 class Owners:
-    """Who has made the entries of one kind, in the store."""
+    """Owners of the entries of one kind, in the store."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

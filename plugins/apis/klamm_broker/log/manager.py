@@ -135,7 +135,7 @@ class LogManager:
         return max((each.highest_producer_id() for each in self.logs()), default=-1)
 
     def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check."""
+        """Return True if opening the log takes longer than a request should wait: after a crash, with much to check."""
         key = (topic, partition)
         name = f"{topic}-{partition}"
         if self.is_clean or name not in self._unopened:

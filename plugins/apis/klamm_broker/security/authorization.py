@@ -79,7 +79,7 @@ def may_transactional_id(context: RequestContext, operation: AclOperation, trans
 
 
 def shows(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-    """Whether the client may do that to what it did not name, e.g. in a list: no decision that is recorded."""
+    """Return True if the client may do that to what it did not name, e.g. in a list: no decision that is recorded."""
     return context.authorize(operation, kind, name, log_if_denied=False, log_if_allowed=False)
 
 

@@ -16,7 +16,7 @@ RUN_BYTES: Final = 256
 
 
 class ShareAccount:
-    """Of one partition, for who has made it. The caller holds the partition's lock."""
+    """Account of one partition, for who has made it. The caller holds the partition's lock."""
 
     __slots__ = ("_base_bytes", "_charged", "_ledger", "_owner")
 

@@ -369,7 +369,7 @@ class LiveSharePartition:
 
 
 def _first_offset(partition: Partition, parts: ShareParts, group_id: str) -> int:
-    """Where a group begins to read a partition."""
+    """Return the offset at which a group begins to read a partition."""
     reset = parts.configs.share_auto_offset_reset(group_id)
     records = partition.log
     if reset == EARLIEST:

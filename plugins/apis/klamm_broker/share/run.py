@@ -27,11 +27,11 @@ class Run:
 
     @property
     def is_settled(self) -> bool:
-        """Whether its state is durable."""
+        """Return True if its state is durable."""
         return self.before is None
 
     def continues(self, other: Run) -> bool:
-        """Whether the other run, which it follows, differs in nothing but its offsets."""
+        """Return True if the other run, which it follows, differs in nothing but its offsets."""
         return (
             self.before is other.before is None
             and self.state is other.state
@@ -42,5 +42,5 @@ class Run:
 
     @property
     def count(self) -> int:
-        """How many offsets it has."""
+        """Return how many offsets it has."""
         return self.last - self.first + 1

@@ -53,7 +53,7 @@ class Runs:
         return None if run is None else run.first
 
     def next_deadline_ns(self) -> int | None:
-        """When the first lock ends, monotonic; None if members hold nothing."""
+        """Return when the first lock ends, monotonic; None if members hold nothing."""
         run = self._deadlines.least()
         return None if run is None else run.deadline_ns
 

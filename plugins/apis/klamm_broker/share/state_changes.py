@@ -1,4 +1,4 @@
-"""What the store has of a share partition, and what changes there: rows of the offsets at which the state changes."""
+"""Rows of the store for a share partition: the offsets at which the state changes, and what is written of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FEW_RANGES: Final = 1024
 
 
 class StateBatch(NamedTuple):
-    """What is durable of neighbouring offsets in the same state."""
+    """Durable state of neighbouring offsets that have the same."""
 
     first: int
     last: int
@@ -45,7 +45,7 @@ class StateUpdate(NamedTuple):
 
 
 class StateChanges:
-    """What differs from what the store has: all, or ranges of offsets. `is_stored`: the store has the partition."""
+    """Differences from what the store has: all, or ranges of offsets. `is_stored`: the store has the partition."""
 
     def __init__(self, *, is_stored: bool) -> None:
         self._is_stored = is_stored
@@ -78,7 +78,7 @@ class StateChanges:
         return self._started
 
     def failed(self) -> None:
-        """What was started is not written."""
+        """Note that what was started is not written."""
         assert self._started is not None
         for first, last in self._started.replaced:
             self.add(first, last)
@@ -109,5 +109,5 @@ def _rows_between(runs: Runs, first: int, last: int) -> list[StateRow]:
 
 
 def _durable(run: Run) -> tuple[RecordState, int]:
-    """What members hold is written as available: after a crash no member holds it."""
+    """Return the state that is written: after a crash no member holds anything, so what is held is available."""
     return (AVAILABLE, run.delivery_count - 1) if run.state is ACQUIRED else (run.state, run.delivery_count)

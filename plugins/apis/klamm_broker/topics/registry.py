@@ -329,7 +329,7 @@ class TopicRegistry:
             topic.deleted = True
 
     def _remove_directories(self, gone: Sequence[Topic]) -> None:
-        """What could not be removed, the next start removes."""
+        """Remove directories. The next start removes those for which this fails."""
         failures = self._logs.delete_all([(topic.name, each.index) for topic in gone for each in topic.partitions])
         self._store.submit([directories_gone(topic.id) for topic in gone if topic.name not in failures])
         with self._lock:

@@ -78,7 +78,7 @@ def may(context: RequestContext, operation: AclOperation, resource_type: Resourc
 
 
 def suffices(context: RequestContext, operation: AclOperation) -> bool:
-    """Whether the right on the cluster is there, which stands for others: its denial decides nothing."""
+    """Return True if the right on the cluster is there, which stands for others: its denial decides nothing."""
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
 
 

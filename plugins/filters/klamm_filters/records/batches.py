@@ -17,7 +17,7 @@ _PURPOSE: Final = b"klamm record value"
 
 
 def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
-    """What a value cannot be moved away from: format, algorithm, key id and data key, its topic, its record's key.
+    """Return what a value is bound to: format, algorithm, key id and data key, its topic, its record's key.
 
     The first three and the data key are in the header. Lengths stand before what may have any.
     """

@@ -33,7 +33,7 @@ _LINES_PER_MINUTE: Final = 5
 
 
 class TopicNames:
-    """Of one filter. The handler set says the names; where it does not, they are learned from its responses.
+    """Names of topics for one filter. The handler set says them; if it does not, they are learned from its responses.
 
     Nothing is shared with other listeners: another cluster's responses say nothing of this one's topics. Any thread
     may call it.

@@ -85,13 +85,13 @@ class ConsumerMember:
 
     @property
     def charge_bytes(self) -> int:
-        """What it counts towards `group.members.max.bytes`."""
+        """Return what it counts towards `group.members.max.bytes`."""
         names = len(self.topics) + (0 if self.classic is None else len(self.classic.protocols))
         partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.pending_revocation.values()))
         return charge_bytes(self.size_bytes, names) + PARTITION_BYTES * partitions
 
     def grows_by_bytes(self, before: ConsumerMember) -> int:
-        """How much more it counts than before, without its assignment."""
+        """Return how much more it counts than before, without its assignment."""
         names = len(self.topics) - len(before.topics)
         return self.size_bytes - before.size_bytes + NAME_BYTES * names
 

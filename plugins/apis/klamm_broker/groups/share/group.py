@@ -71,7 +71,7 @@ class ShareMember:
 
     @property
     def charge_bytes(self) -> int:
-        """What it counts towards `group.members.max.bytes`."""
+        """Return what it counts towards `group.members.max.bytes`."""
         names = self.member_id, self.rack_id or "", self.client_id, *self.topics
         partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.target.values()))
         return charge_bytes(sum(map(len, names)), len(self.topics)) + PARTITION_BYTES * partitions
