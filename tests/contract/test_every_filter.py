@@ -4,8 +4,11 @@ import struct
 
 import pytest
 
-from klamm.testing import RawClient
+import klamm_filters
+from klamm import ErrorCode, KafkaError, Provider, RequestFilter, hookimpl
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.compression import Codec
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.contract.filter_settings import SETTINGS, STRICT, alone_and_stacked, pairs, registered, settings_of
 from tests.contract.filtered import API_SETS, served
@@ -65,3 +68,27 @@ def test_bytes_that_are_no_request_close_the_connection_behind_an_answer(api_set
                 (size,) = struct.unpack(">i", client._take(4))
                 client._take(size)
                 assert client.at_end()
+
+
+class Refuses(RequestFilter):
+    """Refuses each response."""
+
+    def on_response(self, response, context):
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "on purpose")
+
+
+class RefusesAll:
+    @hookimpl
+    def klamm_request_filters(self):
+        yield Provider("refuses", f"{__name__}:Refuses")
+
+
+def test_an_error_of_a_filter_before_a_prefix_has_the_names_of_the_client(tmp_path):
+    """It is made from the request as the handler got it."""
+    settings = settings_of(("refuses", "topic_prefix"), tmp_path)
+    with (
+        EmbeddedServer(settings, plugins=[klamm_filters, RefusesAll()]) as server,
+        RawClient(server.address()) as client,
+    ):
+        (topic,) = client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7).topics
+        assert (topic.name, topic.error_code) == ("t", ErrorCode.POLICY_VIOLATION)

@@ -238,12 +238,26 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
         except Exception as error:
             request.failed_step = step
             response = _error_response(request, parts, error)
+            if number <= request.route.renamed_by:
+                response = _renamed(request, response)
         else:
             if held is not None:
                 request.response, request.next_filter = response, number
                 request.owner.hold_response(request, held)
                 return LATER
     return response
+
+
+def _renamed(request: PendingRequest, response: Any) -> Any:
+    """Return an error that was made from the handler's request, with the names that its client knows.
+
+    Raises InvalidRequestError if that fails too: the client is to see no other names.
+    """
+    rename = request.route.on_response[request.route.renamed_by]
+    try:
+        return rename(response, request.context)
+    except Exception as error:
+        raise InvalidRequestError(f"an answer cannot be renamed: {error!r}") from error
 
 
 def _error_response(request: PendingRequest, parts: RequestParts, error: Exception) -> Any:
