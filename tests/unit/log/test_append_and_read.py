@@ -8,13 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.batch_headers import HEADER_BYTES, encode_with_checksum
 from klamm.wire.compression import Codec
 from klamm.wire.records import LOG_APPEND_TIME, Record, decode_records, encode_batch, iterate_batches, read_header
 from klamm_broker.log import FileRegion
 from klamm_broker.log.produce_validation import RecordValidationError
-from tests.unit.log.playbook import START_MS, LogPlaybook, fetch, produced
+from tests.unit.log.playbook import START_MS, LogPlaybook, config, fetch, produced
 
 OpenLog = Callable[..., LogPlaybook]
+LONG = 2**63
 
 
 def test_offsets_follow_each_other(open_log: OpenLog) -> None:
@@ -266,6 +268,55 @@ def test_timestamps_that_are_too_old_are_reported_one_by_one(open_log: OpenLog) 
         book.log.append(encode_batch(records), now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _message in error.value.record_errors] == [1, 3]
+
+
+def batch_from(base_ms: int, *deltas_ms: int) -> bytearray:
+    """A batch of records with these differences, the first of which is 0, to a base that only its header has."""
+    batch = bytes(encode_batch([Record(timestamp_ms=each, key=b"k", value=b"v") for each in deltas_ms]))
+    header = read_header(batch)._replace(base_timestamp_ms=base_ms, max_timestamp_ms=START_MS)
+    return encode_with_checksum(header, batch[HEADER_BYTES:])
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "deltas_ms", "refused"),
+    [
+        (-LONG, (0,), [0]),
+        (-LONG, (0, START_MS + 1), [0]),
+        (-LONG, (0, -1), [0, 1]),
+        (-2, (0,), []),
+        (-1000, (0, 5), []),
+    ],
+)
+def test_timestamps_before_1970_are_checked_one_by_one(
+    open_log: OpenLog, base_ms: int, deltas_ms: tuple[int, ...], refused: list[int]
+) -> None:
+    """As in Kafka: by default the earliest one that a topic takes is 2^63 - 1 before now."""
+    book = open_log()
+    batch = batch_from(base_ms, *deltas_ms)
+    if not refused:
+        book.log.append(batch, now_ms=START_MS)
+        return
+    with pytest.raises(RecordValidationError) as error:
+        book.log.append(batch, now_ms=START_MS)
+    assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _message in error.value.record_errors] == refused
+
+
+@pytest.mark.parametrize(
+    "batch", [batch_from(LONG - 1, 0, 1), batch_from(-LONG, 0, -1), batch_from(-LONG, 0, START_MS)]
+)
+@pytest.mark.parametrize("configs", [{"compression_type": "gzip"}, {"cleanup_policy": "compact"}], ids=str)
+def test_timestamps_beyond_64_bits_are_refused_or_not_kept(
+    open_log: OpenLog, configs: dict[str, str], batch: bytearray
+) -> None:
+    most = str(LONG - 1)
+    book = open_log(message_timestamp_before_max_ms=most, message_timestamp_after_max_ms=most, **configs)
+    with pytest.raises(RecordValidationError) as error:
+        book.log.append(bytes(batch), now_ms=START_MS)
+    assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
+    book.log.config = config(message_timestamp_type="LogAppendTime", **configs)
+    book.log.append(bytes(batch), now_ms=START_MS)
+    assert [record.timestamp_ms for record in book.records()] == [START_MS] * 2
 
 
 def test_compacted_topic_wants_keys(open_log: OpenLog) -> None:

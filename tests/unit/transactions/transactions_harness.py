@@ -97,7 +97,8 @@ class Producer:
 
     def commit_offset(self, topic: str, offset: int, version: int = 5, group: str = GROUP) -> int:
         """TxnOffsetCommit; the error code. From version 6 on the topic is named by its id."""
-        found = self._harness.broker.topics.get(topic)
+        # Only a broker in this process is asked for the id: other servers have it not.
+        found = self._harness.broker.topics.get(topic) if version >= 6 else None
         topic_id = found.id if found is not None else b"unknown".ljust(16, b".")
         partitions = [TxnOffsetCommitRequestPartition(0, offset)]
         topics = [TxnOffsetCommitRequestTopic("" if version >= 6 else topic, topic_id, partitions)]

@@ -99,7 +99,8 @@ class PartitionLog(SegmentedLog):
         limits = self._context.batch_limits
         if header.records_count > limits.max_records or not self._context.validates_records:
             check_count(header, limits)
-        prepares = config.prepares_all or header.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms
+        latest_ms = now_ms + config.message_timestamp_after_max_ms
+        prepares = config.prepares_all or header.base_timestamp_ms < NO_TIMESTAMP or header.max_timestamp_ms > latest_ms
         if prepares and max_unpacked_bytes < MAX_UNCOMPRESSED_BYTES and is_costly_to_prepare(header, config, now_ms):
             raise UnpacksToMoreError
         if self._context.validates_records:
@@ -113,8 +114,7 @@ class PartitionLog(SegmentedLog):
                 f"The batch has {size_bytes} bytes, a segment {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
-        # As in Kafka, ids below that count as no id too.
-        is_idempotent = header.producer_id > NO_PRODUCER_ID
+        is_idempotent = header.producer_id > NO_PRODUCER_ID  # As in Kafka, ids below that count as no id too.
         with self._lock:
             duplicate = self._producers.check_batch(header) if is_idempotent else None
             if duplicate is None:

@@ -23,9 +23,12 @@ from klamm.wire.records import (
     set_max_timestamp,
 )
 from klamm_broker.log.config import LogConfig
+from klamm_broker.numbers import INT64_MAX
 
 _ERRORS_IN_MESSAGE: Final = 3
 _MAX_ERRORS: Final = 1000
+_FARTHEST_MS: Final = 2**62
+"""Of timestamps up to here any two differ by a number of 64 bits, as which a batch that is compressed anew has it."""
 _CHEAP_BYTES: Final = 1024
 """A batch of this size has too few records to hold up a thread that others wait for."""
 
@@ -43,14 +46,14 @@ def prepare(
 ) -> tuple[bytearray | memoryview, RecordBatchHeader]:
     """The batch as it is to be stored, and its header; the batch itself may be changed in place.
 
-    Unless the settings prepare all, only a batch with a timestamp in the future needs this.
+    Unless the settings prepare all, only a batch with a timestamp in the future, or before 1970, needs this.
 
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
     of codec, and what decompressing raises.
     """
     if _needs_records(header, config, now_ms):
         recompress = config.codec is not None and config.codec is not header.codec
-        check = _RecordCheck(config, now_ms)
+        check = _RecordCheck(config, now_ms, _FARTHEST_MS if recompress else INT64_MAX)
         records = check.checked(decode_records(batch))
         if recompress:
             return _recompress(records, header, config, now_ms)
@@ -72,7 +75,8 @@ def is_costly_to_prepare(header: RecordBatchHeader, config: LogConfig, now_ms: i
 
 def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
     too_late_ms = now_ms + config.message_timestamp_after_max_ms
-    is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
+    has_bound = not config.log_append_time
+    is_late = has_bound and (header.max_timestamp_ms > too_late_ms or header.base_timestamp_ms < NO_TIMESTAMP)
     recompress = config.codec is not None and config.codec is not header.codec
     return is_late or recompress or config.compact or config.has_earliest_timestamp
 
@@ -80,10 +84,12 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 class _RecordCheck:
     """Checks records one by one; they are not kept, as a small batch may decompress to many."""
 
-    def __init__(self, config: LogConfig, now_ms: int) -> None:
+    def __init__(self, config: LogConfig, now_ms: int, farthest_ms: int) -> None:
         self._config = config
-        self._earliest_ms = now_ms - config.message_timestamp_before_max_ms
-        self._latest_ms = now_ms + config.message_timestamp_after_max_ms
+        self._now_ms = now_ms
+        self._farthest_ms = farthest_ms
+        self._earliest_ms = max(now_ms - config.message_timestamp_before_max_ms, -farthest_ms)
+        self._latest_ms = min(now_ms + config.message_timestamp_after_max_ms, farthest_ms)
 
     def checked(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yields the records; raises RecordValidationError after the last if any is not acceptable."""
@@ -97,6 +103,9 @@ class _RecordCheck:
                 errors.append(
                     (index, f"Timestamp {record.timestamp_ms} is not within {self._earliest_ms} and {self._latest_ms}.")
                 )
+            elif not -self._farthest_ms <= record.timestamp_ms <= self._farthest_ms:
+                # Nobody reads it: all records have the batch's.
+                record = record._replace(timestamp_ms=self._now_ms)  # noqa: PLW2901
             if len(errors) == _MAX_ERRORS:
                 break
             yield record
