@@ -3,6 +3,8 @@
 For one topic with all of them, for topics of 100, and for topics of one: how long CreateTopics and DeleteTopics take
 and what processor time the server spends meanwhile; the longest answer to IncrementalAlterConfigs of another topic,
 asked again and again on a connection of its own; then a clean stop and the next start, with all directories made.
+Last, one topic grows from one partition to a tenth of that, one of all is created, and the server is killed: how long
+its next start takes, and how many file descriptors it has open before and after.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.many_topics import first_answer_ms
+from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest
 from klamm.wire.messages.incremental_alter_configs import (
@@ -80,6 +83,32 @@ def measured(server: Server, work: Callable[[WireClient], Sequence[Any]]) -> str
     return f"{took:.2f} s ({used:.2f} s processor, neighbour at most {neighbour.longest_ms:.0f} ms)"
 
 
+def descriptors(server: Server) -> int:
+    """Return how many files, sockets and so on the server's process has open."""
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def grown_and_killed(count: int, settle_s: float) -> str:
+    """Return a row: CreatePartitions, then a start after SIGKILL with a topic of `count` partitions."""
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as name:
+        server = KlammServer(Path(name) / "data")
+        server.stop_timeout_s = 120
+        first_answer_ms(server)
+        with WireClient(HOST, server.port, 120) as client:
+            client.call(CreateTopicsRequest([CreatableTopic(each, 1, 1) for each in ("neighbour", "growing")]), 7)
+        wanted = CreatePartitionsRequest([CreatePartitionsTopic("growing", count // 10, None)], timeout_ms=_TIMEOUT_MS)
+        grown = measured(server, lambda client: client.call(wanted, 3).results)
+        with WireClient(HOST, server.port, 120) as client:
+            client.call(CreateTopicsRequest([CreatableTopic("many", count, 1)], timeout_ms=_TIMEOUT_MS), 7)
+        time.sleep(settle_s)
+        before = descriptors(server)
+        server.kill9()
+        started = first_answer_ms(server)
+        after = descriptors(server)
+        server.stop()
+    return f"| {count // 10} | {grown} | {started:.0f} ms | {before}, {after} |"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.topic_changes", description="Many partitions at once")
     parser.add_argument("--partitions", type=int, default=10_000)
@@ -109,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 deleted = measured(server, lambda client, wanted=gone: client.call(wanted, 5).responses)
                 server.stop()
             print(f"| {len(names)} topics of {each} | {created} | {stopped:.2f} s | {started:.0f} ms | {deleted} |")
+    print("\n| From 1 to | Grow | Start after SIGKILL | Descriptors before, after |\n| --- | --- | --- | --- |")
+    for _ in range(chosen.rounds):
+        print(grown_and_killed(count, chosen.settle_s))
 
 
 if __name__ == "__main__":

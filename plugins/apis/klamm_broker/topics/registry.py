@@ -9,7 +9,6 @@ that have such a row.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -22,6 +21,7 @@ from klamm_broker.storage.meta_properties import random_uuid
 from klamm_broker.topics.accounts import TopicAccounts
 from klamm_broker.topics.deletions import finish_deletions
 from klamm_broker.topics.directories import topics_in
+from klamm_broker.topics.fair_lock import FairLock
 from klamm_broker.topics.leadership import first_leadership
 from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
@@ -47,7 +47,7 @@ log = logging.getLogger("klamm.broker.topics")
 MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 _MOST_DELETED: Final = 1000
 """How many deleted topics are known by name, for fetch sessions that go on with their ids."""
-_CHANGED_AT_ONCE: Final = 500
+_CHANGED_AT_ONCE: Final = 250
 """Topics that are created or deleted with one write. Changes of other topics wait meanwhile."""
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -89,7 +89,7 @@ class TopicRegistry:
         self.accounts = TopicAccounts()
         self._open_later = open_later
         # Protects the topics: store and maps change together.
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         # Its lock is taken after `_lock`.
         self._opener = LogOpener(logs, configs, operations)
         self._by_name: dict[str, Topic] = {}
