@@ -104,7 +104,7 @@ class _RecordCheck:
                     (index, f"Timestamp {record.timestamp_ms} is not within {self._earliest_ms} and {self._latest_ms}.")
                 )
             elif not -self._farthest_ms <= record.timestamp_ms <= self._farthest_ms:
-                # Nobody reads it: all records have the batch's.
+                # No client reads it: all records have the batch's.
                 record = record._replace(timestamp_ms=self._now_ms)  # noqa: PLW2901
             if len(errors) == _MAX_ERRORS:
                 break
