@@ -15,6 +15,8 @@ from klamm_filters.settings import ClientLimitsSettings, parse_version
 
 _UNKNOWN: Final = "unknown"
 _KEPT_VERDICTS: Final = 4096
+_KEPT_CHARACTERS: Final = 1_024
+"""Of a client's names together: what is found for longer ones is not kept."""
 
 
 class ClientLimits(RequestFilter):
@@ -28,7 +30,7 @@ class ClientLimits(RequestFilter):
         self._min_api_versions = {API_KEYS[name]: version for name, version in settings.min_api_versions.items()}
         self._oldest = {name: parse_version(text) for name, text in settings.min_software_versions.items()}
         self._refusals = Refusals("client_limits")
-        self._problem = lru_cache(_KEPT_VERDICTS)(self._find_problem)
+        self._kept_problem = lru_cache(_KEPT_VERDICTS)(self._find_problem)
 
     def open(self, listener: ListenerContext) -> None:
         self._refusals.open(listener)
@@ -51,6 +53,10 @@ class ClientLimits(RequestFilter):
         if self.settings.disconnect:
             raise Disconnect(f"client_limits: {problem}")
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{problem[0].upper()}{problem[1:]}.")
+
+    def _problem(self, software: str, version: str, client_id: str) -> str | None:
+        is_usual = len(software) + len(version) + len(client_id) <= _KEPT_CHARACTERS
+        return (self._kept_problem if is_usual else self._find_problem)(software, version, client_id)
 
     def _find_problem(self, software: str, version: str, client_id: str) -> str | None:
         settings = self.settings

@@ -23,6 +23,8 @@ PRODUCE: Final = 0
 _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
 _EXPIRE_AFTER_MS: Final = 3_600_000
 _EXPIRY_PERIOD_MS: Final = 60_000
+MAX_CLIENT_ID_CHARS: Final = 1_024
+"""Client ids that begin with the same characters, as many as these, count as one: their use is kept in memory."""
 # Kafka's unit: 100 is the whole time of one thread.
 _PERCENT: Final = 100.0
 
@@ -216,6 +218,8 @@ class ClientQuotaManager:
         return self._clients.get(key) or self._new_client(key)
 
     def _new_client(self, key: tuple[str, str]) -> ClientSensors:
+        if len(key[1]) > MAX_CLIENT_ID_CHARS:
+            key = (key[0], key[1][:MAX_CLIENT_ID_CHARS])
         with self._lock:
             if len(self._clients) >= self.settings.max_tracked_clients:
                 # Entries are rebuilt with the clients' next requests; the use is in the sensors.

@@ -36,6 +36,8 @@ CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 
 MAX_CLIENTS: Final = 16_384
 MAX_REPORTED_CLIENTS: Final = 100
+MAX_CLIENT_ID_CHARS: Final = 256
+"""So much of a client id is kept, for metrics."""
 _UNPACKED_FACTOR: Final = 10
 _MIN_EXPIRY_MS: Final = 60_000
 _RESERVED: Final = (bytes(16), bytes(15) + b"\x01")
@@ -239,7 +241,11 @@ class ClientTelemetry:
         metrics = (ALL_METRICS,) if ALL_METRICS in names else tuple(sorted(names))
         interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
         return ClientInstance(
-            instance_id, context.client_id or "", version, metrics, min(interval_ms, DEFAULT_INTERVAL_MS)
+            instance_id,
+            (context.client_id or "")[:MAX_CLIENT_ID_CHARS],
+            version,
+            metrics,
+            min(interval_ms, DEFAULT_INTERVAL_MS),
         )
 
     def expire(self, now_ms: int) -> None:

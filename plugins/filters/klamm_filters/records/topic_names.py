@@ -28,6 +28,8 @@ log = logging.getLogger("klamm.filters")
 _LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 _MAX_NAMES: Final = 100_000
 _KEPT_VERDICTS: Final = 10_000
+_LONGEST_NAME: Final = 249
+"""No topic has a longer one. A client may send any, and what is found for it is not kept."""
 _REFUSED: Final = ""
 _LINES_PER_MINUTE: Final = 5
 
@@ -107,4 +109,5 @@ def first_match(patterns: tuple[tuple[str, ...], ...]) -> Callable[[str], int | 
         matches = (number for number, each in enumerate(patterns) if any(fnmatchcase(topic, one) for one in each))
         return next(matches, None)
 
-    return lru_cache(_KEPT_VERDICTS)(find)
+    kept = lru_cache(_KEPT_VERDICTS)(find)
+    return lambda topic: kept(topic) if len(topic) <= _LONGEST_NAME else find(topic)
