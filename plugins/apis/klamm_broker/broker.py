@@ -30,7 +30,7 @@ from klamm_broker.log.background_compaction import BackgroundCompaction
 from klamm_broker.security.delegation_tokens import DelegationTokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
 from klamm_broker.settings import BrokerSettings
-from klamm_broker.share.opening import open_shares
+from klamm_broker.share.opening import open_letters, open_shares
 from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage import meta_properties
 from klamm_broker.storage.boot_id import read_boot_id, recover_from_restart
@@ -230,6 +230,7 @@ class Broker(ApiSet):
             GroupLedgers.of(self.limits),
         )
         self.shares.unwritten_group = self.groups.shares.unwritten
+        open_letters(self.shares, self.group_configs, self.topics, self.live, self.registered_features, self.long_work)
         self.groups.load()
         group_metrics.register(self.groups, server.services.metrics)
 

@@ -21,7 +21,9 @@ GROUP_VERSION: Final = "group.version"
 """1: the consumer protocol of KIP-848 is served."""
 
 SHARE_VERSION: Final = "share.version"
-"""1: share groups (KIP-932) are served. 2 changes nothing: there are no dead-letter topics (KIP-1191)."""
+"""1: share groups (KIP-932) are served; 2: they have dead-letter topics (KIP-1191)."""
+
+DEAD_LETTERS_FROM: Final = 2
 
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"

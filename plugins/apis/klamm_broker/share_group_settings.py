@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from klamm import setting
+from klamm.config import CLUSTER_WIDE
 from klamm_broker.numbers import INT32_MAX
 
 
@@ -123,6 +124,19 @@ class ShareGroupSettings:
     )
     group_share_max_share_sessions: int = setting(
         2000, name="group.share.max.share.sessions", minimum=1, doc="Most share sessions of this broker."
+    )
+
+    errors_deadletterqueue_auto_create_topics_enable: bool = setting(
+        False,
+        name="errors.deadletterqueue.auto.create.topics.enable",
+        doc="Create the dead-letter topic of a share group that has the name of one that does not exist.",
+        dynamic=CLUSTER_WIDE,
+    )
+    errors_deadletterqueue_topic_name_prefix: str = setting(
+        "dlq.",
+        name="errors.deadletterqueue.topic.name.prefix",
+        doc="What names of dead-letter topics begin with; others get no dead letters.",
+        dynamic=CLUSTER_WIDE,
     )
 
     def share_group_problems(self) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ def interval_of(harness: BrokerHarness, group_id: str) -> int:
 def test_a_group_without_configs_has_the_defaults(harness: BrokerHarness) -> None:
     names = [config.name for config in describe(harness, GROUP, "g").configs]
     assert names[:2] == [SESSION, INTERVAL]
-    assert all(name.startswith(("share.", "streams.")) for name in names[2:])
+    assert all(name.startswith(("errors.deadletterqueue.", "share.", "streams.")) for name in names[2:])
     value, source, synonyms = one(harness, GROUP, "g", SESSION)
     assert (value, source) == ("45000", DEFAULT)
     assert synonyms == [("group.consumer.session.timeout.ms", "45000", DEFAULT)]

@@ -124,8 +124,6 @@ def test_table_is_kafkas(tmp_path: Path) -> None:
 
     ours = {name: (each.kind.name, text(each.default), each.broker_name or "") for name, each in TOPIC_CONFIGS.items()}
 
-    # Of dead-letter queues (KIP-1191), which do not exist: docs/deviations.md.
-    del kafkas["errors.deadletterqueue.group.enable"]
     assert ours == kafkas
 
 

@@ -87,7 +87,7 @@ def costs(count: int) -> tuple[dict[str, int], int]:
             "expiry of nothing": lambda: partition.expire(0, limits),
             "the first is done": acknowledge(0, ACCEPT),
             "write the first": settle,
-            "counts": lambda: (partition.completed, partition.acquired, partition.in_flight),
+            "counts": lambda: (partition.completed, partition.runs.acquired, partition.in_flight),
         }
         lines = {name: lines_of(step) for name, step in steps.items()}
         before = connection.total_changes

@@ -417,7 +417,7 @@ class Deliveries(RuleBasedStateMachine):
         runs = list(self.partition.runs)
         held = [run for run in runs if run.state is ACQUIRED]
         assert self.partition.next_deadline_ns() == min((run.deadline_ns for run in held), default=None)
-        assert self.partition.acquired == sum(run.count for run in held)
+        assert self.partition.runs.acquired == sum(run.count for run in held)
         assert self.partition.completed == sum(run.count for run in runs if run.state in FINAL_STATES)
 
     @invariant()

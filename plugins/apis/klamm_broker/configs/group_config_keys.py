@@ -23,6 +23,8 @@ SHARE_MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
 SHARE_AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION_LEVEL: Final = "share.isolation.level"
 SHARE_RENEW_ENABLE: Final = "share.renew.acknowledge.enable"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY: Final = "errors.deadletterqueue.copy.record.enable"
 STREAMS_SESSION_TIMEOUT: Final = "streams.session.timeout.ms"
 STREAMS_HEARTBEAT_INTERVAL: Final = "streams.heartbeat.interval.ms"
 STREAMS_NUM_STANDBY_REPLICAS: Final = "streams.num.standby.replicas"
@@ -99,6 +101,20 @@ def group_config_keys(settings: BrokerSettings) -> dict[str, GroupConfigKey]:
     keys = (
         bounded(CONSUMER_SESSION_TIMEOUT, "How long a member of this group may be silent."),
         bounded(CONSUMER_HEARTBEAT_INTERVAL, "Time between two heartbeats of a member of this group."),
+        free(
+            DEAD_LETTER_COPY,
+            "false",
+            "Whether a dead letter has the key and the value of its record, or its headers alone.",
+            _boolean,
+            ConfigType.BOOLEAN,
+        ),
+        free(
+            DEAD_LETTER_TOPIC,
+            "",
+            "The dead-letter topic of this share group: what it gives up is written there. Empty: there is none.",
+            _dead_letter_topic,
+            ConfigType.STRING,
+        ),
         free(
             SHARE_AUTO_OFFSET_RESET,
             LATEST,
@@ -212,6 +228,12 @@ def _boolean(text: str) -> str:
     if text.lower() not in ("true", "false"):
         raise ValueError("Expected value to be either true or false")
     return text.lower()
+
+
+def _dead_letter_topic(text: str) -> str:
+    if text.startswith("__"):
+        raise ValueError("DLQ topic name must not start with '__'")
+    return text
 
 
 def _isolation(text: str) -> str:

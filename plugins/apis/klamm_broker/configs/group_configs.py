@@ -13,6 +13,8 @@ from klamm import clipped
 from klamm_broker.configs.group_config_keys import (
     CONSUMER_HEARTBEAT_INTERVAL,
     CONSUMER_SESSION_TIMEOUT,
+    DEAD_LETTER_COPY,
+    DEAD_LETTER_TOPIC,
     LESS_THAN,
     READ_COMMITTED,
     SHARE_AUTO_OFFSET_RESET,
@@ -112,6 +114,14 @@ class GroupConfigs:
     def share_may_renew(self, group_id: str) -> bool:
         """Whether members of a share group may extend the locks of their records."""
         return self._value(group_id, SHARE_RENEW_ENABLE) == "true"
+
+    def dead_letter_topic(self, group_id: str) -> str:
+        """The dead-letter topic of a share group; empty if it has none."""
+        return str(self._value(group_id, DEAD_LETTER_TOPIC))
+
+    def copies_dead_letters(self, group_id: str) -> bool:
+        """Whether dead letters have the keys and values of their records."""
+        return self._value(group_id, DEAD_LETTER_COPY) == "true"
 
     def _number(self, group_id: str, name: str) -> int:
         key = self._keys[name]

@@ -18,6 +18,7 @@ from klamm_broker.numbers import INT32_MAX, INT64_MAX
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 LARGEST_RECORD_BYTES: Final = INT32_MAX - 8
 """What Kafka can allocate at once: the largest record by default."""
+DEAD_LETTERS_OF_GROUPS: Final = "errors.deadletterqueue.group.enable"
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -111,6 +112,12 @@ TOPIC_CONFIGS: Final = _table(
         "How long compaction keeps tombstones and transaction markers once it has met them.",
         "log.cleaner.delete.retention.ms",
         0,
+    ),
+    TopicConfig(
+        DEAD_LETTERS_OF_GROUPS,
+        ConfigType.BOOLEAN,
+        False,
+        "Whether share groups may have this topic as their dead-letter topic.",
     ),
     TopicConfig(
         "file.delete.delay.ms",

@@ -19,6 +19,7 @@ from klamm_broker.share.record_state import AcknowledgeType
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler, Timer
     from klamm_broker.share.account import ShareAccount
+    from klamm_broker.share.dead_letters import DeadLetters
     from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
     from klamm_broker.storage.store import Statement, Store, StoreError
     from klamm_broker.topics.topic import Partition
@@ -63,6 +64,7 @@ class ShareParts(NamedTuple):
     wake: Callable[[LiveSharePartition], object]
     meters: ShareMeters
     group_rows: Callable[[str], Sequence[Statement]]
+    letters: Callable[[], DeadLetters]
 
 
 class Delivery(NamedTuple):
@@ -88,7 +90,8 @@ class LiveSharePartition:
         self._state: SharePartition | None = None
         self._saved: SavedPartition | None = None
         """What the store has, until the log can be opened."""
-        self._is_closed = False
+        self.is_closed = False
+        """Whether the group has forgotten the partition."""
         self._is_writing = False
         self._is_pausing = False
         """A write has failed: until it is tried again, only acknowledgements ask for a write."""
@@ -114,17 +117,6 @@ class LiveSharePartition:
                 log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
             self._write_if_dirty()
 
-    def _restored(self, saved: SavedPartition) -> SharePartition:
-        end = self.partition.high_watermark
-        kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
-        is_whole = saved.start_offset <= end and kept == list(saved.batches)
-        state = SharePartition(min(saved.start_offset, end), kept, is_stored=is_whole)
-        if not is_whole:
-            log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
-            # Before new records come: a second crash must not bring it back.
-            state.dirty = True
-        return state
-
     def view(self) -> tuple[int, int, int] | None:
         """Start offset, end offset and how many between them are done; None before the first read."""
         with self._lock:
@@ -138,11 +130,13 @@ class LiveSharePartition:
 
     def _limits(self) -> Limits:
         configs, group_id = self._parts.configs, self.key.group_id
-        return Limits(configs.share_delivery_count_limit(group_id), configs.share_partition_max_record_locks(group_id))
+        letters = self._parts.letters().is_on(group_id)
+        deliveries = configs.share_delivery_count_limit(group_id)
+        return Limits(deliveries, configs.share_partition_max_record_locks(group_id), letters)
 
     def _loaded(self) -> SharePartition:
         if self._state is None and self._saved is not None:
-            self._state = self._restored(self._saved)
+            self._state = _restored(self.partition, self._saved)
             self._saved = None
         elif self._state is None:
             began_ns = self._parts.clock.monotonic_ns()
@@ -159,7 +153,7 @@ class LiveSharePartition:
         with self._lock:
             state = self._loaded()
             self._write_if_dirty()
-            if self._is_closed or not state.may_acquire(self._limits()) or not self._account.has_room():
+            if self.is_closed or not state.may_acquire(self._limits()) or not self._account.has_room():
                 return False
             return state.next_fetch_offset() < self._end()
 
@@ -192,7 +186,7 @@ class LiveSharePartition:
             state = self._loaded()
             state.move_start(self.partition.log.log_start_offset)
             may_acquire = state.may_acquire(limits) and self._account.has_room()
-            if self._is_closed or not is_alive() or not may_acquire:
+            if self.is_closed or not is_alive() or not may_acquire:
                 self._write_if_dirty()
                 return Delivery(ReadBatches(b"", []), ())
             offset = state.next_fetch_offset()
@@ -246,7 +240,7 @@ class LiveSharePartition:
         """Acknowledge what the member holds. `done` is called at once with an error, else when it is durable."""
         try:
             with self._lock:
-                if self._is_closed:
+                if self.is_closed:
                     # Nothing is written any more: it would wait for ever.
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 write = self._loaded().acknowledge(member_id, acknowledgements, self._deadline_ns(), self._limits())
@@ -280,15 +274,10 @@ class LiveSharePartition:
             self._write_if_dirty()
         self._parts.wake(self)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the group has forgotten the partition."""
-        return self._is_closed
-
     def close(self) -> None:
         """The group or the topic is deleted, or the broker stops: nothing is acquired or written any more."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             self._account.close()
             self._fail_waiting()
             if self._timer is not None:
@@ -306,7 +295,7 @@ class LiveSharePartition:
     def _arm(self) -> None:
         state = self._state
         deadline_ns = state.next_deadline_ns() if state is not None else None
-        if deadline_ns is None or self._is_closed:
+        if deadline_ns is None or self.is_closed:
             return
         if self._timer is not None:
             if self._timer_deadline_ns <= deadline_ns:
@@ -319,7 +308,7 @@ class LiveSharePartition:
     def _expire(self) -> None:
         with self._lock:
             self._timer = None
-            if self._state is None or self._is_closed:
+            if self._state is None or self.is_closed:
                 return
             expired = self._state.expire(self._parts.clock.monotonic_ns(), self._limits())
             self.lock_timeouts += expired
@@ -333,7 +322,7 @@ class LiveSharePartition:
         state = self._state
         if state is not None:
             self._account.count(len(state.runs))
-        if state is None or self._is_writing or self._is_closed or not state.dirty:
+        if state is None or self._is_writing or self.is_closed or not state.dirty:
             return
         if self._is_pausing and not self._waiting:
             return
@@ -358,9 +347,24 @@ class LiveSharePartition:
             waiting = self._waiting.pop(number, ()) if is_current else ()
             self._arm()
             self._write_if_dirty()
+        self.send_letters()
         for done in waiting:
             done(Outcome(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR))
         self._parts.wake(self)
+
+    def send_letters(self) -> None:
+        """Send the dead letters that are due: of what was given up since, or before a restart."""
+        with self._lock:
+            given_up = self._state.runs.take_given_up() if self._state is not None else []
+        if given_up:
+            self._parts.letters().send(self, given_up)
+
+    def letters_sent(self, first: int, last: int) -> None:
+        """The dead letters of these offsets are written, or cannot be."""
+        with self._lock:
+            if self._state is not None:
+                self._state.archive(first, last)
+                self._write_if_dirty()
 
     def _go_on(self) -> None:
         with self._lock:
@@ -379,6 +383,19 @@ def _first_offset(partition: Partition, parts: ShareParts, group_id: str) -> int
     since_ms = parts.clock.wall_ms() - (reset_duration_ms(reset) or 0)
     found = records.offset_for_timestamp(since_ms)
     return records.high_watermark if found is None else found.offset
+
+
+def _restored(partition: Partition, saved: SavedPartition) -> SharePartition:
+    """Return what the store has, without the offsets that the log has lost."""
+    end = partition.high_watermark
+    kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
+    is_whole = saved.start_offset <= end and kept == list(saved.batches)
+    state = SharePartition(min(saved.start_offset, end), kept, is_stored=is_whole)
+    if not is_whole:
+        log.warning("group %s, %r: the log ends at %d", clipped(saved.key.group_id), partition, end)
+        # Before new records come: a second crash must not bring it back.
+        state.dirty = True
+    return state
 
 
 def _fail(waiting: Sequence[Done]) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_broker.features import DEAD_LETTERS_FROM, SHARE_VERSION
 from klamm_broker.share import metrics
+from klamm_broker.share.dead_letters import DeadLetterTopics
 from klamm_broker.share.partitions import SharePartitions
 
 if TYPE_CHECKING:
     from klamm import ServerContext
-    from klamm.runtime import Purgatory
+    from klamm.runtime import Purgatory, Workers
     from klamm_broker.configs.group_configs import GroupConfigs
+    from klamm_broker.features import FeatureRegistry
     from klamm_broker.limits import Ledger
+    from klamm_broker.live_settings import LiveSettings
     from klamm_broker.storage.store import Store
     from klamm_broker.topics.registry import TopicRegistry
 
@@ -39,3 +43,23 @@ def open_shares(
     shares.load()
     metrics.register(shares, server.services.metrics)
     return shares
+
+
+def open_letters(
+    shares: SharePartitions,
+    configs: GroupConfigs,
+    topics: TopicRegistry,
+    live: LiveSettings,
+    features: FeatureRegistry,
+    workers: Workers,
+) -> None:
+    """Let what share groups give up have dead letters, and send those that a stop has left unsent."""
+    shares.letters = DeadLetterTopics(
+        topics,
+        configs,
+        lambda: live.current,
+        shares.clock,
+        workers.submit,
+        lambda: features.level(SHARE_VERSION) >= DEAD_LETTERS_FROM,
+    )
+    shares.send_letters()

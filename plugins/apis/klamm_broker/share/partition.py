@@ -15,6 +15,7 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.share.record_state import (
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     NEXT_STATES,
     STATE_AFTER,
@@ -56,10 +57,11 @@ class FetchedBatch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of a group: deliveries of a record, and records in flight."""
+    """Of a group: deliveries of a record, and records in flight. With `dead_letters` what is given up has letters."""
 
     delivery_count: int
     record_locks: int
+    dead_letters: bool = False
 
 
 class SharePartition:
@@ -103,11 +105,6 @@ class SharePartition:
     def in_flight(self) -> int:
         """How many offsets are between start and end."""
         return self.end_offset - self.start_offset + 1
-
-    @property
-    def acquired(self) -> int:
-        """How many offsets members hold."""
-        return self._runs.acquired
 
     @property
     def completed(self) -> int:
@@ -238,7 +235,7 @@ class SharePartition:
                     if kind == AcknowledgeType.RENEW:
                         self._runs.put(replace(part, deadline_ns=deadline_ns))
                     else:
-                        self._leave(part, STATE_AFTER[kind], limits)
+                        self._leave(part, STATE_AFTER[kind], limits, is_rejected=kind == AcknowledgeType.REJECT)
                         changed = True
         return self._write if changed else 0
 
@@ -301,14 +298,26 @@ class SharePartition:
             count += run.count
         return count
 
-    def _leave(self, run: Run, target: RecordState, limits: Limits) -> None:
+    def _leave(self, run: Run, target: RecordState, limits: Limits, *, is_rejected: bool = False) -> None:
         """End the hold of a member, in a transition that becomes durable with the next write."""
-        if target is AVAILABLE and run.delivery_count >= limits.delivery_count:
+        is_exceeded = target is AVAILABLE and run.delivery_count >= limits.delivery_count
+        if is_exceeded:
             target = ARCHIVED
-        state = _next(run.state, target)
-        self._runs.put(replace(run, state=state, member_id="", deadline_ns=0, before=run, write=self._write))
+        if limits.dead_letters and (is_exceeded or is_rejected):
+            target = ARCHIVING
+        left = replace(run, state=_next(run.state, target), member_id="", deadline_ns=0, before=run, write=self._write)
+        self._runs.put(replace(left, is_rejected=True) if is_rejected and target is ARCHIVING else left)
         self._changes.add(run.first, run.last)
         self.dirty = True
+
+    def archive(self, first: int, last: int) -> None:
+        """The dead letters of these offsets are written, or cannot be."""
+        for run in self._runs.between(max(first, self.start_offset), min(last, self.end_offset)):
+            if run.state is ARCHIVING and run.is_sent:
+                self._runs.put(replace(run, state=_next(run.state, ARCHIVED), is_rejected=False, is_sent=False))
+                self._changes.add(run.first, run.last)
+                self.dirty = True
+        self._advance()
 
     def move_start(self, log_start_offset: int) -> bool:
         """The log starts at this offset now: nothing before it is delivered. Whether the start offset has moved.

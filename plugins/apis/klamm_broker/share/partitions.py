@@ -15,6 +15,7 @@ from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.limits.owners import GROUPS as OWNERS
 from klamm_broker.share import persistence
 from klamm_broker.share.account import ShareAccount
+from klamm_broker.share.dead_letters import DeadLetters, NoDeadLetters
 from klamm_broker.share.live_partition import LiveSharePartition, ShareConfigs, ShareParts
 from klamm_broker.share.meters import ShareMeters
 from klamm_broker.share.persistence import SharePartitionKey
@@ -51,11 +52,14 @@ class SharePartitions:
         ledger: Ledger,
     ) -> None:
         self._store = store
+        self.clock = clock
         self._ledger = ledger
         self._topics = topics
         self.meters = ShareMeters()
         self.unwritten_group: Callable[[str], Sequence[Statement]] = lambda group_id: ()
         """The rows of a group that the store may not have. Set before requests come."""
+        self.letters: DeadLetters = NoDeadLetters()
+        """Where what groups give up goes. Set before requests come."""
         self._parts = ShareParts(
             clock,
             scheduler,
@@ -64,6 +68,7 @@ class SharePartitions:
             purgatory.check_and_complete,
             self.meters,
             lambda group_id: self.unwritten_group(group_id),
+            lambda: self.letters,
         )
         self.purgatory = purgatory
         self.sessions = ShareSessionCache(max_sessions, max_session_partitions, self._session_ended)
@@ -104,6 +109,11 @@ class SharePartitions:
         live = LiveSharePartition(saved.key, partition, self._parts, account)
         live.restore(saved)
         self._partitions.setdefault(saved.key.group_id, {})[saved.key] = live
+
+    def send_letters(self) -> None:
+        """Send the dead letters that a stop has left unsent."""
+        for live in self.all():
+            live.send_letters()
 
     def close(self) -> None:
         """End the timers, and answer what waits for a write."""

@@ -11,28 +11,32 @@ class RecordState(enum.IntEnum):
     """State of a record of a share group; the number is Kafka's, which the store keeps too.
 
         AVAILABLE ◄──► ACQUIRED ──► ACKNOWLEDGED
-            │              │
-            └──────────────┴──────► ARCHIVED
+            │              ├──► ARCHIVING ─┐
+            └──────────────┴───────────────┴──► ARCHIVED
 
-    AVAILABLE may be acquired by a member, which holds it while it is ACQUIRED. ACKNOWLEDGED and ARCHIVED (rejected,
+    AVAILABLE may be acquired by a member, which holds it while it is ACQUIRED. ARCHIVING waits for its dead letter, if
+    the group has a topic for these. ACKNOWLEDGED and ARCHIVED (rejected,
     delivered too often, or missing from the log) are final.
     """
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
 
 AVAILABLE: Final = RecordState.AVAILABLE
 ACQUIRED: Final = RecordState.ACQUIRED
 ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
+ARCHIVING: Final = RecordState.ARCHIVING
 ARCHIVED: Final = RecordState.ARCHIVED
 
 NEXT_STATES: Final[Mapping[RecordState, frozenset[RecordState]]] = {
     AVAILABLE: frozenset({ACQUIRED, ARCHIVED}),
-    ACQUIRED: frozenset({AVAILABLE, ACKNOWLEDGED, ARCHIVED}),
+    ACQUIRED: frozenset({AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED}),
     ACKNOWLEDGED: frozenset(),
+    ARCHIVING: frozenset({ARCHIVED}),
     ARCHIVED: frozenset(),
 }
 """The states that may follow each state."""

@@ -13,6 +13,7 @@ class Run:
 
     `delivery_count`  how often they were acquired.
     `member_id`       who holds them while they are ACQUIRED; `deadline_ns` ends that.
+    `is_rejected`     a member has rejected them, while they are ARCHIVING; `is_sent`: their letters are on their way.
     `before`          the run's state before a transition that is not durable yet, in the write of number `write`.
     """
 
@@ -24,6 +25,8 @@ class Run:
     deadline_ns: int = 0
     before: Run | None = None
     write: int = 0
+    is_rejected: bool = False
+    is_sent: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -38,6 +41,8 @@ class Run:
             and self.delivery_count == other.delivery_count
             and self.member_id == other.member_id
             and self.deadline_ns == other.deadline_ns
+            and self.is_rejected is other.is_rejected
+            and self.is_sent is other.is_sent
         )
 
     @property

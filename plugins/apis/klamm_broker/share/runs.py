@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from klamm_broker.share.record_state import ACQUIRED, AVAILABLE, FINAL_STATES
+from klamm_broker.share.record_state import ACQUIRED, ARCHIVING, AVAILABLE, FINAL_STATES
 from klamm_broker.share.run import Run
 from klamm_broker.share.run_blocks import RunBlocks, RunHeap
 
@@ -20,7 +20,17 @@ class Runs:
     a change costs the same, however many runs there are.
     """
 
-    __slots__ = ("_available", "_blocks", "_changed", "_deadlines", "_held", "_unwritten", "acquired", "completed")
+    __slots__ = (
+        "_archiving",
+        "_available",
+        "_blocks",
+        "_changed",
+        "_deadlines",
+        "_held",
+        "_unwritten",
+        "acquired",
+        "completed",
+    )
 
     def __init__(self) -> None:
         self._blocks = RunBlocks()
@@ -28,6 +38,7 @@ class Runs:
         self._deadlines = RunHeap(self._blocks, _if_acquired)
         self._held: dict[str, set[int]] = {}
         self._unwritten: dict[int, set[int]] = {}
+        self._archiving: set[int] = set()
         self._changed: set[int] = set()
         """Where runs begin that may continue their neighbours."""
         self.acquired = 0
@@ -69,6 +80,13 @@ class Runs:
     def unwritten(self, number: int) -> list[Run]:
         """The runs whose transition becomes durable with a write."""
         return self._at(self._unwritten.get(number, ()))
+
+    def take_given_up(self) -> list[Run]:
+        """Return what needs dead letters from now on: each once, when that it is ARCHIVING is durable."""
+        found = [run for run in self._at(self._archiving) if run.is_settled and not run.is_sent]
+        for run in found:
+            self._replace(run, replace(run, is_sent=True))
+        return found
 
     def _at(self, firsts: set[int] | tuple[()]) -> list[Run]:
         return [run for first in sorted(firsts) if (run := self._blocks.find(first)) is not None]
@@ -163,6 +181,8 @@ class Runs:
             self._deadlines.push(run)
         elif run.state in FINAL_STATES:
             self.completed += run.count
+        elif run.state is ARCHIVING:
+            self._archiving.add(run.first)
         else:
             self._available.push(run)
         if not run.is_settled:
@@ -175,6 +195,8 @@ class Runs:
             _discard(self._held, run.member_id, run.first)
         elif run.state in FINAL_STATES:
             self.completed -= run.count
+        elif run.state is ARCHIVING:
+            self._archiving.discard(run.first)
         if not run.is_settled:
             _discard(self._unwritten, run.write, run.first)
 
