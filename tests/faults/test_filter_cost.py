@@ -15,6 +15,8 @@ from tests.contract.filter_settings import alone_and_stacked, settings_of
 from tests.faults.cost_meter import INLINE, CostMeter
 from tests.faults.test_cost import too_large, too_slow
 
+pytestmark = pytest.mark.timeout(1800)
+
 ALL_KINDS = pytest.param(("alike", "different", "existing", "long"), marks=pytest.mark.slow)
 
 
