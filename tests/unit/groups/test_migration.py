@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from consumers import Consumer, partitions, settle
-from groups_playbook import GROUP, REBALANCE_MS, SESSION_MS, Playbook, subscription
+from groups_playbook import GROUP, REBALANCE_MS, SESSION_MS, Playbook, subscription, topic_id
 
 from klamm import ErrorCode
 from klamm_broker.groups import JoinResult, LeavingMember, PartitionCommit
@@ -322,3 +322,35 @@ def test_a_classic_member_takes_no_more_bytes_than_a_consumer_group_may_have(
     large = (("range", subscription("t" * 500)),)
     assert Classic(play, protocols=large).join().error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert Classic(play).join().error_code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("knows_member_epochs", [False, True])
+def test_an_earlier_generation_of_a_classic_member_commits_what_it_has_kept(
+    play: Playbook, knows_member_epochs: bool
+) -> None:
+    """As in Kafka 4.4, tried beside it."""
+    modern, classic, *later = Consumer(play, "m"), Classic(play), Consumer(play, "n"), Consumer(play, "o")
+    modern.beat()
+    classic.join()
+    for _ in range(4):
+        modern.beat()
+        classic.live()
+    before, had = classic.generation, frozenset().union(*classic.owned.values())
+    for _ in range(4):
+        for each in (*later, modern):
+            each.beat()
+        classic.live()
+    kept = frozenset().union(*classic.owned.values())
+    assert classic.generation > before
+    assert frozenset() < kept < had
+
+    def outcomes(generation: int, indexes: frozenset[int]) -> set[ErrorCode]:
+        commits = [PartitionCommit("t", index, 1, topic_id=topic_id("t")) for index in indexes]
+        fields = {"member_id": classic.member_id, "knows_member_epochs": knows_member_epochs}
+        return set(play.commit(*commits, generation_id=generation, **fields))
+
+    assert outcomes(before, kept) == {ErrorCode.NONE}
+    assert outcomes(before, had - kept) == {ErrorCode.ILLEGAL_GENERATION}
+    assert outcomes(before - 1, kept) == {ErrorCode.ILLEGAL_GENERATION}
+    assert outcomes(classic.generation + 1, kept) == {ErrorCode.ILLEGAL_GENERATION}
+    assert outcomes(classic.generation, had - kept) == {ErrorCode.NONE}
