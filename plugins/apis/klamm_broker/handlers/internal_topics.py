@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.acl import AclOperation
 from klamm_broker.configs.registry import check_topic_configs
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denied_topics, may_cluster
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
@@ -34,7 +35,7 @@ def create_internal_topics(broker: BrokerServices, context: RequestContext, topi
     errors: list[str] = []
     for name in broker.auto_creation.not_under_way(topics):
         try:
-            wanted[name] = _checked(broker, topics[name])
+            wanted[name] = _checked(broker, topics[name])._replace(owner=owner_of(context))
             context.charge_mutations(wanted[name].partitions, strict=True)
         except KafkaError as error:
             wanted.pop(name, None)

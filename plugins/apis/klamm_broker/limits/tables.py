@@ -90,6 +90,7 @@ TOPICS: Final = StateTable(
         ApiKey.CREATE_PARTITIONS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
     ),
 )
 CONFIGS: Final = StateTable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ _MIN_INT: Final = -(2**31)
 def offsets_partition(group_id: str) -> TopicPartition:
     """The partition that Kafka's `GroupCoordinator.partitionFor` names, with the default number of partitions."""
     code = 0
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[index : index + 2], "big")) & 0xFFFFFFFF
+    native = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+    for unit in memoryview(group_id.encode(native, "surrogatepass")).cast("H"):
+        code = (31 * code + unit) & 0xFFFFFFFF
     signed = code - 2**32 if code >= 2**31 else code
     return OFFSETS_TOPIC, 0 if signed == _MIN_INT else abs(signed) % _PARTITIONS
