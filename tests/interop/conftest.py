@@ -13,12 +13,20 @@ import pytest
 from tests.peers.server import Server
 from tests.peers.target import target_server
 
+QUICK_STREAMS_GROUPS = {
+    "group.streams.min.session.timeout.ms": "6000",
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.heartbeat.interval.ms": "500",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
+"""A member that was killed is missed soon."""
 _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with target_server(tmp_path_factory.mktemp("server"), {"num.partitions": "3"}) as running:
+    with target_server(tmp_path_factory.mktemp("server"), {"num.partitions": "3", **QUICK_STREAMS_GROUPS}) as running:
         yield running
 
 

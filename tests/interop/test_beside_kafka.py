@@ -22,6 +22,9 @@ from tests.interop.beside_kafka.consumer_steps import PARTITIONS, ConsumerSteps
 from tests.interop.beside_kafka.consumer_steps import TOPIC as EPOCHS_TOPIC
 from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
 from tests.interop.beside_kafka.share_steps import TOPIC, ShareSteps
+from tests.interop.beside_kafka.streams_steps import OTHER, StreamsSteps
+from tests.interop.beside_kafka.streams_steps import PARTITIONS as STREAMED_PARTITIONS
+from tests.interop.beside_kafka.streams_steps import TOPIC as STREAMED
 from tests.interop.beside_kafka.transaction_steps import Steps, settled
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
@@ -33,7 +36,12 @@ ALL: list[Cases] = [data_cases.all_cases, admin_cases.all_cases]
 DIFFERING = [case for cases in ALL for case in cases() if case.differs]
 DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 KAFKAS_OFFSETS_PARTITIONS = 3
-SETTINGS = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
+SETTINGS = {
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+}
 OF_EACH_SERVER = {
     "advertised.listeners",
     "auto.create.topics.enable",
@@ -158,5 +166,16 @@ def test_members_and_their_offsets_take_kafkas_steps(targets: tuple[Target, Targ
         target.client.call(CreateTopicsRequest([CreatableTopic(EPOCHS_TOPIC, PARTITIONS, 1)]), 5)
         assert settled(partial(target.client.call, FindCoordinatorRequest("epochs", 1), 3)) == ErrorCode.NONE
         outcomes.append(list(ConsumerSteps(target).run()))
+    differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
+    assert not differ, "\n".join(differ)
+
+
+def test_streams_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+    outcomes = []
+    for target in targets:
+        for more, name in enumerate((STREAMED, OTHER)):
+            target.client.call(CreateTopicsRequest([CreatableTopic(name, STREAMED_PARTITIONS + more, 1)]), 5)
+        assert settled(partial(target.client.call, FindCoordinatorRequest("streamers", 1), 3)) == ErrorCode.NONE
+        outcomes.append(list(StreamsSteps(target).run()))
     differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
     assert not differ, "\n".join(differ)

@@ -1,4 +1,7 @@
-"""Kafka Streams on klamm: a word count that is exact although the application or the broker is killed."""
+"""Kafka Streams on klamm: a word count that is exact although the application or the broker is killed.
+
+With classic groups, and with streams groups (KIP-1071), whose tasks the server assigns.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.interop.clients.java import java_command
+from tests.interop.clients.java import STREAMS_GROUP_COMMAND, java_command, run_tool
 from tests.interop.java_application import JavaApplication, create_topics
 from tests.peers.kafka_jars import classpath, streams
 from tests.peers.server import Server
+from tests.waiting import wait_until
 
 # Streams comes with a database of 75 MB.
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -33,11 +37,12 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class WordCount(JavaApplication):
-    """The application, with one state directory for its whole life."""
+    """An instance of the application, with one state directory for its whole life."""
 
-    def __init__(self, server: Server, topic: str, classes: str, folder: Path) -> None:
+    def __init__(self, server: Server, topic: str, classes: str, folder: Path, protocol: str, *instance: str) -> None:
+        folder.mkdir(exist_ok=True)
         super().__init__(f"{topic}-counts", folder / "word-count.log")
-        arguments = [server.bootstrap, f"{topic}-app", topic, self.output, str(folder / "state")]
+        arguments = [server.bootstrap, f"{topic}-app", topic, self.output, str(folder / "state"), protocol, *instance]
         self._command = java_command("WordCount", *arguments, classes=classes)
 
     def command(self) -> list[str]:
@@ -86,21 +91,44 @@ class Counts:
 
 
 @pytest.fixture
-def counted(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[tuple[WordCount, Counts]]:
-    application = WordCount(server, topic, classes, tmp_path)
-    create_topics(server, topic, application.output)
-    application.start()
-    counts = Counts(server, application.output)
-    yield application, counts
+def counts(server: Server, topic: str) -> Iterator[Counts]:
+    """Reads what the application writes; its topics are there."""
+    create_topics(server, topic, f"{topic}-counts")
+    counts = Counts(server, f"{topic}-counts")
+    yield counts
     counts.close()
-    application.kill9()
-    # Shown where a test fails.
-    print(application.states)
+
+
+@pytest.fixture
+def start(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[Callable[..., WordCount]]:
+    """Starts an instance by the name of its directory."""
+    started: list[WordCount] = []
+
+    def start_one(name: str, protocol: str, *instance: str) -> WordCount:
+        application = WordCount(server, topic, classes, tmp_path / name, protocol, *instance)
+        application.start()
+        started.append(application)
+        return application
+
+    yield start_one
+    for each in started:
+        each.kill9()
+        # Shown where a test fails.
+        print(each.states)
+
+
+def check(counts: Counts, values: list[str]) -> None:
+    """A count that came twice, or not at all, breaks the sequence of its word."""
+    each = {word: sum(line.split().count(word) for line in values) for word in WORDS}
+    assert counts.found == {word: [*range(1, number + 1)] for word, number in each.items()}
 
 
 @pytest.mark.parametrize("killed", ["nothing", "application", "broker"])
-def test_each_word_is_counted_once(server: Server, topic: str, counted: tuple[WordCount, Counts], killed: str) -> None:
-    application, counts = counted
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
+def test_each_word_is_counted_once(
+    server: Server, topic: str, counts: Counts, start: Callable[..., WordCount], protocol: str, killed: str
+) -> None:
+    application = start("one", protocol)
     values = lines()
     produce(server, topic, values[: LINES // 2])
     counts.read_until(lambda: counts.total() >= LINES)
@@ -113,7 +141,37 @@ def test_each_word_is_counted_once(server: Server, topic: str, counted: tuple[Wo
         server.start()
     counts.read_until(lambda: counts.total() >= 4 * LINES)
     application.stop(PATIENCE_S)
-    each = {word: sum(line.split().count(word) for line in values) for word in WORDS}
-    # A count that came twice, or not at all, breaks the sequence of its word.
-    assert counts.found == {word: [*range(1, number + 1)] for word, number in each.items()}
+    check(counts, values)
     assert application.states[-1] == "NOT_RUNNING"
+
+
+def test_instances_come_and_go(server: Server, topic: str, counts: Counts, start: Callable[..., WordCount]) -> None:
+    """One that stays for a while, a static one that stops and comes back, and one that is killed."""
+    values = lines()
+    wanted = 0
+
+    def count(part: list[str]) -> None:
+        nonlocal wanted
+        wanted += 4 * len(part)
+        produce(server, topic, part)
+        counts.read_until(lambda: counts.total() >= wanted)
+
+    def running(application: WordCount) -> WordCount:
+        wait_until(lambda: application.states[-1:] == ["RUNNING"], application.log(), within_s=PATIENCE_S)
+        return application
+
+    first = running(start("one", "streams"))
+    count(values[:75])
+    static = running(start("two", "streams", "static-instance"))
+    count(values[75:150])
+    static.stop(PATIENCE_S)
+    static.start()
+    running(static)
+    killed = running(start("three", "streams"))
+    count(values[150:225])
+    killed.kill9()
+    first.stop(PATIENCE_S)
+    count(values[225:])
+    check(counts, values)
+    shown = run_tool(STREAMS_GROUP_COMMAND, "--bootstrap-server", server.bootstrap, "--list", "--state")
+    assert [f"{topic}-app", "Stable"] in [line.split() for line in shown.splitlines()]

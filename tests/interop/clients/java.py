@@ -11,6 +11,7 @@ from tests.interop.workload import PARTITIONS, Consumed, KeyValue
 from tests.peers.kafka_jars import classpath
 
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+STREAMS_GROUP_COMMAND = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 _PRODUCER_MEMORY_BYTES = 1 << 20
 
 

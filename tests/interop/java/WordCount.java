@@ -10,8 +10,9 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Counts words, exactly once: BOOTSTRAP ID INPUT OUTPUT STATE_DIRECTORY. Each word of each line gives one record of its
- * new count, as no update is held back in a cache. Prints the states, and ends when its input does.
+ * Counts words, exactly once: BOOTSTRAP ID INPUT OUTPUT STATE_DIRECTORY GROUP_PROTOCOL [INSTANCE]. Each word of each line
+ * gives one record of its new count, as no update is held back in a cache. Prints the states, and ends when its input
+ * does.
  */
 public final class WordCount {
     public static void main(String[] arguments) throws Exception {
@@ -26,8 +27,14 @@ public final class WordCount {
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put("consumer.auto.offset.reset", "earliest");
-        settings.put("consumer.session.timeout.ms", 6000);
-        settings.put("consumer.heartbeat.interval.ms", 1000);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, arguments[5]);
+        if (arguments[5].equals("classic")) {
+            settings.put("consumer.session.timeout.ms", 6000);
+            settings.put("consumer.heartbeat.interval.ms", 1000);
+        }
+        if (arguments.length > 6) {
+            settings.put("group.instance.id", arguments[6]);
+        }
 
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(arguments[2])
