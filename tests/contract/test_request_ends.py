@@ -202,6 +202,7 @@ def lost_while_others_were_behind_it(served):
     client = served.connect()
     client.send_bytes(framed(SyncGroupRequest(group_id="large"), 5) + framed(heartbeat("plain"), 4) * 3)
     wait_until(lambda: served.api_set.parked)
+    wait_until(lambda: [len(channel.receive.frames) for channel in served.processor.channels] == [3])
     served.api_set.parked[0].respond(SyncGroupResponse(assignment=bytes(30_000_000)))
     wait_until(lambda: any(channel.send is not None for channel in served.processor.channels))
     client.close()

@@ -70,6 +70,7 @@ class Serving:
 
     def page(self, path):
         """Status and text of a page of the exporter."""
+        self.wait_for_line("prometheus ")
         (line,) = (line for line in self.lines if "prometheus " in line)
         address = next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
         connection = http.client.HTTPConnection(address, timeout=60)
