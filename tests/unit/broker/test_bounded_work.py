@@ -83,7 +83,7 @@ def test_deleting_many_topics_costs_no_more_than_their_number(
     assert [result.error_code for result in results] == [0] * count
     assert harness.broker.topics.all() == []
     assert HashedName.hashed < 30 * count
-    assert len(writes) == len(looks) == 2, "500 topics at a time"
+    assert len(writes) == len(looks) == 3, "250 topics at a time"
 
 
 def test_a_deletion_that_cannot_be_written_is_answered_for_each_topic(
