@@ -205,7 +205,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
     settings = settings_of(tmp_path / "lake", sink="delta")
     pipeline, lake, said = Pipeline(None, settings), Lake(tmp_path / "lake", "delta"), []
     events = list(sample_events(60, step_us=HOUR_US // 10))
-    write_sample_spool(tmp_path / "spool", events, events_per_segment=20)
+    sign_all(write_sample_spool(tmp_path / "spool", events, events_per_segment=20), signer)
     ship(tmp_path / "spool", settings)
     # All of the first segment, and half of the second; then connections of what is left.
     before_us = START_US + 3 * HOUR_US
@@ -215,9 +215,16 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
     old = {e["seq"] for e in events if e["time_us"] < before_us and e["kind"] != "audit_gap"}
     old |= {e["seq"] for e in events if e["time_us"] < before_us + HOUR_US and e["kind"] == "connection"}
     assert left == set(range(60)) - old
+    # Whose key it is, only a key that was named can say: anyone can make one.
     code, report = verified(spark, pipeline)
+    assert code == 4, report
+    assert report[-1].startswith("the lake is sound if its records of what was forgotten are yours")
+    own = SealSigner(tmp_path / "key").key_id
+    code, report = verified(spark, Pipeline(None, replace(settings, key_ids=(signer.key_id, own))))
     assert code == 0, report
     assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in report)
+    code, report = verified(spark, Pipeline(None, replace(settings, key_ids=(signer.key_id,))))
+    assert code == 1, report
     # Who has no key cannot drop a row and say that it was forgotten.
     lake_id = lake.table_id(spark)
     known = read_forgotten(lake, lake_id)
@@ -245,7 +252,7 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
     )
     old_id, own_id = (Lake(settings.lake, "delta").table_id(spark) for settings in (old, own))
     assert said[-1] == f"the records are of the lake {old_id}: klamm audit verify --lake-id {old_id} takes no others"
-    for given, code in (("", 0), (old_id, 0), (own_id, 1)):
+    for given, code in (("", 4), (old_id, 4), (own_id, 1)):
         found, report = verified(spark, Pipeline(None, replace(old, lake_id=given)))
         assert found == code, report
         assert f"forgotten: the lake of the records must be {given or old_id}" in report

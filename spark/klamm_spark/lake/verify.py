@@ -27,6 +27,7 @@ from klamm_spark.lake.layout import Lake, delta_commits, delta_orphan_files, orp
 from klamm_spark.lake.proof import LakeProof, prove, stream_name
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import reading_what_is_there
+from klamm_spark.lake.sisters import Sisters, check_sisters
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spark.content import SparkContent
 from klamm_spark.spool.chain import FileContent, NodeFolder, read_folder
@@ -38,6 +39,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 EXIT_FOUND: Final = 1
+EXIT_BEHIND: Final = 3
+"""Events are sealed and not shipped; all else is sound. 2 is for errors that the caller can correct."""
+EXIT_UNPINNED: Final = 4
+"""Events are forgotten by records whose keys were not named; all else is sound."""
+_HEADLINES: Final = {
+    0: "every event that was sealed is in the lake exactly once, as it was written",
+    EXIT_FOUND: "the lake is not complete, or not as it was written",
+    EXIT_BEHIND: "the lake is behind: what it has is as it was written, and the rest is in the spool",
+    EXIT_UNPINNED: "the lake is sound if its records of what was forgotten are yours: name your keys with --key-id",
+}
 SEGMENTS_DELETED: Final = "segments_deleted"
 _LINES: Final = 20
 _FILES_CHOSEN: Final = 1_000
@@ -82,8 +93,8 @@ class Finding:
 
     @property
     def sound(self) -> bool:
-        """Whether every event that was written is in the lake exactly once, or reported as missing."""
-        return not (self.not_shipped or self.lost or self.dropped or self.duplicates) and self.unended_from is None
+        """Whether every event that was written is in the lake exactly once, or reported as missing, or not shipped."""
+        return not (self.lost or self.dropped or self.duplicates) and self.unended_from is None
 
 
 @dataclass(slots=True)
@@ -104,7 +115,7 @@ class ReportedGaps:
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], anchors: AnyPath | None = None) -> int:
-    """Compare, and print every gap and orphan; 1 if events are missing, changed or duplicated. Raises LakeError.
+    """Compare, and print every gap and orphan; the exit code, see `EXIT_FOUND` and those after it. Raises LakeError.
 
     Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`.
     """
@@ -130,7 +141,8 @@ def _verify_lake(
         for line in _lines(findings[node_boot]):
             say(f"  {line}")
     breaks = [*proof.breaks, *_beginnings(proof.folders, shipped, reported, proof)]
-    return _conclude(spark, lake, say, proof, findings, breaks)
+    sisters = check_sisters(proof.seals, (), reported.deleting)
+    return _conclude(spark, lake, say, proof, findings, breaks, sisters, pinned=bool(settings.key_ids))
 
 
 def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
@@ -153,10 +165,14 @@ def _conclude(
     proof: LakeProof,
     findings: Mapping[NodeBoot, Finding],
     breaks: Sequence[str],
+    sisters: Sisters,
+    *,
+    pinned: bool,
 ) -> int:
+    breaks = [*breaks, *sisters.breaks]
     for line in breaks:
         say(f"broken chain: {line}")
-    for line in proof.notes():
+    for line in (*sisters.behind, *proof.notes()):
         say(line)
     for path in _orphans(spark, lake):
         say(f"orphan: {path} is not in the commit log: no query reads it")
@@ -165,10 +181,15 @@ def _conclude(
     bad_lines = lake.read_quarantine(spark).count()
     if bad_lines:
         say(f"quarantine: {bad_lines:,} lines that are not events")
-    sound = not breaks and all(finding.sound for finding in findings.values())
-    whole = "every event that was sealed is in the lake exactly once, as it was written"
-    say(whole if sound else "the lake is not complete, or not as it was written")
-    return 0 if sound else EXIT_FOUND
+    code = 0
+    if breaks or not all(finding.sound for finding in findings.values()):
+        code = EXIT_FOUND
+    elif proof.forgotten.records and not pinned:
+        code = EXIT_UNPINNED
+    elif sisters.behind or any(finding.not_shipped for finding in findings.values()):
+        code = EXIT_BEHIND
+    say(_HEADLINES[code])
+    return code
 
 
 def _verify_both(
@@ -197,7 +218,9 @@ def _verify_both(
     for folder in folders:
         if folder.signed:
             say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked: {folder.signers()}")
-    return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks])
+    in_spool_too = {(folder.node, folder.mark) for folder in folders if folder.first is not None}
+    sisters = check_sisters(proof.seals, in_spool_too, reported.deleting)
+    return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks], sisters, pinned=bool(trusted))
 
 
 def compare(

@@ -82,6 +82,8 @@ class AuditSink:
             name: AuditStream(name, self.node, settings, services.clock, files, self.journal, self._filled)
             for name in STREAM_NAMES
         }
+        for one in self.streams.values():
+            one.spool.name_sisters(other.spool for other in self.streams.values() if other is not one)
         self.requests = self.streams[REQUESTS]
         self.security = self.streams[SECURITY]
         self.administration = self.streams[ADMINISTRATION]

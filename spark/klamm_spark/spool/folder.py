@@ -21,6 +21,7 @@ from klamm_spark.spool.layout import (
     SEALED_SUFFIX,
     SHIPPED_SUFFIX,
     Seal,
+    Sister,
     beside,
     chain_of,
     lines_sha256,
@@ -30,6 +31,7 @@ from klamm_spark.spool.layout import (
 from klamm_spark.spool.signatures import PUBLIC_SUFFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from klamm.runtime import Clock
@@ -71,6 +73,8 @@ class SpoolFolder:
         self._compression = compression
         self._suffix = SEALED_SUFFIX + COMPRESSED_SUFFIXES[compression]
         self._clock = clock
+        self.sisters: Callable[[], Iterable[SpoolFolder]] = tuple
+        """The folders of the server's other streams."""
         self._leftovers: list[Path] = []
         self._unsynced: set[Path] = set()
 
@@ -255,6 +259,7 @@ class SpoolFolder:
             clean=clean,
             final=final,
             lines_sha256=digests,
+            sisters=",".join(str(Sister.of(one.newest)) for one in self.sisters() if one.newest is not None),
         )
 
     def seal_failed(self, segment: OpenSegment) -> None:

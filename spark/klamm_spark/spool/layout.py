@@ -61,7 +61,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEQ_DIGITS: Final = 20
 _TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
 _MOST: Final = 1 << 63
-_OPTIONAL: Final = ("lines_sha256", "key_id", "signature")
+_OPTIONAL: Final = ("lines_sha256", "sisters", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
 """Of the SHA-256 of a line."""
 REQUESTS: Final = "requests"
@@ -129,7 +129,8 @@ class Seal:
     segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
     a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
     `sealed_time_us` is wall-clock time. `lines_sha256` is left out by an earlier klamm. `signature` is that of the
-    file's content without it, in base64, by the key `key_id`; both are left out where nothing signs.
+    file's content without it, in base64, by the key `key_id`; both are left out where nothing signs. `sisters` are the
+    newest seals of the server's other streams, each as `Sister` writes it: so no stream can be taken away whole.
     """
 
     schema_version: int
@@ -149,6 +150,7 @@ class Seal:
     clean: bool = True
     final: bool = False
     lines_sha256: str = ""
+    sisters: str = ""
     key_id: str = ""
     signature: str = ""
 
@@ -172,7 +174,30 @@ class Seal:
         seal = parse_object(Seal, data)
         if not 0 <= seal.first_seq <= seal.last_seq:
             raise ValueError(f"no segment has the numbers {seal.first_seq} to {seal.last_seq}")
+        Sister.all_in(seal)
         return seal
+
+
+class Sister(NamedTuple):
+    """The newest seal of another stream of the server, in a seal; `place` is its index."""
+
+    mark: str
+    place: int
+    chain: str
+
+    def __str__(self) -> str:
+        return f"{self.mark}:{self.place}:{self.chain}"
+
+    @staticmethod
+    def of(seal: Seal) -> Sister:
+        """What a seal of the other stream says."""
+        return Sister(stream_mark(seal.boot), seal.index, seal.chain)
+
+    @staticmethod
+    def all_in(seal: Seal) -> list[Sister]:
+        """Those that a seal names. Raises ValueError."""
+        parts = (text.split(":") for text in seal.sisters.split(",") if text)
+        return [Sister(mark, int(index), chain) for mark, index, chain in parts]
 
 
 def parse_object(kind: type[T], data: bytes | str) -> T:

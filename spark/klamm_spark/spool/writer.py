@@ -20,6 +20,7 @@ from klamm_spark.storage.files import SpoolFiles
 from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from klamm.runtime import Clock
@@ -67,6 +68,11 @@ class Spool:
     def sealed_count(self) -> int:
         """Segments sealed since the start."""
         return self._folder.sealed_count
+
+    def name_sisters(self, others: Iterable[Spool]) -> None:
+        """Name the newest seal of each of these, which the same thread writes, in the seals to come."""
+        folders = [other._folder for other in others]
+        self._folder.sisters = lambda: folders
 
     def newest_lines(self) -> bytes:
         """The lines of the newest sealed segment; empty if it cannot be read."""

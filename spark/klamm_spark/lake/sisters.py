@@ -1,0 +1,54 @@
+"""What seals say of the other streams of their server: whether one of these was cut off, or taken away whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from klamm_spark.spool.layout import Seal, Sister, folder_name, stream_mark, stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+class Sisters(NamedTuple):
+    """Sentences: `breaks` of what is gone or was replaced, `behind` of what is not shipped yet, or was cut off."""
+
+    breaks: list[str]
+    behind: list[str]
+
+
+def check_sisters(
+    seals: Mapping[str, Seal], in_spool: Collection[tuple[str, str]], deleting: Collection[tuple[str, str]]
+) -> Sisters:
+    """Hold the seals of a lake against what they say of each other.
+
+    Streams are nodes with `stream_mark`s: those that have segments `in_spool`, and those whose retention is `deleting`
+    segments that were not shipped.
+    """
+    known: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
+    newest: dict[tuple[str, str], tuple[Sister, Seal]] = {}
+    found = Sisters([], [])
+    for seal in seals.values():
+        known[seal.node, stream_mark(seal.boot)][seal.index] = seal
+    for seal in sorted(seals.values(), key=lambda seal: seal.segment):
+        for sister in Sister.all_in(seal):
+            stream = seal.node, sister.mark
+            there = known[stream].get(sister.place)
+            if there is not None and there.chain != sister.chain:
+                found.breaks.append(f"{there.segment} was replaced: {seal.segment} of {seal.node} names another seal")
+            if stream not in newest or newest[stream][0].place < sister.place:
+                newest[stream] = sister, seal
+    for stream, (sister, seal) in sorted(newest.items()):
+        last = max(known[stream], default=-1)
+        if sister.place <= last or stream in deleting:
+            continue
+        name = folder_name(seal.node, stream_of(sister.mark))
+        missing = (
+            f"{name}: the lake has {last + 1} of its seals, and {seal.segment} names the one with index {sister.place}"
+        )
+        if last >= 0 or stream in in_spool:
+            found.behind.append(f"{missing}: they are not shipped yet, or were cut off")
+        else:
+            found.breaks.append(f"{missing}: the stream was taken away, or not shipped yet")
+    return found
