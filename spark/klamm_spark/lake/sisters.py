@@ -1,4 +1,4 @@
-"""What seals say of the other streams of their server: whether one of these was cut off, or taken away whole."""
+"""Hold the seals of a server's streams against each other: was one of these cut off, or taken away whole?"""
 
 from __future__ import annotations
 

@@ -190,12 +190,12 @@ class Sister(NamedTuple):
 
     @staticmethod
     def of(seal: Seal) -> Sister:
-        """What a seal of the other stream says."""
+        """Name a seal of the other stream."""
         return Sister(stream_mark(seal.boot), seal.index, seal.chain)
 
     @staticmethod
     def all_in(seal: Seal) -> list[Sister]:
-        """Those that a seal names. Raises ValueError."""
+        """Return those that a seal names. Raises ValueError."""
         parts = (text.split(":") for text in seal.sisters.split(",") if text)
         return [Sister(mark, int(index), chain) for mark, index, chain in parts]
 
