@@ -433,6 +433,9 @@ def test_a_transaction_times_out(harness):
 
 
 def test_ids_expire(harness, producer):
+    # Days go by, in which the open transaction would time out.
+    never_ms = 2**31 - 1
+    harness.reopen(transaction_abort_timed_out_transaction_cleanup_interval_ms=never_ms)
     open_ = Producer(harness, "open", timeout_ms=900_000)
     open_.init()
     open_.produce("t", b"a")
