@@ -12,7 +12,7 @@ from tests.peers.server import Server
 from tests.peers.target import target_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONFIG_COMMAND = "org.apache.kafka.tools.ConfigCommand"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.peers.server import Server
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 COUNT = 10_000
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONFIG_COMMAND = "org.apache.kafka.tools.ConfigCommand"
 OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 
 

@@ -20,7 +20,7 @@ from tests.interop.clients.java import run_tool
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONFIG_COMMAND = "org.apache.kafka.tools.ConfigCommand"
 
 
 @pytest.fixture

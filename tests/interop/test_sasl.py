@@ -20,7 +20,7 @@ from tests.sasl_client import users_setting
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 KEY = RSAKey.generate_key(2048, {"kid": "idp"})
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

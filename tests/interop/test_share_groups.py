@@ -24,7 +24,7 @@ GIVE_UP_S = 60.0
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 VERIFIABLE = "org.apache.kafka.tools.VerifiableShareConsumer"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+CONFIG_COMMAND = "org.apache.kafka.tools.ConfigCommand"
 
 
 @pytest.fixture(scope="module")
