@@ -1,10 +1,13 @@
-"""Waiting for what another thread or process is about to do."""
+"""Waiting for what another thread or process is about to do, and looking at what this process has."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 
 def wait_until(condition: Callable[[], object], what: str = "waited in vain", *, within_s: float = 120.0) -> None:
@@ -18,3 +21,12 @@ def wait_until(condition: Callable[[], object], what: str = "waited in vain", *,
 def klamm_threads() -> list[str]:
     """The names of the threads of klamm that there are now."""
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-"))
+
+
+def open_below(folder: Path) -> int:
+    """How many descriptors of this process lead to files below the folder; other tests' come and go."""
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            count += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder.resolve()}/")
+    return count

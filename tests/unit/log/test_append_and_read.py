@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +14,7 @@ from klamm.wire.records import LOG_APPEND_TIME, Record, decode_records, encode_b
 from klamm_broker.log import FileRegion
 from klamm_broker.log.produce_validation import RecordValidationError
 from tests.unit.log.playbook import START_MS, LogPlaybook, config, fetch, produced
+from tests.waiting import open_below
 
 OpenLog = Callable[..., LogPlaybook]
 LONG = 2**63
@@ -134,32 +135,32 @@ def test_region_outlives_roll_retention_and_removal(open_log: OpenLog) -> None:
     records.close()
 
 
-def test_closed_region_gives_its_descriptor_back(open_log: OpenLog) -> None:
+def test_closed_region_gives_its_descriptor_back(open_log: OpenLog, tmp_path: Path) -> None:
     book = open_log()
     book.append(b"a")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_below(tmp_path)
     records = book.log.read(0, 1000).records
     assert isinstance(records, FileRegion)
 
     book.log.close(START_MS)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == before
     records.close()
     records.close()
 
-    assert len(os.listdir("/proc/self/fd")) == before - 1
+    assert open_below(tmp_path) == before - 1
     with pytest.raises(ValueError, match="closed"):
         records.fileno()
 
 
-def test_few_descriptors_for_many_segments(open_log: OpenLog) -> None:
+def test_few_descriptors_for_many_segments(open_log: OpenLog, tmp_path: Path) -> None:
     book = open_log(segment_bytes=100)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_below(tmp_path)
     for index in range(50):
         book.append(b"%d" % index)
 
     assert book.values() == [b"%d" % index for index in range(50)]
     assert len(book.log.segments) == 50
-    assert len(os.listdir("/proc/self/fd")) <= before + 8
+    assert open_below(tmp_path) <= before + 8
 
 
 # Rolling

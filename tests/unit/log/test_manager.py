@@ -20,6 +20,7 @@ from klamm_broker.log import DataDirectoryLockedError, FileRegion, LogConfig, Lo
 from klamm_broker.log.checkpoints import CorruptCheckpointError, read_offsets, read_partition_metadata
 from klamm_broker.log.file_operations import UnsyncedFileOperations
 from tests.unit.log.playbook import START_MS, TOPIC_ID, FailingDisk, config, fetch, produced
+from tests.waiting import open_below
 
 MAX_BYTES_OF_AN_OPEN_LOG = 2_700
 
@@ -429,15 +430,15 @@ def test_log_that_failed_is_not_clean(managed: Managed) -> None:
     assert managed.log().end_offset == 2
 
 
-def test_few_descriptors_for_many_partitions(managed: Managed) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+def test_few_descriptors_for_many_partitions(managed: Managed, tmp_path: Path) -> None:
+    before = open_below(tmp_path)
     for partition in range(40):
         append(managed.log(partition), b"a")
 
-    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    assert open_below(tmp_path) <= before + 4
     managed.manager.delete_old_segments(START_MS)
     managed.manager.flush_due(START_MS)
-    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    assert open_below(tmp_path) <= before + 4
 
 
 def test_an_open_log_takes_little_memory(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from klamm import ErrorCode, KafkaError
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced
+from tests.waiting import open_below
 
 OpenLog = Callable[..., LogPlaybook]
 BATCH_BYTES = len(produced(b"0"))
@@ -214,18 +216,18 @@ def test_truncation_before_the_first_segment(open_log: OpenLog) -> None:
     assert book.append(b"x") == 2
 
 
-def test_a_late_reader_of_a_dropped_segment_leaves_no_file_open(open_log: OpenLog) -> None:
+def test_a_late_reader_of_a_dropped_segment_leaves_no_file_open(open_log: OpenLog, tmp_path: Path) -> None:
     book = open_log(segment_bytes=200, retention_bytes=200)
     for number in range(8):
         book.append(b"%d" % number * 10)
     dropped = book.log.segments[0]
     book.log.delete_old_segments(book.clock.wall_ms())
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_below(tmp_path)
     region = dropped.file.region(0, 10)
     assert len(region.read_bytes()) == 10
     region.close()
     assert dropped.file.read(0, 10)
-    assert len(os.listdir("/proc/self/fd")) <= open_before
+    assert open_below(tmp_path) <= open_before
     assert dropped.file not in book.open_files._files
 
 
