@@ -49,7 +49,7 @@ def no_verifier(user, mechanism):
 
 def bearer(key=KEY, **changes):
     """The first message of OAUTHBEARER, with a token that is good but for the changes."""
-    claims = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 600, "aud": "kafka", "iss": "idp", "scope": "use"}
+    claims = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 86_400, "aud": "kafka", "iss": "idp", "scope": "use"}
     claims = {name: value for name, value in {**claims, **changes}.items() if value is not None}
     token = jws.serialize_compact({"alg": "RS256", "kid": key.kid}, json.dumps(claims).encode(), key)
     return said(token)
@@ -226,8 +226,8 @@ WAYS = [
     ("wrong credentials, or no such user", delegation_token("not the hmac", 600)),
     # OAUTHBEARER
     ("the token has expired", token("OAUTHBEARER", bearer(exp=NOW_S - 60))),
-    ("the token is not valid yet", token("OAUTHBEARER", bearer(nbf=NOW_S + 600))),
-    ("the token expires before it was issued", token("OAUTHBEARER", bearer(iat=NOW_S + 700))),
+    ("the token is not valid yet", token("OAUTHBEARER", bearer(nbf=NOW_S + 86_400))),
+    ("the token expires before it was issued", token("OAUTHBEARER", bearer(iat=NOW_S + 90_000))),
     ("the token has no time in the claim 'iat'", token("OAUTHBEARER", bearer(iat=None))),
     ("the token is of another issuer", token("OAUTHBEARER", bearer(iss="other"))),
     ("the token is for another audience", token("OAUTHBEARER", bearer(aud="other"))),

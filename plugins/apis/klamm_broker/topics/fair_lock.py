@@ -12,6 +12,7 @@ class FairLock:
     def __init__(self) -> None:
         # Held by the next one in turn, while it waits.
         self._next = threading.Lock()
+        # What the lock itself protects, as any other.
         self._lock = threading.Lock()
 
     @property
