@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from klamm_broker.groups.group import Group
+from klamm_broker.groups.targeted_members import TargetedMembers
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Statement
@@ -40,24 +40,20 @@ class Changes:
         self.before = [*other.before, *self.before]
 
 
-class ConsumerMembership(Group):
+class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
     """The members of a consumer group and the partitions they own; `ConsumerGroup` adds epochs and state.
 
-    `target`    what each member is to have.
     `patterns`  how many members subscribe to each regular expression.
-    `members_bytes`  about what the members take, but their assignments.
     `subscriptions`  how many members subscribe to the same: names of topics and an expression.
-    `changes`   what is to be written.
     """
+
+    counted_names = "names and subscriptions"
+    changes: Changes
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
-        self.members: dict[str, ConsumerMember] = {}
-        self.static_members: dict[str, str] = {}
-        self.target: dict[str, Partitions] = {}
         self.changes = Changes()
         self.patterns: Counter[str] = Counter()
-        self.members_bytes = 0
         self.subscriptions: Counter[tuple[frozenset[str], str]] = Counter()
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
@@ -90,26 +86,9 @@ class ConsumerMembership(Group):
         self.changes.members.add(member_id)
         self.set_target(member_id, None)
 
-    def put_within(self, member: ConsumerMember, max_bytes: int, *, keep: bool = True) -> None:
-        """Add or replace a member, or only see if there is room.
-
-        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
-        """
-        known = self.members.get(member.member_id)
-        if known == member:
-            return
-        more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
-        if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The names and subscriptions of the group's members may have {max_bytes} bytes (group.max.bytes).",
-            )
-        grows_by = member.charge_bytes if known is None else member.grows_by_bytes(known)
-        with self.room_for(member.owner, grows_by, in_use=known is not None) as has_room:
-            if not has_room:
-                raise self.book.ledgers.members.refusal()
-            if keep:
-                self.put(member)
+    def grows_by_bytes(self, member: ConsumerMember, known: ConsumerMember) -> int:
+        """Return what it takes beyond what stays of it."""
+        return member.grows_by_bytes(known)
 
     def _disown(self, member: ConsumerMember) -> None:
         self.members_bytes -= member.size_bytes
@@ -134,37 +113,9 @@ class ConsumerMembership(Group):
         """Whether a member owns the partition or has still to revoke it."""
         return (topic_id, partition) in self._owned
 
-    def member(self, member_id: str, instance_id: str | None = None) -> ConsumerMember:
-        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another has the instance id."""
-        if instance_id is not None:
-            owner = self.static_members.get(instance_id)
-            if owner is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-            if owner != member_id:
-                raise KafkaError(
-                    ErrorCode.FENCED_INSTANCE_ID,
-                    f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}.",
-                )
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
     def target_of(self, member_id: str) -> Partitions:
         """The member's target assignment."""
         return self.target.get(member_id, NO_PARTITIONS)
-
-    def set_target(self, member_id: str, target: Partitions | None) -> None:
-        """Replace a member's target; None forgets it."""
-        if self.target.get(member_id) == target:
-            return
-        if target is None:
-            del self.target[member_id]
-        else:
-            self.target[member_id] = target
-        self.changes.targets.add(member_id)
 
     @property
     def preferred_assignor(self) -> str | None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+from klamm_broker.groups.targeted_members import TargetedMembers
 
 if TYPE_CHECKING:
     from klamm_broker.groups.streams.reconciliation import FreeRoles
@@ -51,23 +51,19 @@ class TaskOffsets(NamedTuple):
 NO_OFFSETS: Final = TaskOffsets({}, {})
 
 
-class StreamsMembers(Group):
+class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
     """The members of a streams group and the tasks they have; `StreamsGroup` adds epochs, topology and state.
 
-    `target`         what each member is to have.
-    `members_bytes`  about what the members take, but their assignments.
-    `offsets_of`     what members report of their changelogs; it is not stored.
-    `changes`        what is to be written.
+    `offsets_of`  what members report of their changelogs; it is not stored.
     """
+
+    counted_names = "names"
+    changes: Changes
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
-        self.members: dict[str, StreamsMember] = {}
-        self.static_members: dict[str, str] = {}
-        self.target: dict[str, Tasks] = {}
         self.offsets_of: dict[str, TaskOffsets] = {}
         self.changes = Changes()
-        self.members_bytes = 0
         # The members that have each task: as active, as standby, as warm-up.
         self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
 
@@ -107,26 +103,9 @@ class StreamsMembers(Group):
                 if not holders[task]:
                     del holders[task]
 
-    def put_within(self, member: StreamsMember, max_bytes: int, *, keep: bool = True) -> None:
-        """Add or replace a member, or only see if there is room.
-
-        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
-        """
-        known = self.members.get(member.member_id)
-        if known == member:
-            return
-        more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
-        if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The names of the group's members may have {max_bytes} bytes (group.max.bytes).",
-            )
-        grows_by = member.charge_bytes if known is None else more_bytes
-        with self.room_for(member.owner, grows_by, in_use=known is not None) as has_room:
-            if not has_room:
-                raise self.book.ledgers.members.refusal()
-            if keep:
-                self.put(member)
+    def grows_by_bytes(self, member: StreamsMember, known: StreamsMember) -> int:
+        """Return how many bytes more its names have."""
+        return member.size_bytes - known.size_bytes
 
     def free_for(self, member: StreamsMember) -> FreeRoles:
         """Return whether a member may take a task, in each role.
@@ -152,37 +131,9 @@ class StreamsMembers(Group):
 
         return as_active, as_copy, as_copy
 
-    def member(self, member_id: str, instance_id: str | None = None) -> StreamsMember:
-        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another has the instance id."""
-        if instance_id is not None:
-            owner = self.static_members.get(instance_id)
-            if owner is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-            if owner != member_id:
-                raise KafkaError(
-                    ErrorCode.FENCED_INSTANCE_ID,
-                    f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}.",
-                )
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
     def target_of(self, member_id: str) -> Tasks:
         """The member's target assignment."""
         return self.target.get(member_id, NONE)
-
-    def set_target(self, member_id: str, target: Tasks | None) -> None:
-        """Replace a member's target; None forgets it."""
-        if self.target.get(member_id) == target:
-            return
-        if target is None:
-            del self.target[member_id]
-        else:
-            self.target[member_id] = target
-        self.changes.targets.add(member_id)
 
     def report_offsets(
         self, member: StreamsMember, offsets: Mapping[Task, int] | None, end_offsets: Mapping[Task, int] | None
