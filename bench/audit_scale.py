@@ -121,7 +121,7 @@ def row(name: str, events: int, run: Callable[[], Any]) -> None:
 
 
 def measure_codecs(segment_events: int) -> None:
-    """What each codec makes of an event, in the pieces in which the server writes, and what CPU that takes."""
+    """Measure what each codec makes of an event, in the pieces in which the server writes, and its CPU time."""
     data = b"".join(map(line_of, sample_events(segment_events, seed=0)))
     print("| compression | bytes an event | CPU, µs an event |\n| --- | ---: | ---: |")
     for codec in COMPRESSED_SUFFIXES:
@@ -186,7 +186,7 @@ def write_segment(
 
 
 def read_with_duckdb(spool: Path) -> None:
-    """What DuckDB does at its best: it reads the few fields that a query names."""
+    """Measure DuckDB at its best: it reads the few fields that a query names."""
     import duckdb
 
     columns = {"kind": "VARCHAR", "outcome": "VARCHAR", "principal": "VARCHAR", "request_bytes": "BIGINT"}
@@ -216,7 +216,7 @@ def run_plain(folder: Path, events: int) -> None:
 
 
 def measure_plain(folder: Path, events: int) -> None:
-    """What PySpark does with Spark's settings as they are."""
+    """Measure PySpark with Spark's settings as they are."""
     from pyspark.sql import SparkSession
 
     from klamm_spark.spark.schema import EVENT_SCHEMA
@@ -254,7 +254,7 @@ def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, ev
 
 
 def ignore(line: str) -> None:
-    """What commands say is not measured."""
+    """Discard what commands print: it is not measured."""
 
 
 def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:

@@ -140,7 +140,7 @@ class ApiSet(Part[_Host]):
         return ""
 
     def examine(self, listeners: Sequence[ListenerContext]) -> Iterable[Finding]:  # noqa: ARG002
-        """What `klamm doctor` says of this set, and of the listeners that name it.
+        """Return what `klamm doctor` says of this set, and of the listeners that name it.
 
         The set is not opened, and nothing listens. May wait for the network. An exception is a finding too.
         """

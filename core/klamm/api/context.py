@@ -368,7 +368,7 @@ class RequestContext:
         log_if_denied: bool = True,
         log_if_allowed: bool = True,
     ) -> bool:
-        """Whether the listener's authorizer lets this request do that; True where there is none.
+        """Return True if the listener's authorizer lets this request do that, or if there is none.
 
         `log_if_denied=False` is for a right that is one of several which suffice: its denial decides nothing. With
         `log_if_allowed=False` too it is for lists that are filtered: the client did not name what is in them. Such a
@@ -406,7 +406,7 @@ class RequestContext:
         self.changed_values.append((kind, resource, key, old, new))
 
     def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
+        """Return True if the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
             return True
@@ -426,7 +426,7 @@ class RequestContext:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
-        """Whether quotas let records of that size be sent now; if not, the response carries none (KIP-219)."""
+        """Return True if quotas let records of that size be sent now; if not, the response carries none (KIP-219)."""
         times_ms = self._call_throttles("charge_records", size_bytes)
         self._throttle(times_ms)
         return not any(times_ms)
@@ -456,7 +456,7 @@ class RequestContext:
 
     @property
     def on_processor(self) -> bool:
-        """Whether the handler runs on a processor's thread, where other clients wait until it returns."""
+        """Return True if the handler runs on a processor's thread, where other clients wait until it returns."""
         return getattr(self.responder, "inline", False)
 
     def leave_processor(self) -> None:
@@ -489,12 +489,12 @@ class RequestContext:
 
     @property
     def response_wanted(self) -> bool:
-        """Whether a filter or an observer wants the response of an opaque request as a message."""
+        """Return True if a filter or an observer wants the response of an opaque request as a message."""
         return getattr(self.responder, "response_wanted", False)
 
     @property
     def response_filtered(self) -> bool:
-        """Whether a filter wants the response of an opaque request as a message, and may change it."""
+        """Return True if a filter wants the response of an opaque request as a message, and may change it."""
         return getattr(self.responder, "response_filtered", False)
 
     def later(self) -> Pending:

@@ -90,7 +90,7 @@ class TransportLayer(ABC):
 
     @property
     def may_buffer(self) -> bool:
-        """Whether `has_buffered_data` may ever be True; it is asked after each read then. Read once.
+        """Return True if `has_buffered_data` may ever be True; it is asked after each read then. Read once.
 
         True by default for a class that has a `has_buffered_data` of its own; one that delegates to another transport
         says what that one says.
