@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tools.generate_messages import write_between_brokers
+
 # Machines are shared: a slow draw is no fault of the code.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None)
 
@@ -15,6 +17,10 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 settings.register_profile("repeatable", PATIENT, derandomize=True)
 settings.register_profile("fresh", PATIENT, derandomize=False)
 settings.load_profile("repeatable")
+
+
+# Tests collect cases from every message, also from those that git does not keep.
+write_between_brokers()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,6 +21,26 @@ CURRENT = "4.4.0"
 OLD = "3.9.1"
 EXTRA = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 """Messages that clients exchange through the group coordinator, beside requests and responses."""
+BETWEEN_BROKERS = (
+    "AllocateProducerIds",
+    "AlterPartition",
+    "AssignReplicasToDirs",
+    "BeginQuorumEpoch",
+    "BrokerHeartbeat",
+    "BrokerRegistration",
+    "ControllerRegistration",
+    "DeleteShareGroupState",
+    "EndQuorumEpoch",
+    "Envelope",
+    "FetchSnapshot",
+    "InitializeShareGroupState",
+    "ReadShareGroupState",
+    "ReadShareGroupStateSummary",
+    "UpdateRaftVoter",
+    "Vote",
+    "WriteShareGroupState",
+)
+"""APIs that brokers and controllers call on one another. No API set serves them, so git does not keep their modules."""
 LAST_IN_OLD = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
 # Names, types and versions. The texts in the jars are left there.
 KEPT = frozenset(

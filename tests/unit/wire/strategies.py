@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from klamm.wire.api_keys import load
 from tools.messages.descriptions import committed
 from tools.messages.schema import Field, Schema, Struct, Versions, snake
 
@@ -36,8 +37,11 @@ class Described:
         self.name = schema.name
         self.api_key = schema.api_key
         self.versions = range(schema.versions.low, schema.versions.high + 1)
-        module = snake(schema.name.removesuffix("Request").removesuffix("Response"))
-        self.module = importlib.import_module(f"klamm.wire.messages.{module}")
+        self.module = (
+            importlib.import_module(f"klamm.wire.messages.{snake(schema.name)}")
+            if schema.api_key < 0
+            else load(schema.api_key)
+        )
         self.message_class = vars(self.module)[self.name]
 
     def __repr__(self) -> str:

@@ -1,19 +1,45 @@
 """The generated modules are what the generator makes of the committed descriptions."""
 
-import importlib
-
 import pytest
 
-from klamm.wire.api_keys import SPECS
+from klamm import bind_handlers
+from klamm.wire.api_keys import SPECS, ApiKey, load
 from klamm.wire.struct_base import NO_ERROR_FIELDS, ErrorFields
-from tools.generate_messages import formatted, generate, stale_files
-from tools.messages.descriptions import committed
+from klamm_broker.control.control import HANDLERS as CONTROL_HANDLERS
+from klamm_broker.handlers.registry import APIS
+from klamm_gateway.forwarded_apis import forwarded_apis
+from tools.generate_messages import NOT_KEPT, formatted, generate, stale_files, write_between_brokers
+from tools.messages.descriptions import BETWEEN_BROKERS, committed
 from tools.messages.schema import Schema, Struct
 
 
 def test_the_committed_modules_are_what_the_generator_makes():
     stale = stale_files(formatted(generate(committed())))
     assert stale == [], "run python tools/generate_messages.py"
+
+
+def test_messages_are_kept_if_an_api_set_serves_them():
+    served = {int(api.api_key) for api in APIS} | {spec.api_key for spec, _versions in forwarded_apis()}
+    served |= {handler.api_key for handler in bind_handlers(CONTROL_HANDLERS, object())}
+    served |= {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    kept = {spec.api_key for spec in SPECS if "." not in spec.module}
+    assert kept == served, "see BETWEEN_BROKERS in tools/messages/descriptions.py"
+    assert {spec.name for spec in SPECS if spec.module.startswith(f"{NOT_KEPT.name}.")} == {*BETWEEN_BROKERS}
+
+
+def test_messages_that_are_not_kept_are_written_where_they_are_missing_or_differ(tmp_path):
+    write_between_brokers(tmp_path)
+    folder = tmp_path / NOT_KEPT
+    written = {path.name: path.read_text() for path in folder.iterdir()}
+    assert len(written) == len(BETWEEN_BROKERS) + 1
+    assert all("do not edit" in text for text in written.values())
+    (folder / "vote.py").write_text("another release's")
+    (folder / "envelope.py").unlink()
+    (folder / "gone.py").write_text("of an API that is served now")
+    before = (folder / "end_quorum_epoch.py").stat()
+    write_between_brokers(tmp_path)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == written
+    assert (folder / "end_quorum_epoch.py").stat() == before, "what is up to date stays as it is"
 
 
 def error_paths(struct: Struct, path: str = "") -> set[str]:
@@ -35,7 +61,7 @@ def declared_paths(fields: ErrorFields, path: str = "") -> set[str]:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_responses_declare_each_field_that_carries_an_error(spec):
-    module = vars(importlib.import_module(f"klamm.wire.messages.{spec.module}"))
+    module = vars(load(spec.api_key))
     schema = Schema(committed()[f"{spec.name}Response"])
     assert declared_paths(module[f"{spec.name}Response"].ERRORS) == error_paths(schema.root)
     assert module[f"{spec.name}Request"].ERRORS is NO_ERROR_FIELDS

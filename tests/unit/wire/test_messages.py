@@ -1,6 +1,5 @@
 """Every message and version without any judge: round trips, and bytes that are none of a message."""
 
-import importlib
 import random
 
 import pytest
@@ -14,7 +13,6 @@ from klamm.wire.headers import (
 )
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
 from klamm.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from klamm.wire.messages.fetch_snapshot import FetchSnapshotResponse, ResponsePartitionSnapshot, ResponseTopicSnapshot
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.primitives import WireError
@@ -95,9 +93,9 @@ def test_a_nullable_struct_is_there_unless_its_mark_is_negative():
 def test_records_may_be_null_only_where_the_description_says_so():
     fetched = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(records=None)])])
     assert FetchResponse.decode(12, fetched.encode(12)).responses[0].partitions[0].records is None
-    snapshot = FetchSnapshotResponse(
-        topics=[ResponseTopicSnapshot("t", [ResponsePartitionSnapshot(unaligned_records=None)])]
-    )
+    messages = load(ApiKey.FETCH_SNAPSHOT)
+    partition = messages.ResponsePartitionSnapshot(unaligned_records=None)
+    snapshot = messages.FetchSnapshotResponse(topics=[messages.ResponseTopicSnapshot("t", [partition])])
     with pytest.raises(WireError, match="unaligned_records is null"):
         snapshot.encode(0)
 
@@ -192,4 +190,4 @@ def test_serving_does_not_import_what_is_not_served():
 
 def test_every_message_module_imports_alone():
     for spec in SPECS:
-        assert spec.api_key == importlib.import_module(f"klamm.wire.messages.{spec.module}").API_KEY
+        assert spec.api_key == load(spec.api_key).API_KEY

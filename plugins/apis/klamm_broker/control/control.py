@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm import ListenerContext, ServerContext, ServerServices
     from klamm_broker.cluster.controlled_nodes import ControlledNodes
 
-_HANDLERS = (become_leader_or_follower, stop_replicas, update_metadata, shut_down)
+HANDLERS = (become_leader_or_follower, stop_replicas, update_metadata, shut_down)
 
 
 def _no_broker() -> Any:
@@ -32,4 +32,4 @@ class Control(ApiSet):
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:
         nodes: ControlledNodes = self._services.shared.once("klamm.controlled-nodes", _no_broker)
-        return bind_handlers(_HANDLERS, nodes.at(listener.node))
+        return bind_handlers(HANDLERS, nodes.at(listener.node))

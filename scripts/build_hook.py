@@ -1,9 +1,9 @@
-"""A build hook of hatchling: `KLAMM_COMPILE=1 pip install .` compiles what runs for each Produce and each record.
+"""A build hook of hatchling: writes the messages that git does not keep, and compiles if that is wanted.
 
-mypyc makes modules of C of typed modules of Python, unchanged. Without the variable nothing is compiled: klamm is
-Python alone, and behaves the same. An editable installation gets each compiled module beside its source, before which
-it goes until it is deleted. The plugin `hatch-mypyc` takes one folder of sources; klamm has one for each kind of
-plugin.
+`KLAMM_COMPILE=1 pip install .` compiles what runs for each Produce and each record: mypyc makes modules of C of typed
+modules of Python, unchanged. Without the variable nothing is compiled: klamm is Python alone, and behaves the same. An
+editable installation gets each compiled module beside its source, before which it goes until it is deleted. The plugin
+`hatch-mypyc` takes one folder of sources; klamm has one for each kind of plugin.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ command.run()
 """
 
 
-class CompileHook(BuildHookInterface[Any]):
-    """Takes the compiled modules into the wheel where `KLAMM_COMPILE` is 1."""
+class BuildHook(BuildHookInterface[Any]):
+    """Adds to the sources what a wheel needs beside them; compiled modules too if `KLAMM_COMPILE` is 1."""
 
     PLUGIN_NAME = "custom"
 
@@ -80,7 +80,16 @@ class CompileHook(BuildHookInterface[Any]):
         return ["mypy[mypyc]>=2.4"] if _is_wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, before the files of the wheel are collected. Raises RuntimeError with what mypyc reports."""
+        """Write and compile, before the files of the wheel are collected.
+
+        Raises RuntimeError with what mypyc reports.
+        """
+        sys.path.insert(0, self.root)
+        try:
+            from tools.generate_messages import write_between_brokers
+        finally:
+            sys.path.remove(self.root)
+        write_between_brokers(Path(self.root))
         if not _is_wanted():
             return
         folder = TemporaryDirectory(prefix="klamm-compile-")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def load_hook() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compile_hook", ROOT / "scripts" / "compile_hook.py")
+    spec = importlib.util.spec_from_file_location("build_hook", ROOT / "scripts" / "build_hook.py")
     assert spec is not None
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
