@@ -33,6 +33,12 @@ class JavaApplication(ABC):
         self._process.kill()
         self._process.communicate()
 
+    def tell(self, line: str) -> None:
+        """Write a line of its input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
     def stop(self, timeout_s: float) -> None:
         self._process.communicate(timeout=timeout_s)
         assert self._process.returncode == 0, self.log()

@@ -5,107 +5,69 @@ With classic groups, and with streams groups (KIP-1071), whose tasks the server 
 
 from __future__ import annotations
 
-import subprocess
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
-from tests.interop.clients.java import STREAMS_GROUP_COMMAND, java_command, run_tool
-from tests.interop.java_application import JavaApplication, create_topics
-from tests.peers.kafka_jars import classpath, streams
-from tests.peers.server import Server
+from klamm.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.interop.clients.java import STREAMS_GROUP_COMMAND, run_tool
+from tests.interop.java_application import create_topics
+from tests.interop.streams_application import (
+    PATIENCE_S,
+    Committed,
+    Input,
+    StreamsApplication,
+    committed,
+    compiled,
+    produce,
+)
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
 from tests.waiting import wait_until
 
 # Streams comes with a database of 75 MB.
-pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
-SOURCE = Path(__file__).parent / "java" / "WordCount.java"
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 WORDS = ["heron", "otter", "perch", "reed", "rush", "teal", "vole"]
 LINES = 300
-PATIENCE_S = 90
+Start = Callable[..., StreamsApplication]
+GROUP_CONFIG = 32
+PORTS = {"one": 1001, "two": 1002}
 
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The class path of the application, beside that of Kafka."""
-    folder = tmp_path_factory.mktemp("word-count")
-    path = f"{streams()}:{classpath()}"
-    subprocess.run(["javac", "-cp", path, "-d", folder, SOURCE], check=True, timeout=60)
-    return f"{folder}:{streams()}"
+    return compiled(tmp_path_factory.mktemp("application"))
 
 
-class WordCount(JavaApplication):
-    """An instance of the application, with one state directory for its whole life."""
-
-    def __init__(self, server: Server, topic: str, classes: str, folder: Path, protocol: str, *instance: str) -> None:
-        folder.mkdir(exist_ok=True)
-        super().__init__(f"{topic}-counts", folder / "word-count.log")
-        arguments = [server.bootstrap, f"{topic}-app", topic, self.output, str(folder / "state"), protocol, *instance]
-        self._command = java_command("WordCount", *arguments, classes=classes)
-
-    def command(self) -> list[str]:
-        return self._command
-
-    @property
-    def states(self) -> list[str]:
-        return self.log().split()
-
-
-def lines() -> list[str]:
+def lines() -> list[Input]:
     """Each word occurs as often as any other, and no line is like the one before it."""
-    return [" ".join(WORDS[(number + each) % len(WORDS)] for each in range(4)) for number in range(LINES)]
-
-
-def produce(server: Server, topic: str, values: list[str]) -> None:
-    producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
-    for number, value in enumerate(values):
-        producer.produce(topic, value, key=str(number))
-    assert producer.flush(PATIENCE_S) == 0
-
-
-class Counts:
-    """The committed records of the output, by word."""
-
-    def __init__(self, server: Server, topic: str) -> None:
-        settings = {"bootstrap.servers": server.bootstrap, "group.id": f"{topic}-reader"}
-        settings |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-        self._consumer = Consumer(settings)
-        self._consumer.subscribe([topic])
-        self.found: dict[str, list[int]] = {word: [] for word in WORDS}
-
-    def total(self) -> int:
-        return sum(map(len, self.found.values()))
-
-    def read_until(self, is_enough: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_enough():
-            assert time.monotonic() < deadline, {word: counts[-3:] for word, counts in self.found.items()}
-            message = self._consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                self.found[message.key().decode()].append(int.from_bytes(message.value(), "big"))
-
-    def close(self) -> None:
-        self._consumer.close()
+    values = [" ".join(WORDS[(number + each) % len(WORDS)] for each in range(4)) for number in range(LINES)]
+    return [Input(str(number), value, 1_000 * number) for number, value in enumerate(values)]
 
 
 @pytest.fixture
-def counts(server: Server, topic: str) -> Iterator[Counts]:
+def counts(server: Server, topic: str) -> Iterator[Committed]:
     """Reads what the application writes; its topics are there."""
     create_topics(server, topic, f"{topic}-counts")
-    counts = Counts(server, f"{topic}-counts")
+    counts = Committed(server, f"{topic}-counts")
     yield counts
     counts.close()
 
 
 @pytest.fixture
-def start(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[Callable[..., WordCount]]:
+def start(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[Start]:
     """Starts an instance by the name of its directory."""
-    started: list[WordCount] = []
+    started: list[StreamsApplication] = []
 
-    def start_one(name: str, protocol: str, *instance: str) -> WordCount:
-        application = WordCount(server, topic, classes, tmp_path / name, protocol, *instance)
+    def start_one(name: str, protocol: str, *settings: str) -> StreamsApplication:
+        application = StreamsApplication(server, topic, classes, tmp_path / name, protocol, "counts", *settings)
         application.start()
         started.append(application)
         return application
@@ -114,19 +76,20 @@ def start(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[
     for each in started:
         each.kill9()
         # Shown where a test fails.
-        print(each.states)
+        print(each.log()[-4000:])
 
 
-def check(counts: Counts, values: list[str]) -> None:
+def check(server: Server, topic: str, values: list[Input]) -> None:
     """A count that came twice, or not at all, breaks the sequence of its word."""
-    each = {word: sum(line.split().count(word) for line in values) for word in WORDS}
-    assert counts.found == {word: [*range(1, number + 1)] for word, number in each.items()}
+    each = Counter(word for line in values for word in line.value.split())
+    wanted = {word: [count.to_bytes(8, "big") for count in range(1, number + 1)] for word, number in each.items()}
+    assert committed(server, f"{topic}-counts") == {f"{topic}-counts": wanted}
 
 
 @pytest.mark.parametrize("killed", ["nothing", "application", "broker"])
 @pytest.mark.parametrize("protocol", ["classic", "streams"])
 def test_each_word_is_counted_once(
-    server: Server, topic: str, counts: Counts, start: Callable[..., WordCount], protocol: str, killed: str
+    server: Server, topic: str, counts: Committed, start: Start, protocol: str, killed: str
 ) -> None:
     application = start("one", protocol)
     values = lines()
@@ -141,28 +104,28 @@ def test_each_word_is_counted_once(
         server.start()
     counts.read_until(lambda: counts.total() >= 4 * LINES)
     application.stop(PATIENCE_S)
-    check(counts, values)
+    check(server, topic, values)
     assert application.states[-1] == "NOT_RUNNING"
 
 
-def test_instances_come_and_go(server: Server, topic: str, counts: Counts, start: Callable[..., WordCount]) -> None:
+def test_instances_come_and_go(server: Server, topic: str, counts: Committed, start: Start) -> None:
     """One that stays for a while, a static one that stops and comes back, and one that is killed."""
     values = lines()
     wanted = 0
 
-    def count(part: list[str]) -> None:
+    def count(part: list[Input]) -> None:
         nonlocal wanted
         wanted += 4 * len(part)
         produce(server, topic, part)
         counts.read_until(lambda: counts.total() >= wanted)
 
-    def running(application: WordCount) -> WordCount:
-        wait_until(lambda: application.states[-1:] == ["RUNNING"], application.log(), within_s=PATIENCE_S)
+    def running(application: StreamsApplication) -> StreamsApplication:
+        application.wait_until_running()
         return application
 
     first = running(start("one", "streams"))
     count(values[:75])
-    static = running(start("two", "streams", "static-instance"))
+    static = running(start("two", "streams", "group.instance.id=static-instance"))
     count(values[75:150])
     static.stop(PATIENCE_S)
     static.start()
@@ -172,6 +135,45 @@ def test_instances_come_and_go(server: Server, topic: str, counts: Counts, start
     killed.kill9()
     first.stop(PATIENCE_S)
     count(values[225:])
-    check(counts, values)
+    check(server, topic, values)
     shown = run_tool(STREAMS_GROUP_COMMAND, "--bootstrap-server", server.bootstrap, "--list", "--state")
     assert [f"{topic}-app", "Stable"] in [line.split() for line in shown.splitlines()]
+
+
+def test_a_copy_answers_queries_and_takes_over(server: Server, topic: str, counts: Committed, start: Start) -> None:
+    """The counts that a killed instance had are those of its copy, which reads nothing back."""
+    standby = AlterConfigsResource(
+        GROUP_CONFIG, f"{topic}-app", [AlterableConfig("streams.num.standby.replicas", 0, "1")]
+    )
+    with WireClient(HOST, server.port) as client:
+        answer = client.call(IncrementalAlterConfigsRequest([standby]), 1)
+    assert answer.responses[0].error_code == 0
+    values, word = lines(), WORDS[0]
+    half = sum(line.value.split().count(word) for line in values[: LINES // 2])
+    whole = sum(line.value.split().count(word) for line in values)
+    instances = {name: start(name, "streams", f"application.server=localhost:{port}") for name, port in PORTS.items()}
+    for each in instances.values():
+        each.wait_until_running()
+    produce(server, topic, values[: LINES // 2])
+    counts.read_until(lambda: counts.total() >= 2 * LINES)
+
+    def says(application: StreamsApplication, *parts: str) -> bool:
+        found = application.found(word)
+        return all(part in found for part in parts)
+
+    for each in instances.values():
+        # The store of each has the word, as its own or as a copy.
+        wait_until(partial(says, each, f"count={half}", "copies=1"), each.log(), within_s=PATIENCE_S)
+    killed = next(name for name, port in PORTS.items() if says(instances[name], f"port={port}"))
+    other = next(name for name in PORTS if name != killed)
+    read_back = len(instances[other].printed("RESTORED"))
+    instances[killed].kill9()
+    produce(server, topic, values[LINES // 2 :])
+    counts.read_until(lambda: counts.total() >= 4 * LINES)
+    heir = instances[other]
+    wait_until(
+        lambda: says(heir, f"count={whole}", f"port={PORTS[other]}", "copies=0"), heir.log(), within_s=PATIENCE_S
+    )
+    restored = sum(int(line.split()[-1]) for line in heir.printed("RESTORED")[read_back:])
+    assert restored < LINES
+    check(server, topic, values)
