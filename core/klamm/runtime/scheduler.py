@@ -56,6 +56,16 @@ class Scheduler:
         self._cancelled = 0
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._siblings: list[Scheduler] = []
+
+    def sibling(self) -> Scheduler:
+        """Return another scheduler on this clock, for calls that would hold up this one's; `wake` wakes it too.
+
+        Its user starts and stops it.
+        """
+        made = Scheduler(self._clock)
+        self._siblings.append(made)
+        return made
 
     def schedule(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
         """Call once, in `delay_ms` milliseconds."""
@@ -75,9 +85,11 @@ class Scheduler:
         return timer
 
     def wake(self) -> None:
-        """Look at the clock again: it has jumped."""
+        """Look at the clock again: it has jumped. From any thread."""
         with self._condition:
             self._condition.notify()
+        for sibling in self._siblings:
+            sibling.wake()
 
     def note_cancelled(self) -> None:
         """Count a cancelled timer. Remove all of them from the heap when they outnumber the others."""

@@ -2,7 +2,7 @@
 conformance suites of parts."""
 
 from klamm.runtime.clock import ManualClock
-from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
+from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
 from klamm.testing.certificates import CertificateFiles
 from klamm.testing.clock import MovingClock
 from klamm.testing.cluster_admin import ClusterAdmin
@@ -37,6 +37,7 @@ __all__ = [
     "ConsumedRecord",
     "Decision",
     "EmbeddedServer",
+    "Isolation",
     "ManualClock",
     "MemoryChannel",
     "MemoryListener",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from klamm.config.problems import did_you_mean
+from klamm.runtime.clock import Clock, SystemClock
 from klamm.testing.raw_client import RawClient
+from klamm.wire.batch_headers import RecordBatchHeader
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.messages import (
     create_topics,
@@ -40,6 +43,10 @@ _TIMEOUT_MS: Final = 30_000
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 _ACKS_ALL: Final = -1
+_SYSTEM_CLOCK: Final = SystemClock()
+
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+_LEVELS: Final[dict[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class ConsumedRecord(NamedTuple):
@@ -66,8 +73,10 @@ class Admin:
     A connection that is lost between two calls is made again: the server may have been restarted.
     """
 
-    def __init__(self, connect: Connects) -> None:
+    def __init__(self, connect: Connects, clock: Clock = _SYSTEM_CLOCK) -> None:
+        """`clock` stamps the records: the server's, if a test moves it."""
         self._connect = connect
+        self._clock = clock
         self._client: RawClient | None = None
         # One call at a time uses the connection.
         self._lock = threading.Lock()
@@ -149,7 +158,7 @@ class Admin:
         timestamp_ms: int | None = None,
     ) -> int:
         """Append a record for each value, in one batch; returns the offset of the first."""
-        now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        now_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         pairs = tuple(headers)
         batch = encode_batch(
             Record(timestamp_ms=now_ms, key=_bytes(key), value=_bytes(value), headers=pairs) for value in values
@@ -168,38 +177,46 @@ class Admin:
         *,
         partition: int | None = None,
         offset: int | None = None,
+        isolation: Isolation = "read_committed",
         timeout_s: float = 10.0,
     ) -> list[ConsumedRecord]:
-        """Records of a topic from `offset` on, or from the beginning; in order within each partition.
+        """Return records of a topic from `offset` on, or from the beginning; in order within each partition.
 
-        Without a `count` those that there are now. With one it waits for so many; raises TimeoutError.
+        Without a `count`, it returns those that are there now. With one, it waits for that many; raises TimeoutError.
+        Records of transactions that are open or were aborted are left out unless `isolation` is "read_uncommitted".
+        Raises ValueError for another one.
         """
+        if isolation not in _LEVELS:
+            raise ValueError(f'isolation="{isolation}"{did_you_mean(isolation, _LEVELS)}; {" or ".join(_LEVELS)}')
+        level = _LEVELS[isolation]
         wanted = range(self.partitions(topic)) if partition is None else [partition]
         start, end = {}, {}
         for one in wanted:
             start[one] = self.offset(topic, one, _EARLIEST) if offset is None else offset
-            end[one] = self.offset(topic, one, _LATEST)
+            end[one] = self.offset(topic, one, _LATEST, isolation=isolation)
         found: list[ConsumedRecord] = []
         deadline = time.monotonic() + timeout_s
         while len(found) < count if count is not None else any(start[one] < end[one] for one in wanted):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{topic}: {len(found)} records came in {timeout_s:g} s, not {count}")
-            found += self._fetch(topic, start)
+            found += self._fetch(topic, start, level)
         return found if count is None else found[:count]
 
-    def _fetch(self, topic: str, positions: dict[int, int]) -> list[ConsumedRecord]:
+    def _fetch(self, topic: str, positions: dict[int, int], level: int) -> list[ConsumedRecord]:
         partitions = [
             fetch.FetchPartition(one, fetch_offset=position, partition_max_bytes=1 << 20)
             for one, position in positions.items()
         ]
         request = fetch.FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 24, session_epoch=-1)
+        request.isolation_level = level
         request.topics = [fetch.FetchTopic(topic, partitions=partitions)]
         found: list[ConsumedRecord] = []
         for data in self.call(request).responses[0].partitions:
             _check(data.error_code, f"{topic}-{data.partition_index}")
+            is_aborted = _Aborted(data.aborted_transactions or ())
             for header, batch in iterate_batches(bytes(data.records or b"")):
                 at = positions[data.partition_index]
-                if not header.is_control:
+                if not is_aborted(header) and not header.is_control:
                     found += [
                         ConsumedRecord(topic, data.partition_index, *_fields(record))
                         for record in decode_records(batch)
@@ -208,10 +225,22 @@ class Admin:
                 positions[data.partition_index] = max(at, header.last_offset + 1)
         return found
 
-    def offset(self, topic: str, partition: int = 0, timestamp_ms: int = _LATEST) -> int:
-        """The first offset at or after a time; -1 stands for the end of the log, -2 for its beginning."""
+    def offset(
+        self,
+        topic: str,
+        partition: int = 0,
+        timestamp_ms: int = _LATEST,
+        *,
+        isolation: Isolation = "read_uncommitted",
+    ) -> int:
+        """Return the first offset at or after a time; -1 stands for the end of the log, -2 for its beginning.
+
+        With `isolation="read_committed"` the end is where the first open transaction begins.
+        """
         asked = list_offsets.ListOffsetsPartition(partition, timestamp=timestamp_ms)
-        request = list_offsets.ListOffsetsRequest(-1, topics=[list_offsets.ListOffsetsTopic(topic, [asked])])
+        request = list_offsets.ListOffsetsRequest(
+            -1, _LEVELS[isolation], topics=[list_offsets.ListOffsetsTopic(topic, [asked])]
+        )
         (answer,) = self.call(request).topics[0].partitions
         _check(answer.error_code, f"{topic}-{partition}")
         offset: int = answer.offset
@@ -228,6 +257,21 @@ class Admin:
         if names:
             for result in self.call(delete_groups.DeleteGroupsRequest(list(names))).results:
                 _check(result.error_code, result.group_id)
+
+
+class _Aborted:
+    """Tells batches of aborted transactions from others, in the order of a partition. As Kafka's consumer does."""
+
+    def __init__(self, transactions: Iterable[fetch.AbortedTransaction]) -> None:
+        self._later = sorted(transactions, key=lambda each: each.first_offset, reverse=True)
+        self._producers: set[int] = set()
+
+    def __call__(self, header: RecordBatchHeader) -> bool:
+        while self._later and self._later[-1].first_offset <= header.last_offset:
+            self._producers.add(self._later.pop().producer_id)
+        if header.is_control:
+            self._producers.discard(header.producer_id)
+        return header.is_transactional and header.producer_id in self._producers
 
 
 def _fields(record: Record) -> tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]:

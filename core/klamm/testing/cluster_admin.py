@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from klamm.runtime.clock import Clock, SystemClock
 from klamm.testing.admin import Admin, Connects, ConsumedRecord
 from klamm.testing.raw_client import RawClient
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -16,13 +17,16 @@ from klamm.wire.struct_base import Message
 
 _METADATA_VERSION = 8
 _FIND_COORDINATOR_VERSION = 3
+_SYSTEM_CLOCK: Final = SystemClock()
 
 
 class ClusterAdmin(Admin):
     """It asks for leaders and coordinators each time, as tests move them. `connect` must reach a node that runs."""
 
-    def __init__(self, connect: Connects, connect_to: Callable[[tuple[str, int]], RawClient]) -> None:
-        super().__init__(connect)
+    def __init__(
+        self, connect: Connects, connect_to: Callable[[tuple[str, int]], RawClient], clock: Clock = _SYSTEM_CLOCK
+    ) -> None:
+        super().__init__(connect, clock)
         self._connect_to = connect_to
 
     def call(self, request: Message, version: int | None = None) -> Any:
@@ -48,11 +52,11 @@ class ClusterAdmin(Admin):
             raise KafkaError(ErrorCode(found.error_code or ErrorCode.LEADER_NOT_AVAILABLE), f"{topic}-{partition}")
         return nodes[leaders[partition]]
 
-    def _fetch(self, topic: str, positions: dict[int, int]) -> list[ConsumedRecord]:
+    def _fetch(self, topic: str, positions: dict[int, int], level: int) -> list[ConsumedRecord]:
         found = []
         for partition, position in [*positions.items()]:
             here = {partition: position}
-            found += self._at(self._leader(topic, partition))._fetch(topic, here)
+            found += self._at(self._leader(topic, partition))._fetch(topic, here, level)
             positions.update(here)
         return found
 

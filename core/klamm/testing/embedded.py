@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from klamm.config.tables import blocked_plugins
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
-from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
+from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
 from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.raw_client import RawClient
 
@@ -91,7 +91,8 @@ class EmbeddedServer:
         self.clock = clock
         self._tune_interpreter = tune_interpreter
         self.server = SocketServer(self.plan, clock=clock, tune_interpreter=tune_interpreter)
-        self.admin = Admin(self._connect) if nodes == 1 else ClusterAdmin(self._connect, _connect_to)
+        time_of = self.server.clock
+        self.admin = Admin(self._connect, time_of) if nodes == 1 else ClusterAdmin(self._connect, _connect_to, time_of)
         self._state = "not started"
 
     # ---- start and stop
@@ -243,13 +244,34 @@ class EmbeddedServer:
         self.admin.create_topic(name, partitions, configs)
         return name
 
-    def produce(self, topic: str, *values: bytes | str | None, **options: Any) -> int:
-        """Append records and return the offset of the first; `options` are those of `Admin.produce`."""
-        return self.admin.produce(topic, *values, **options)
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int = 0,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append a record for each value, in one batch, and return the offset of the first. Raises KafkaError."""
+        return self.admin.produce(
+            topic, *values, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+        )
 
-    def consume(self, topic: str, count: int | None = None, **options: Any) -> list[ConsumedRecord]:
-        """The records of a topic, or `count` of them as soon as they are there; `options` as in `Admin.consume`."""
-        return self.admin.consume(topic, count, **options)
+    def consume(
+        self,
+        topic: str,
+        count: int | None = None,
+        *,
+        partition: int | None = None,
+        offset: int | None = None,
+        isolation: Isolation = "read_committed",
+        timeout_s: float = 10.0,
+    ) -> list[ConsumedRecord]:
+        """Return the records of a topic, or `count` of them as soon as they are there; see `Admin.consume`."""
+        return self.admin.consume(
+            topic, count, partition=partition, offset=offset, isolation=isolation, timeout_s=timeout_s
+        )
 
     def reset(self) -> None:
         """Delete all topics and all groups without members, take all faults away, and forget what was recorded."""

@@ -245,7 +245,7 @@ class Broker(ApiSet):
     def _schedule_periodic_work(self) -> None:
         settings = self.live.current
         logs = self.logs
-        self.maintenance = Scheduler(self.clock)
+        self.maintenance = self.scheduler.sibling()
 
         def every(period_ms: int, work: Callable[[int], None]) -> Timer:
             return self.maintenance.every(period_ms, lambda: work(self.clock.wall_ms()))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm import ServerServices
-from klamm.testing import HELPER_CLIENT_ID, Admin, ClusterAdmin, RawClient
+from klamm.testing import HELPER_CLIENT_ID, Admin, ClusterAdmin, Isolation, RawClient
 
 _MAX_WAIT_S = 60.0
 
@@ -19,7 +19,8 @@ class Actions:
     def __init__(self, services: ServerServices) -> None:
         self._services = services
         several = any(one.node for one in services.listeners.values())
-        self._admin = ClusterAdmin(self._connect, _connect_to) if several else Admin(self._connect)
+        clock = services.clock
+        self._admin = ClusterAdmin(self._connect, _connect_to, clock) if several else Admin(self._connect, clock)
 
     def close(self) -> None:
         """Close the client connection to this server."""
@@ -66,9 +67,16 @@ class Actions:
         """Append records; returns the offset of the first."""
         return {"offset": self._admin.produce(topic, *values, key=key, partition=partition)}
 
-    def consume(self, topic: str, count: str | None = None, timeout_s: str = "10") -> list[dict[str, Any]]:
-        """The records of a topic, or `count` of them as soon as they are there."""
-        found = self._admin.consume(topic, None if count is None else int(count), timeout_s=_wait(timeout_s))
+    def consume(
+        self,
+        topic: str,
+        count: str | None = None,
+        timeout_s: str = "10",
+        isolation: Isolation = "read_committed",
+    ) -> list[dict[str, Any]]:
+        """Return the records of a topic, or `count` of them as soon as they are there."""
+        wanted = None if count is None else int(count)
+        found = self._admin.consume(topic, wanted, isolation=isolation, timeout_s=_wait(timeout_s))
         return [
             {
                 "partition": one.partition,
