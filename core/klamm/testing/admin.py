@@ -46,6 +46,7 @@ _ACKS_ALL: Final = -1
 _SYSTEM_CLOCK: Final = SystemClock()
 
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+"""Which records a reader gets: those of committed transactions, or all, as a consumer's `isolation.level` says."""
 _LEVELS: Final[dict[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 

@@ -213,12 +213,14 @@ class EmbeddedServer:
         """The rules of the filter `faults`, of all listeners that have it. Raises LookupError if none has."""
         return self._shared("faults", "filters")
 
-    def requests(self, api: str | None = None) -> list[Any]:
-        """What the observer `recording` has recorded, all of it or of one API, e.g. `Produce`; oldest first.
+    def requests(self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0) -> list[Any]:
+        """Return what the observer `recording` has recorded, all of it or of one API, e.g. `Produce`; oldest first.
 
-        Requests of the helpers are left out. Raises LookupError if no listener records, ValueError for an unknown API.
+        A request whose answer a client has read is among them. With a `count`, it waits until there are that many;
+        raises TimeoutError. Requests of the helpers are left out. Raises LookupError if no listener records, ValueError
+        for an unknown API.
         """
-        found: list[Any] = self.recording.requests(api)
+        found: list[Any] = self.recording.requests(api, count=count, timeout_s=timeout_s)
         return found
 
     @property

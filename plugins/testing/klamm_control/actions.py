@@ -128,9 +128,11 @@ class Actions:
 
     # ---- recording, time
 
-    def requests(self, api: str | None = None) -> list[dict[str, Any]]:
-        """The recorded requests of clients."""
-        return [one.to_json() for one in self._shared("recording", "observers").requests(api)]
+    def requests(self, api: str | None = None, count: str | None = None, timeout_s: str = "10") -> list[dict[str, Any]]:
+        """Return the recorded requests of clients; with a `count`, as soon as there are that many."""
+        recording = self._shared("recording", "observers")
+        found = recording.requests(api, count=None if count is None else int(count), timeout_s=_wait(timeout_s))
+        return [one.to_json() for one in found]
 
     def forget_requests(self) -> dict[str, Any]:
         """Drop the recorded requests."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from klamm import ListenerContext, RequestEvent, RequestObserver, setting
-from klamm_recording.recording import SHARED_KEY, Recording
+from klamm_recording.recording import SHARED_KEY, Recording, wait_until_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,10 @@ class Recorder(RequestObserver):
     def open(self, listener: ListenerContext) -> None:
         settings: RecordingSettings = self.settings
         self._clock = listener.services.clock
-        self._recording = listener.services.shared.once(
-            SHARED_KEY, lambda: Recording(settings.max_requests, settings.max_bytes)
+        services = listener.services
+        self._recording = services.shared.once(
+            SHARED_KEY,
+            lambda: Recording(settings.max_requests, settings.max_bytes, partial(wait_until_told, services)),
         )
 
     def completed(self, event: RequestEvent) -> None:

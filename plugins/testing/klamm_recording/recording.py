@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from klamm import RequestEvent
+from klamm import RequestEvent, ServerServices
+from klamm.config import did_you_mean
 from klamm.testing import HELPER_CLIENT_ID
 from klamm.wire.api_keys import ApiKey, find_spec
 from klamm.wire.messages.produce import ProduceRequest
@@ -22,6 +24,8 @@ SHARED_KEY: Final = "klamm.recording"
 FORMAT: Final = 1
 _API_NAMES: Final = frozenset(spec.name for key in ApiKey if (spec := find_spec(key)) is not None)
 _NO_ID: Final = bytes(16)
+_LOOK_EVERY_S: Final = 0.0005
+_LOOKS: Final = 2000
 
 
 class RecordedRequest:
@@ -103,9 +107,16 @@ class RecordedRequest:
 class Recording:
     """Any thread may call it. Beyond the limits the oldest requests are dropped. Test helpers are not recorded."""
 
-    def __init__(self, max_requests: int = 10_000, max_bytes: int = 64 << 20) -> None:
-        # Protects all fields: several processors call `add`.
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        max_requests: int = 10_000,
+        max_bytes: int = 64 << 20,
+        wait_until_told: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`wait_until_told` returns once `add` has been called for each request that has its answer."""
+        self._wait_until_told = wait_until_told
+        # Protects all fields: several processors call `add`. Notified of each.
+        self._lock = threading.Condition()
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._kept: deque[RecordedRequest] = deque()
@@ -120,13 +131,31 @@ class Recording:
                     self._bytes += _size(event)
             while len(self._kept) > self._max_requests or (self._bytes > self._max_bytes and len(self._kept) > 1):
                 self._bytes -= _size(self._kept.popleft()._event)
+            self._lock.notify_all()
 
-    def requests(self, api: str | None = None) -> list[RecordedRequest]:
-        """All of them, or those of one API; oldest first. Raises ValueError for an unknown API."""
+    def requests(
+        self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0
+    ) -> list[RecordedRequest]:
+        """Return all of them, or those of one API; oldest first.
+
+        A request whose answer a client has read is among them. With a `count`, it waits until there are that many.
+        Raises ValueError for an unknown API, TimeoutError. Not from a processor's thread.
+        """
         if api is not None and api not in _API_NAMES:
-            raise ValueError(f'there is no API "{api}"')
+            raise ValueError(f'there is no API "{api}"{did_you_mean(api, _API_NAMES)}')
+        self._wait_until_told()
+        found: list[RecordedRequest] = []
+
+        def enough() -> bool:
+            found[:] = [one for one in self._kept if api is None or one.api == api]
+            return count is None or len(found) >= count
+
         with self._lock:
-            return [one for one in self._kept if api is None or one.api == api]
+            if not self._lock.wait_for(enough, timeout_s):
+                raise TimeoutError(
+                    f"{len(found)} requests{f' {api}' if api else ''} came in {timeout_s:g} s, not {count}"
+                )
+        return found
 
     def clear(self) -> None:
         """Drop all recorded requests."""
@@ -140,6 +169,15 @@ class Recording:
         head = {"klamm_recording": FORMAT, "topics": topic_names(kept)}
         lines = [json.dumps(one) for one in (head, *(request.to_json() for request in kept))]
         Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def wait_until_told(services: ServerServices) -> None:
+    """Return once observers know of each request that had its answer at the time of the call; after a second anyway."""
+    now_ns = services.clock.monotonic_ns()
+    for _ in range(_LOOKS):
+        if services.served_until_ns() > now_ns:
+            return
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _as_sent(request: Any) -> Any:

@@ -1,6 +1,7 @@
 """The observer `recording`: what it keeps, how that reads as JSON, and `klamm replay`."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -36,7 +37,9 @@ def produced(topic="", topic_id=bytes(16), acks=-1):
 
 
 def recorded(server, count, api=None):
-    return server.wait_until(lambda: len(found := server.requests(api)) == count and found)
+    found = server.requests(api)
+    assert len(found) == count
+    return found
 
 
 def test_what_is_recorded(server, client):
@@ -51,6 +54,21 @@ def test_what_is_recorded(server, client):
     assert [one.api for one in server.requests("Produce")] == ["Produce"]
     with pytest.raises(ValueError, match='there is no API "Produse"'):
         server.requests("Produse")
+
+
+def test_a_request_is_recorded_before_its_client_can_look(server, client):
+    for number in range(200):
+        client.call(find_coordinator.FindCoordinatorRequest(f"g{number}"), 3)
+        assert len(server.requests()) == number + 1
+
+
+def test_requests_are_waited_for(server, client):
+    with pytest.raises(TimeoutError, match="0 requests FindCoordinator came in 0.01 s, not 1"):
+        server.requests("FindCoordinator", count=1, timeout_s=0.01)
+    with ThreadPoolExecutor(1) as waiting:
+        found = waiting.submit(server.requests, "FindCoordinator", count=1)
+        client.call(find_coordinator.FindCoordinatorRequest("g"), 3)
+        assert len(found.result()) == 1
 
 
 def test_json_reads_well(server, client):
