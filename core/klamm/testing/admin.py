@@ -261,7 +261,7 @@ class Admin:
 
 
 class _Aborted:
-    """Tells batches of aborted transactions from others, in the order of a partition. As Kafka's consumer does."""
+    """Finds batches of aborted transactions, in the order of a partition. As Kafka's consumer does."""
 
     def __init__(self, transactions: Iterable[fetch.AbortedTransaction]) -> None:
         self._later = sorted(transactions, key=lambda each: each.first_offset, reverse=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from klamm import ListenerContext, RequestEvent, RequestObserver, setting
-from klamm_recording.recording import SHARED_KEY, Recording, wait_until_told
+from klamm_recording.recording import SHARED_KEY, Recording, wait_until_notified
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Recorder(RequestObserver):
         services = listener.services
         self._recording = services.shared.once(
             SHARED_KEY,
-            lambda: Recording(settings.max_requests, settings.max_bytes, partial(wait_until_told, services)),
+            lambda: Recording(settings.max_requests, settings.max_bytes, partial(wait_until_notified, services)),
         )
 
     def completed(self, event: RequestEvent) -> None:

@@ -111,10 +111,10 @@ class Recording:
         self,
         max_requests: int = 10_000,
         max_bytes: int = 64 << 20,
-        wait_until_told: Callable[[], object] = lambda: None,
+        wait_until_notified: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wait_until_told` returns once `add` has been called for each request that has its answer."""
-        self._wait_until_told = wait_until_told
+        """`wait_until_notified` returns once `add` has been called for each request that has its answer."""
+        self._wait_until_notified = wait_until_notified
         # Protects all fields: several processors call `add`. Notified of each.
         self._lock = threading.Condition()
         self._max_requests = max_requests
@@ -143,7 +143,7 @@ class Recording:
         """
         if api is not None and api not in _API_NAMES:
             raise ValueError(f'there is no API "{api}"{did_you_mean(api, _API_NAMES)}')
-        self._wait_until_told()
+        self._wait_until_notified()
         found: list[RecordedRequest] = []
 
         def enough() -> bool:
@@ -171,7 +171,7 @@ class Recording:
         Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def wait_until_told(services: ServerServices) -> None:
+def wait_until_notified(services: ServerServices) -> None:
     """Return once observers know of each request that had its answer at the time of the call; after a second anyway."""
     now_ns = services.clock.monotonic_ns()
     for _ in range(_LOOKS):

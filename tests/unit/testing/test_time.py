@@ -21,8 +21,8 @@ class Transaction:
     def __init__(self, client, topic, timeout_ms=60_000):
         self._client = client
         self._topic = topic
-        begun = client.call(InitProducerIdRequest(_NAME, timeout_ms), 4)
-        self._producer = begun.producer_id, begun.producer_epoch
+        started = client.call(InitProducerIdRequest(_NAME, timeout_ms), 4)
+        self._producer = started.producer_id, started.producer_epoch
         topics = [AddPartitionsToTxnTopic(topic, [0])]
         client.call(AddPartitionsToTxnRequest([], _NAME, *self._producer, topics), 3)
 
