@@ -139,6 +139,11 @@ class CostMeter:
         self._queue.clear()
         return inline_ms
 
+    @property
+    def last_answer_bytes(self) -> int:
+        """Return the size of the last answer, without its header."""
+        return self._last.response_bytes if self._last is not None else 0
+
     def peak_bytes(self, frame: bytes) -> int:
         """The most memory that one frame takes beside its own bytes, as Python counts it."""
         tracemalloc.start()

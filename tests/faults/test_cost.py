@@ -23,7 +23,7 @@ from tests.faults.cost_meter import (
     machine_factor,
     metadata_of_all,
 )
-from tests.faults.costly_frames import VALUES, costly_frames
+from tests.faults.costly_frames import VALUES, CostlyFrame, costly_frames
 from tests.unit.sasl.playbook import Playbook
 
 SAMPLED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 4_000}
@@ -93,16 +93,36 @@ def test_no_frame_takes_more_memory_than_its_budget(meter: CostMeter) -> None:
 
 
 def too_large(meter: CostMeter) -> list[str]:
-    """Of frames with a part of the elements that are allowed: memory grows with them, and only with them."""
+    """Return the frames over the budget: those with a part of the elements say which ones to try at their limits."""
     beyond = []
     for api_key, versions in meter.served:
+        api, version = spec_of(api_key).name, versions[-1]
         times = max(1, DEFAULT_LIMITS.max_elements[api_key] // SAMPLED["max_elements"])
-        for made in costly_frames(spec_of(api_key).name, versions[-1], **SAMPLED, values=("different", "existing")):
+        for made in costly_frames(api, version, **SAMPLED, values=("different", "existing")):
             # Again where it is much: a first request imports its modules.
             peaks = (meter.peak_bytes(made.frame) * times for _ in range(2))
             if all(peak_bytes > MEMORY_BUDGET_BYTES for peak_bytes in peaks):
-                beyond.append(f"{made.api} v{made.version}, {made.kind}: over {MEMORY_BUDGET_BYTES >> 20} MiB")
+                peak_bytes = max(meter.peak_bytes(frame) for frame in at_limits(api_key, made, meter.last_answer_bytes))
+                if peak_bytes > MEMORY_BUDGET_BYTES:
+                    beyond.append(f"{api} v{version}, {made.kind}: {peak_bytes >> 20} MiB at its limit")
     return beyond
+
+
+def at_limits(api_key: int, sampled: CostlyFrame, answer_bytes: int) -> list[bytes]:
+    """Return such a frame with all the elements that are allowed, and with as many as the largest answer has."""
+    allowed = DEFAULT_LIMITS.max_elements[api_key]
+    # An answer that would be larger is refused before it is built.
+    answered = SAMPLED["max_elements"] * DEFAULT_LIMITS.max_answer_bytes[api_key] // max(1, answer_bytes)
+    values = [one for one in VALUES if one in sampled.kind.split()]
+    found = []
+    for most in {allowed, min(allowed, answered)}:
+        frames = costly_frames(sampled.api, sampled.version, DEFAULT_LIMITS.bytes_of(api_key), most, values)
+        found += [one.frame for one in frames if _what(one) == _what(sampled)]
+    return found
+
+
+def _what(made: CostlyFrame) -> str:
+    return made.kind.split(" ", 1)[1]
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda api_key: api_key.name)

@@ -92,9 +92,10 @@ class RequestFilter(ListenerPart):
     response  ◄── filter 1 ◄── filter 2 ◄──────┘
     ```
     A request that a filter answers or refuses goes back through the filters before it only. A filter sees only the
-    APIs that it names: all others cost it nothing. Messages are the filter's own: it may change them in place. Calls
-    come from processor and handler threads at once. A filter fails closed: one that raises anything but KafkaError is
-    logged, the client gets UNKNOWN_SERVER_ERROR, and the handler does not run.
+    APIs that it names: all others cost it nothing. Messages are the filter's own until it returns them: it may change
+    them in place, and the next filter does so too. Calls come from processor and handler threads at once. A filter
+    fails closed: one that raises anything but KafkaError is logged, the client gets UNKNOWN_SERVER_ERROR, and the
+    handler does not run.
 
     `klamm.filters` has what both methods may return or raise beside messages and KafkaError: `Hold` has a message go on
     later, `Disconnect` closes the connection, `EncodedResponse` is a response in bytes.

@@ -219,15 +219,19 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
     on_response = request.route.on_response
     # Of what is called before a handler, filters come first, and observers, which see no response, after them.
     count = len(on_response)
+    # A handler may give the same object to others too: it is copied once, before the first filter that may change it.
+    own = None
     for number in reversed(range(count if passed is None else min(passed, count))):
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
-        step = on_response[number]
-        if number == request.route.renamed_by:
+        if number == request.route.renamed_by and parts.observers is not None:
             # Names in it are those of the request as the handler got it.
-            request.named = response
-        # A handler may give the same object to others too.
-        response = copy_message(response)
+            request.named, own = response, None
+        step = on_response[number]
+        if step is None:
+            continue
+        if response is not own:
+            response = own = copy_message(response)
         try:
             response = step(response, request.context)
             held = response if isinstance(response, Hold) else None
@@ -255,7 +259,7 @@ def _renamed(request: PendingRequest, response: Any) -> Any:
     """
     rename = request.route.on_response[request.route.renamed_by]
     try:
-        return rename(response, request.context)
+        return response if rename is None else rename(response, request.context)
     except Exception as error:
         raise InvalidRequestError(f"an answer cannot be renamed: {error!r}") from error
 

@@ -39,19 +39,23 @@ RequestStep = Callable[[Any, RequestContext], Any]
 
 
 class FilterCalls(NamedTuple):
-    """The APIs and methods of an open request filter; see `klamm.RequestFilter`. `renames` says it changes names."""
+    """The APIs and methods of an open request filter; see `klamm.RequestFilter`. `renames` says it changes names.
+
+    `on_response` is None for a filter that has none of its own: a response passes it unchanged.
+    """
 
     api_keys: Collection[int] | None
     blocking: bool
     on_request: RequestStep
-    on_response: RequestStep
+    on_response: RequestStep | None
     renames: bool = False
 
     @classmethod
     def of(cls, part: RequestFilter) -> FilterCalls:
         """Return those of a filter. Raises what that raises."""
         renames = type(part).topic_name is not RequestFilter.topic_name
-        return cls(part.api_keys, part.blocking, part.on_request, part.on_response, renames)
+        own = getattr(part.on_response, "__func__", None) is not RequestFilter.on_response
+        return cls(part.api_keys, part.blocking, part.on_request, part.on_response if own else None, renames)
 
 
 class StartCalls(NamedTuple):
@@ -139,7 +143,7 @@ class Route:
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
         notified = [one.start for one in starts if handler.api_key in one.api_keys]
         self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)
-        self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
+        self.on_response: tuple[RequestStep | None, ...] = tuple(one.on_response for one in wanted)
         self.renamed_by = max((number for number, one in enumerate(wanted) if one.renames), default=-1)
         self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)

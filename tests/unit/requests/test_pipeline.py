@@ -415,6 +415,46 @@ def test_requests_pass_filters_in_order_and_responses_in_reverse(how):
     assert PONG.throttle_time_ms == 5, "the handler's object is shared"
 
 
+class Keeps(Note):
+    """Keeps the responses that it got, and gives back `shared` if there is one."""
+
+    def __init__(self, name, shared=None):
+        super().__init__(name, [])
+        self.got, self.shared = [], shared
+
+    def on_response(self, response, context):
+        self.got.append(response)
+        return super().on_response(response, context) if self.shared is None else self.shared
+
+
+def test_filters_share_one_copy_of_a_response():
+    filters = [Keeps("a"), Keeps("b"), Keeps("c")]
+    _, result = Line(handler(heartbeat, pong), filters=filters).submit(ping())
+    first, *others = [one.got[0] for one in filters]
+    assert all(one is first for one in others)
+    assert response_in(result, heartbeat.HeartbeatResponse, 4).throttle_time_ms == 8
+    assert PONG.throttle_time_ms == 5, "the handler's object is shared"
+
+
+def test_what_a_filter_gives_instead_is_copied_for_the_filter_before_it():
+    shared = heartbeat.HeartbeatResponse(throttle_time_ms=20)
+    line = Line(handler(heartbeat, pong), filters=[Keeps("a"), Keeps("b", shared)])
+    for _ in range(2):
+        _, result = line.submit(ping())
+        assert response_in(result, heartbeat.HeartbeatResponse, 4).throttle_time_ms == 21
+
+
+def test_a_filter_without_a_method_for_responses_gets_no_copy():
+    class RequestsAlone(RequestFilter):
+        def on_request(self, message, context):
+            return message
+
+    line = Line(handler(heartbeat, pong), filters=[RequestsAlone(None)])
+    request, _ = line.submit(ping())
+    line.ledger.end([request], RequestOutcome.ANSWERED)
+    assert line.events.ended[0].response is PONG
+
+
 @pytest.mark.parametrize(
     ("act", "code", "outcome"),
     [
