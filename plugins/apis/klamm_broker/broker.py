@@ -131,6 +131,7 @@ class Broker(ApiSet):
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
             batch_limits=limits,
+            max_producers=self.settings.producer_id_max_entries,
         )
         self._compaction = BackgroundCompaction(self.logs.compaction)
         # Takes the directory's lock: from here on only this process writes to it.
@@ -185,10 +186,10 @@ class Broker(ApiSet):
         self.topics.load(server.data_dir, TopicAccounts(self.limits[TOPICS]))
         self.auto_creation = open_auto_creation(self.topics, settings)
         shared = server.services.shared
-        broker_metrics.register(self.topics, self._views, server.services.metrics)
+        broker_metrics.register(self.topics, self.logs.producers, self._views, server.services.metrics)
         self._open_groups(server)
         self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
-        self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
+        self.producer_ids = ProducerIds(self.store, self.logs.producers.highest_id + 1)
         self._open_transactions(server)
         self.scram_credentials = shared.table(SCRAM_CREDENTIALS)
         self.delegation_tokens = open_delegation_tokens(settings, server)
@@ -272,8 +273,7 @@ class Broker(ApiSet):
 
     def _expire_producers(self, now_ms: int) -> None:
         # Logs that are not open yet forget them when they are.
-        for each in self.logs.logs():
-            each.expire_producers(now_ms, self.live.current.producer_id_expiration_ms)
+        self.logs.producers.expire(now_ms, self.live.current.producer_id_expiration_ms)
 
     def close(self) -> None:
         """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""

@@ -14,6 +14,7 @@ from klamm.metrics import MetricsRegistry
 if TYPE_CHECKING:
     from klamm_broker.fetch.sessions import FetchSessionCache
     from klamm_broker.log import PartitionLog
+    from klamm_broker.log.producer_total import ProducerTotal
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import TopicTraffic
@@ -58,7 +59,9 @@ _TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = 
 }
 
 
-def register(topics: TopicRegistry, nodes: Mapping[int, BrokerServices], registry: MetricsRegistry) -> None:
+def register(
+    topics: TopicRegistry, producers: ProducerTotal, nodes: Mapping[int, BrokerServices], registry: MetricsRegistry
+) -> None:
     """Register them all. Those of fetch sessions are of all nodes together.
 
     Of more than 1,000 topics or partitions, the first are reported; of logs, the open ones.
@@ -86,6 +89,7 @@ def register(topics: TopicRegistry, nodes: Mapping[int, BrokerServices], registr
     for name, (doc, read_traffic) in _TRAFFIC_METRICS.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
     _register_fetch_sessions(nodes, registry)
+    _register_producers(producers, registry)
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
     registry.gauge(_REPLICAS + "LeaderCount", "Partitions that this broker leads: all.", lambda: topics.partition_count)
     logs: dict[str, tuple[str, Callable[[PartitionLog], int]]] = {
@@ -95,6 +99,20 @@ def register(topics: TopicRegistry, nodes: Mapping[int, BrokerServices], registr
     }
     for name, (doc, read) in logs.items():
         registry.register(_LOG + name, "gauge", doc, of_logs(read))
+
+
+def _register_producers(total: ProducerTotal, registry: MetricsRegistry) -> None:
+    registry.gauge(
+        _REPLICAS + "ProducerIdCount",
+        "Producers that the partitions remember, one that writes to two counted twice.",
+        lambda: total.used,
+    )
+    registry.register(
+        "klamm:type=StateLimits,name=ProducerIdEvictionsPerSec",
+        "counter",
+        "Producers forgotten before they expired, because of `producer.id.max.entries`.",
+        lambda: [({}, total.evicted)],
+    )
 
 
 def _register_fetch_sessions(nodes: Mapping[int, BrokerServices], registry: MetricsRegistry) -> None:

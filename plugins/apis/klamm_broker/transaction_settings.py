@@ -52,3 +52,10 @@ class TransactionSettings:
         minimum=1,
         doc="Time between two searches for expired producers.",
     )
+    producer_id_max_entries: int = setting(
+        500_000,
+        name="producer.id.max.entries",
+        minimum=1,
+        doc="Most producers that all partitions remember together, one that writes to two counted twice. Above it those"
+        " that have been idle longest are forgotten before `producer.id.expiration.ms`. klamm's own key.",
+    )

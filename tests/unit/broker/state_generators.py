@@ -86,7 +86,9 @@ def produce(harness: BrokerHarness, number: int) -> object:
         PartitionProduceData(index, records(b"x", producer_id=1_000_000 + number, producer_epoch=0, base_sequence=0))
         for index in range(PARTITIONS)
     ]
-    return ask(harness, ProduceRequest(None, 1, 1000, [TopicProduceData(TOPIC, partition_data=data)]), 9)
+    answer = ask(harness, ProduceRequest(None, 1, 1000, [TopicProduceData(TOPIC, partition_data=data)]), 9)
+    harness.broker.logs.producers.close()
+    return answer
 
 
 def fetch(harness: BrokerHarness, number: int) -> object:

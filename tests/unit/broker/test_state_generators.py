@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from klamm import KafkaPrincipal
+from klamm.metrics import HistogramValue
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
@@ -34,6 +35,7 @@ from tests.unit.broker.state_generators import GENERATORS, LEAVES_NOTHING, ask, 
 MIB: Final = 1_048_576
 MALLORY, ALICE = KafkaPrincipal("mallory"), KafkaPrincipal("alice")
 ALL_APIS: Final = [ApiKey.METADATA, *(api.api_key for api in APIS)]
+PRODUCERS: Final = 2000
 NOT_COUNTED_BYTES: Final = 4 * MIB
 """What a broker takes for its first request of any kind, code and caches included."""
 
@@ -63,6 +65,7 @@ def attacked(tmp_path: Path) -> Iterator[Callable[[int], BrokerHarness]]:
     def opened(total_bytes: int) -> BrokerHarness:
         harness.open(
             **{**small(total_bytes), "topic_max_bytes": 8 * total_bytes, "fetch_session_max_partitions": 2000},
+            producer_id_max_entries=PRODUCERS,
             delegation_token_secret_key_file=key_file,
         )
         authorizer = AclAuthorizer(AclSettings(super_users=("User:mallory", "User:alice", "User:setup")))
@@ -102,6 +105,15 @@ def check_tables(harness: BrokerHarness) -> None:
     for table in TABLES:
         ledger = harness.broker.limits[table]
         assert ledger.used <= ledger.total, table.name
+    assert metric(harness, "kafka.server:type=ReplicaManager,name=ProducerIdCount") <= PRODUCERS
+
+
+def metric(harness: BrokerHarness, name: str) -> float:
+    """The only value of a metric."""
+    (family,) = harness.listener.services.metrics.collect(lambda each: each == name)
+    (sample,) = family.samples
+    assert not isinstance(sample.value, HistogramValue)
+    return sample.value
 
 
 def disk_bytes(harness: BrokerHarness) -> int:
@@ -132,6 +144,8 @@ def test_what_an_api_leaves_behind_is_limited(attacked: Callable[[int], BrokerHa
 
     assert used <= allowed + NOT_COUNTED_BYTES
     assert not ledgers or any(ledger.refused for ledger in ledgers)
+    evictions = metric(harness, "klamm:type=StateLimits,name=ProducerIdEvictionsPerSec")
+    assert (evictions > 0) == (api_key is ApiKey.PRODUCE)
     harness.broker.store.write_and_wait(())
     assert disk_bytes(harness) <= 3 * allowed + 2 * NOT_COUNTED_BYTES
     work_of_another(harness, 1000)

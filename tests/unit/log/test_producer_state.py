@@ -161,9 +161,9 @@ def test_idle_producers_are_forgotten(open_log: OpenLog) -> None:
     book = open_log()
     send(book, 0)
 
-    book.log.expire_producers(START_MS + 999, 1000)
+    book.log.with_producers(lambda producers: producers.remove_expired(START_MS + 999, 1000))
     assert len(book.log.active_producers()) == 1
-    book.log.expire_producers(START_MS + 1000, 1000)
+    book.log.with_producers(lambda producers: producers.remove_expired(START_MS + 1000, 1000))
     assert not book.log.active_producers()
 
 
@@ -217,7 +217,7 @@ def test_ids_below_minus_one_are_no_producers(open_log: OpenLog, producer_id: in
 
 def test_the_highest_producer_id(open_log: OpenLog) -> None:
     book = open_log()
-    assert book.log.highest_producer_id() == -1
+    assert book.log.with_producers(lambda producers: producers.highest_id) == -1
     for producer_id in (5, 7, 2**63 - 1):
         book.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    assert book.log.highest_producer_id() == 7
+    assert book.log.with_producers(lambda producers: producers.highest_id) == 7

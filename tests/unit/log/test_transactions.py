@@ -264,7 +264,7 @@ def test_idle_producer_in_a_transaction_is_kept(open_log: OpenLog) -> None:
     book = open_log()
     Producer(book, 1).send(b"a")
 
-    book.log.expire_producers(START_MS + 10_000, 1000)
+    book.log.with_producers(lambda producers: producers.remove_expired(START_MS + 10_000, 1000))
 
     assert [each.current_transaction_first_offset for each in book.log.active_producers()] == [0]
 

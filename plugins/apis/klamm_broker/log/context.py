@@ -14,6 +14,7 @@ from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.log.files import OpenFiles
 from klamm_broker.log.flusher import Flushable
+from klamm_broker.log.producer_state import ProducerLimit
 
 log = logging.getLogger("klamm.broker.log")
 
@@ -88,7 +89,7 @@ class LogContext:
     `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
     start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
     `validates_records`: the records of produced batches are checked, not only their headers.
-    `batch_limits` hold for those batches.
+    `batch_limits` hold for those batches. `producers` limits how many producers the logs remember together.
     """
 
     __slots__ = (
@@ -99,12 +100,13 @@ class LogContext:
         "new_directories",
         "open_files",
         "operations",
+        "producers",
         "random_below",
         "start_offset_moved",
         "validates_records",
     )
 
-    # 9 parameters: all that every log of a directory needs.
+    # 10 parameters: all that every log of a directory needs.
     def __init__(
         self,
         clock: Clock,
@@ -117,6 +119,7 @@ class LogContext:
         validates_records: bool = True,
         batch_limits: BatchLimits = DEFAULT_LIMITS,
         data_dir: Path = Path(),
+        producers: ProducerLimit | None = None,
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
@@ -128,6 +131,7 @@ class LogContext:
         self.flush_later = flush_later
         self.validates_records = validates_records
         self.batch_limits = batch_limits
+        self.producers = producers or ProducerLimit()
 
     def remove(self, path: Path) -> None:
         """Remove a file or a directory, if it is there; a failure is logged."""

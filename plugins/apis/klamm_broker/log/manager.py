@@ -34,6 +34,8 @@ from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, OpenFiles
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.producer_state import UNLIMITED
+from klamm_broker.log.producer_total import ProducerTotal
 from klamm_broker.log.recovery import bytes_from
 from klamm_broker.log.serial_worker import SerialWorker
 
@@ -64,12 +66,14 @@ class LogManager:
         random_below: Callable[[int], int] = random_below,
         validates_records: bool = True,
         batch_limits: BatchLimits = DEFAULT_LIMITS,
+        max_producers: int = UNLIMITED,
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
         self.flusher = LogFlusher()
         self.record_checker = SerialWorker("klamm-record-checker")
         """Appends what takes too long to check for the threads that serve clients."""
+        self.producers = ProducerTotal(max_producers, lambda: self._table().values())
         self._context = LogContext(
             clock,
             operations,
@@ -80,6 +84,7 @@ class LogManager:
             validates_records=validates_records,
             batch_limits=batch_limits,
             data_dir=data_dir,
+            producers=self.producers,
         )
         # Protects the map of logs, and the directories of partitions while they come and go.
         self._lock = threading.Lock()
@@ -130,10 +135,6 @@ class LogManager:
         with self._lock:
             return list(self._logs.values())
 
-    def highest_producer_id(self) -> int:
-        """Of the producers that the logs remember; -1 if there are none."""
-        return max((each.highest_producer_id() for each in self.logs()), default=-1)
-
     def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
         """Return True if opening the log takes longer than a request should wait: after a crash, with much to check."""
         key = (topic, partition)
@@ -179,6 +180,7 @@ class LogManager:
                 opened.is_in_new_directory(new_directory)
             self._checkpoints.open(key, topic_id)
             self._logs[key] = opened
+            self.producers.opened(opened)
             self.compaction.opened(key, self._checkpoints.offset(CLEANER_OFFSETS, key, topic_id))
             self._unopened.discard(directory.name)
             return opened
@@ -326,6 +328,7 @@ class LogManager:
         from concurrent.futures import ThreadPoolExecutor
 
         self.record_checker.close()
+        self.producers.close()
         self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.batch_headers import check_count
@@ -29,7 +30,7 @@ from klamm_broker.log.checkpoints import sync_partition_metadata
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.files import stored_directory
 from klamm_broker.log.produce_validation import is_costly_to_prepare, prepare
-from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry
+from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry, ProducerStateManager
 from klamm_broker.log.record_check import UnpacksToMoreError, check_records
 from klamm_broker.log.segment import LogSegment, aborted_transaction
 from klamm_broker.log.segmented_log import SegmentedLog, storage_error
@@ -38,7 +39,7 @@ log = logging.getLogger("klamm.broker.log")
 
 
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
-_MAX_PLAUSIBLE_PRODUCER_ID: Final = 2**62
+_T = TypeVar("_T")
 
 
 class AppendResult(NamedTuple):
@@ -221,15 +222,10 @@ class PartitionLog(SegmentedLog):
         with self._lock:
             return producer_id in self._producers.entries
 
-    def highest_producer_id(self) -> int:
-        """Of the producers that the log remembers; -1 if there are none. Ids that were never allocated are ignored."""
+    def with_producers(self, work: Callable[[ProducerStateManager], _T]) -> _T:
+        """Run a function with what the log knows of its producers, and return its result."""
         with self._lock:
-            return max((each for each in self._producers.entries if each < _MAX_PLAUSIBLE_PRODUCER_ID), default=-1)
-
-    def expire_producers(self, now_ms: int, producer_id_expiration_ms: int) -> None:
-        """Forget producers that have not written for so long."""
-        with self._lock:
-            self._producers.remove_expired(now_ms, producer_id_expiration_ms)
+            return work(self._producers)
 
     # Durability
 

@@ -6,7 +6,8 @@ Follows Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateE
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Callable, Iterable
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -33,6 +34,9 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _CRC_START: Final = 6
+_MAX_PLAUSIBLE_ID: Final = 2**62
+UNLIMITED: Final = 2**62
+_STEPS: Final = 16
 _NO_TRANSACTIONS: Final[dict[int, int]] = {}
 """Of all logs without open transactions; it stays empty."""
 
@@ -55,12 +59,17 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """One producer; epochs, timestamp and the offset where its open transaction starts are -1 if there are none."""
+    """One producer; epochs, timestamp and the offset where its open transaction starts are -1 if there are none.
+
+    `last_offset` is that of its last batch or marker, -1 if none has come since the log was opened: the log's own
+    measure of time, as a timestamp is what the producer says.
+    """
 
     __slots__ = (
         "batches",
         "coordinator_epoch",
         "current_transaction_first_offset",
+        "last_offset",
         "last_timestamp_ms",
         "producer_epoch",
         "producer_id",
@@ -79,6 +88,7 @@ class ProducerStateEntry:
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp_ms = last_timestamp_ms
         self.current_transaction_first_offset = current_transaction_first_offset
+        self.last_offset = NO_OFFSET
         self.batches: list[BatchMetadata] = []
 
     @property
@@ -123,12 +133,34 @@ class CorruptSnapshotError(Exception):
     """A producer snapshot that cannot be read."""
 
 
+class ProducerLimit:
+    """The most producers that a log may remember. `ProducerTotal` limits those of several logs."""
+
+    __slots__ = ("evicted", "limit", "step")
+
+    def __init__(self, limit: int = UNLIMITED) -> None:
+        self.limit = limit
+        self.step = max(1, limit // _STEPS)
+        self.evicted = 0
+
+    def added(self, count: int = 1) -> None:
+        """Count producers that are new to a log, whose lock the caller may hold."""
+
+    def count_evicted(self, count: int) -> None:
+        """Count producers that a log has forgotten for want of room."""
+        self.evicted += count
+
+
+_NO_LIMIT: Final = ProducerLimit()
+
+
 class ProducerStateManager:
     """The producers of one log. Check before a batch is written, update after."""
 
-    __slots__ = ("_ongoing", "entries")
+    __slots__ = ("_ongoing", "_total", "entries")
 
-    def __init__(self) -> None:
+    def __init__(self, total: ProducerLimit = _NO_LIMIT) -> None:
+        self._total = total
         self.entries: dict[int, ProducerStateEntry] = {}
         # First offset of each open transaction to its producer's id, ascending.
         self._ongoing = _NO_TRANSACTIONS
@@ -198,7 +230,8 @@ class ProducerStateManager:
         batches = entry.batches
         if len(batches) == BATCHES_KEPT:
             del batches[0]
-        batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, timestamp_ms))
+        entry.last_offset = last_offset = base_offset + delta
+        batches.append(BatchMetadata(header.last_sequence, last_offset, delta, timestamp_ms))
         entry.last_timestamp_ms = timestamp_ms
         if header.is_transactional and not entry.in_transaction:
             entry.current_transaction_first_offset = base_offset
@@ -216,6 +249,7 @@ class ProducerStateManager:
         entry.move_to_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = timestamp_ms
+        entry.last_offset = offset
         entry.current_transaction_first_offset = NO_OFFSET
         if first_offset == NO_OFFSET:
             return None
@@ -232,8 +266,41 @@ class ProducerStateManager:
     def _entry(self, producer_id: int) -> ProducerStateEntry:
         entry = self.entries.get(producer_id)
         if entry is None:
+            self._make_room()
             entry = self.entries[producer_id] = ProducerStateEntry(producer_id)
         return entry
+
+    def _make_room(self) -> None:
+        total, count = self._total, len(self.entries)
+        # At each step only: there may be none to evict.
+        if count > total.limit - total.step and not count % total.step:
+            total.count_evicted(self.evict(self.longest_idle(2 * total.step)()))
+        total.added()
+
+    @property
+    def idle_count(self) -> int:
+        """Return how many have no transaction open."""
+        return len(self.entries) - len(self._ongoing)
+
+    def longest_idle(self, count: int) -> Callable[[], list[tuple[int, int]]]:
+        """Return a function that finds those without an open transaction that have written least lately.
+
+        It needs no lock, and gives their last offsets and ids.
+        """
+        entries = list(self.entries.values())
+        return lambda: heapq.nsmallest(
+            count, ((each.last_offset, each.producer_id) for each in entries if not each.in_transaction)
+        )
+
+    def evict(self, producers: Iterable[tuple[int, int]]) -> int:
+        """Forget those of these that have written nothing since; how many."""
+        evicted = 0
+        for last_offset, producer_id in producers:
+            entry = self.entries.get(producer_id)
+            if entry is not None and entry.last_offset == last_offset and not entry.in_transaction:
+                del self.entries[producer_id]
+                evicted += 1
+        return evicted
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that have not written for so long and have no transaction open."""
@@ -242,6 +309,11 @@ class ProducerStateManager:
             for producer_id, entry in self.entries.items()
             if entry.in_transaction or now_ms - entry.last_timestamp_ms < expiration_ms
         }
+
+    @property
+    def highest_id(self) -> int:
+        """Return the highest id, -1 if there is none. Ids that were never allocated are ignored."""
+        return max((each for each in self.entries if each < _MAX_PLAUSIBLE_ID), default=-1)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -307,6 +379,7 @@ def _read_snapshot(snapshot: bytes) -> list[ProducerStateEntry]:
             producer_id, producer_epoch, coordinator_epoch, timestamp_ms, current_transaction_first_offset
         )
         if last_offset >= 0:
+            entry.last_offset = last_offset
             entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
         entries.append(entry)
     return entries

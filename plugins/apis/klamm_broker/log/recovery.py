@@ -79,7 +79,7 @@ def load_log(
     snapshots = ProducerSnapshots(
         directory, context.operations, {offset for offset, kind in files if kind == SNAPSHOT_SUFFIX}
     )
-    producers = ProducerStateManager()
+    producers = ProducerStateManager(context.producers)
     if segments:
         doubtful = _first_doubtful_offset(segments, files, recovery_point, is_clean=is_clean)
     else:

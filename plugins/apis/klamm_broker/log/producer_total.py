@@ -1,0 +1,129 @@
+"""`ProducerTotal`: a limit for the producers that the logs of a data directory remember together.
+
+Kafka forgets a producer `producer.id.expiration.ms` after its last batch, and counts none. Here those that have been
+idle longest go before that, if there are too many: from the logs that have most of them, down to the same number. So
+a client that invents producers for one log takes nothing from the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+from klamm_broker.log.producer_state import UNLIMITED, ProducerLimit, ProducerStateManager
+from klamm_broker.log.serial_worker import SerialWorker
+
+log = logging.getLogger("klamm.broker.log")
+
+_T = TypeVar("_T")
+
+
+class LogWithProducers(Protocol):
+    """What is asked of a log."""
+
+    def with_producers(self, work: Callable[[ProducerStateManager], _T]) -> _T: ...
+
+
+class ProducerTotal(ProducerLimit):
+    """Counts the new producers of all logs, and looks at the logs after each sixteenth of the limit.
+
+    That is done by a thread of its own, as it takes a second for a million. A log that has the limit by itself, which
+    happens while it is recovered, forgets some at once.
+    """
+
+    __slots__ = ("_is_due", "_lock", "_logs", "_new", "_worker")
+
+    def __init__(self, limit: int = UNLIMITED, logs: Callable[[], Iterable[LogWithProducers]] = lambda: ()) -> None:
+        super().__init__(limit)
+        self._logs = logs
+        self._worker = SerialWorker("klamm-producer-eviction")
+        self._new = 0
+        self._is_due = False
+        # Protects the counts.
+        self._lock = threading.Lock()
+
+    def opened(self, log: LogWithProducers) -> None:
+        """Count the producers of a log that has been opened."""
+        if count := log.with_producers(_count):
+            self.added(count)
+
+    def added(self, count: int = 1) -> None:
+        with self._lock:
+            self._new += count
+            if self._is_due or self._new < self.step:
+                return
+            self._is_due = True
+        self._worker.submit(self.evict)
+
+    def count_evicted(self, count: int) -> None:
+        with self._lock:
+            super().count_evicted(count)
+
+    @property
+    def used(self) -> int:
+        """Return how many producers the logs remember."""
+        return sum(each.with_producers(_count) for each in self._logs())
+
+    @property
+    def highest_id(self) -> int:
+        """Return the highest id of a producer that the logs remember; -1 if there is none."""
+        return max((each.with_producers(lambda one: one.highest_id) for each in self._logs()), default=-1)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Have all logs forget the producers that have not written for so long."""
+        for each in self._logs():
+            each.with_producers(lambda one: one.remove_expired(now_ms, expiration_ms))
+
+    def evict(self) -> None:
+        """Have logs forget producers if the next look may come too late."""
+        with self._lock:
+            self._new = 0
+            self._is_due = False
+        logs = [each for each in self._logs() if each.with_producers(_count)]
+        used = self.used
+        if used <= self.limit - 2 * self.step:
+            return
+        counts = [each.with_producers(lambda one: one.idle_count) for each in logs]
+        # Producers in transactions never go. What they take must not cost the others all they have.
+        floor = self.limit // (2 * len(logs))
+        kept = max(floor, _level(counts, used - self.limit + 3 * self.step))
+        evicted = 0
+        for each, count in zip(logs, counts, strict=True):
+            if count > kept:
+                evicted += _evict(each, count - kept)
+        self.count_evicted(evicted)
+        if evicted:
+            log.warning(
+                "producer.id.max.entries (%d) is reached: %d producers that were idle longest are forgotten",
+                self.limit,
+                evicted,
+            )
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._worker.close()
+
+
+def _count(producers: ProducerStateManager) -> int:
+    return len(producers.entries)
+
+
+def _evict(of: LogWithProducers, count: int) -> int:
+    find = of.with_producers(lambda one: one.longest_idle(count))
+    # Under no lock: the log is written to meanwhile.
+    found = find()
+    return of.with_producers(lambda one: one.evict(found))
+
+
+def _level(counts: Iterable[int], excess: int) -> int:
+    """Return the number to which the largest counts must fall so that `excess` is gone."""
+    descending = sorted(counts, reverse=True)
+    total = 0
+    for index, count in enumerate(descending, 1):
+        total += count
+        lower = descending[index] if index < len(descending) else 0
+        if total - index * lower >= excess:
+            return max(0, (total - excess) // index)
+    return 0
