@@ -132,11 +132,6 @@ def test_the_readme_compiles_klamm_in_an_empty_environment(tmp_path: Path) -> No
     assert where.endswith(".so\n")
 
 
-def test_the_module_knows_whether_it_was_compiled(compiled: ModuleType) -> None:
-    assert compiled.IS_COMPILED
-    assert not in_python.IS_COMPILED
-
-
 @given(records=RECORDS, more=st.sampled_from([-1, 0, 0, 1]), rest=st.binary(max_size=2))
 def test_sound_records_and_counts_that_lie(compiled: ModuleType, records: list[Record], more: int, rest: bytes) -> None:
     body = bytes(encode_batch(records)[HEADER_BYTES:])

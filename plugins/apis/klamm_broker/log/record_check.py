@@ -3,9 +3,6 @@
 A batch with a correct CRC may still be wrong about the number of its records, their lengths, or its codec. As Kafka's
 `LogValidator` does, the framing of all records is checked: lengths, offset deltas, the count, and the uncompressed size
 of compressed batches. Keys and values are not checked.
-
-A walk over the records takes an interpreter up to a microsecond per record. So it first tries what takes fewer steps: a
-plan of the whole batch, then plain records. A compiled walk is quicker than these, but for the plan of a large batch.
 """
 
 from __future__ import annotations
@@ -18,9 +15,7 @@ from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits, check_room
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
 from klamm.wire.primitives import ReadBuffer
 from klamm.wire.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, RecordBatchHeader
-from klamm_broker.log.plain_records import walk_plain
-from klamm_broker.log.record_plans import fits_plan, learn_plan
-from klamm_broker.log.record_walk import IS_COMPILED, invalid, varint, walk
+from klamm_broker.log.record_walk import invalid, varint, walk
 from klamm_broker.log.thread_scratch import OF_THIS_THREAD
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
@@ -29,8 +24,6 @@ INLINE_UNPACKED_BYTES: Final = 256 * 1024
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
-# Up to here, a compiled walk takes less than a plan; above, the copy that it needs takes more.
-_PLANS_ABOVE_BYTES: Final = 128 * 1024 if IS_COMPILED else 0
 
 
 class UnpacksToMoreError(Exception):
@@ -92,25 +85,11 @@ def _check_sizes(body: bytes, max_record_bytes: int) -> None:
 
 
 def _check_framing(body: ReadBuffer, count: int) -> None:
-    may_have_plan = len(body) > _PLANS_ABOVE_BYTES
-    if may_have_plan and fits_plan(body, count):
-        return
     # Bytes are not copied.
     data = bytes(body)
     try:
-        end = _walk(data, count)
+        end = walk(data, count)
     except IndexError:
         raise invalid("The records are cut short.") from None
     if end != len(data):
         raise invalid(f"{len(data) - end} bytes follow the last record.")
-    if may_have_plan:
-        learn_plan(data, count)
-
-
-def _walk_in_an_interpreter(body: bytes, count: int) -> int:
-    """Where the last of so many records ends. Raises KafkaError, IndexError."""
-    first, position = walk_plain(body, count)
-    return walk(body, count, first, position)
-
-
-_walk: Final = walk if IS_COMPILED else _walk_in_an_interpreter

@@ -15,23 +15,20 @@ if TYPE_CHECKING:
     # Whole numbers of 64 bits, which mypyc makes numbers of C of.
     from mypy_extensions import i64
 
-IS_COMPILED: Final = not __file__.endswith(".py")
-"""Whether this is the module of C."""
-
-NULL: Final = 1
-"""The length of a key or value that is null: -1, in zigzag."""
-
+# The length of a key or value that is null: -1, in zigzag.
+_NULL: Final = 1
 _LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
 
 
-def walk(body: bytes, count: i64, first: i64 = 0, position: i64 = 0) -> i64:
-    """Where the last of so many records ends, from the record `first` on, which is at `position`.
+def walk(body: bytes, count: i64) -> i64:
+    """Return where the last of `count` records ends.
 
     Raises KafkaError(INVALID_RECORD); IndexError if the records are cut short.
     """
     # `varint` is spelled out where a number takes two bytes: a call costs as much as the rest of a record.
-    for index in range(first, count):
+    position: i64 = 0
+    for index in range(count):
         raw: i64 = body[position]
         position += 1
         if raw > 0x7F:
@@ -58,13 +55,13 @@ def walk(body: bytes, count: i64, first: i64 = 0, position: i64 = 0) -> i64:
             raise invalid(f"Record {index} has another offset.")
         length: i64 = body[position]
         position += 1
-        if length != NULL:
+        if length != _NULL:
             position = _end_of_content(body, position, length, index)
         length = body[position]
         position += 1
         if length > 0x7F and (high := body[position]) < 0x80 and not length & 1:
             position += 1 + ((length + ((high - 1) << 7)) >> 1)
-        elif length != NULL:
+        elif length != _NULL:
             position = _end_of_content(body, position, length, index)
         if body[position]:
             position = _check_headers(body, position, index)
@@ -80,7 +77,7 @@ def _end_of_content(body: bytes, position: i64, length: i64, index: i64) -> i64:
     if length > 0x7F:
         length, position = varint(body, position - 1)
     if length & 1:
-        if length != NULL:
+        if length != _NULL:
             raise invalid(f"Record {index} has a key or value of a negative length.")
         return position
     return position + (length >> 1)
