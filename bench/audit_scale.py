@@ -27,6 +27,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,38 +260,24 @@ def ignore(line: str) -> None:
 
 
 def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:
-    """The time that a batch takes before it reads, over many small segments."""
-    from klamm_spark.lake.layout import Lake
-    from klamm_spark.lake.progress import Progress
-    from klamm_spark.lake.ship import start
+    """The time of a batch over many small segments: as long at the end as at the beginning."""
+    from klamm_spark.lake import ship
 
     write_fleet(folder / "many", many, 2, "none")
-    lake = Lake(folder / "many-lake", settings.sink)
     in_batch = max(50, many // MANY_BATCHES)
-    batch = SparkSettings(lake=lake.root, max_files_per_trigger=in_batch)
-    found: list[dict[str, int]] = []
-    said: list[str] = []
-    progress = Progress(folder / "many", lake, said.append)
-    query = progress.query = start(spark, folder / "many", lake, batch, once=True)
-    updates: list[float] = []
-    while query.isActive:
-        before, began = progress.batches, time.monotonic()
-        progress.update()
-        if progress.batches > before:
-            updates.append((time.monotonic() - began) * 1000 / (progress.batches - before))
-        time.sleep(0.05)
-    found = [one.durationMs for one in query.recentProgress if one.numInputRows]
-    print(f"{many:,} segments, {in_batch} in a batch; milliseconds, median:\n")
-    print("| | first quarter | last quarter |\n| --- | ---: | ---: |")
-    quarter = max(1, len(found) // 4)
-    for name in ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "triggerExecution"):
-        first, last = (
-            statistics.median(one.get(name, 0) for one in part) for part in (found[:quarter], found[-quarter:])
-        )
-        print(f"| {name} | {first:.0f} | {last:.0f} |")
-    quarter = max(1, len(updates) // 4)
-    first, last = statistics.median(updates[:quarter]), statistics.median(updates[-quarter:])
-    print(f"| lag, marks and seals | {first:.0f} | {last:.0f} |")
+    batch = replace(settings, lake=folder / "many-lake", max_files_per_trigger=in_batch)
+    ends: list[float] = []
+
+    def note(line: str) -> None:
+        if line.startswith("batch "):
+            ends.append(time.monotonic())
+
+    ship.run(spark, Pipeline(folder / "many", batch), once=True, say=note)
+    took_ms = [(end - start) * 1000 for start, end in pairwise(ends)]
+    quarter = max(1, len(took_ms) // 4)
+    first, last = statistics.median(took_ms[:quarter]), statistics.median(took_ms[-quarter:])
+    print(f"{many:,} segments, {in_batch} in a batch; milliseconds of a batch, median:\n")
+    print(f"| first quarter | last quarter |\n| ---: | ---: |\n| {first:.0f} | {last:.0f} |")
 
 
 class Memory:

@@ -21,7 +21,7 @@ from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
 from klamm_spark.lake.layout import MIN_KEEP_HOURS
 from klamm_spark.settings.moments import parse_since
-from klamm_spark.settings.spark import SINKS, Pipeline, SparkSettings, read_pipeline
+from klamm_spark.settings.spark import Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.spool.signatures import KeyFileError
@@ -37,7 +37,6 @@ _TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget")
 _SETTINGS: Final = (
     "spool",
     "lake",
-    "sink",
     "master",
     "remote",
     "driver_memory",
@@ -59,7 +58,6 @@ def parser() -> argparse.ArgumentParser:
     file.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
     common = argparse.ArgumentParser(add_help=False, parents=[file])
     common.add_argument("--lake", metavar="DIR", type=_location, help="where the lake is: a folder or a URI")
-    common.add_argument("--sink", choices=SINKS, help="the lake's format")
     common.add_argument("--master", metavar="URL", help="Spark's master; default: local[2]")
     common.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     spool = argparse.ArgumentParser(add_help=False)
@@ -85,21 +83,19 @@ def parser() -> argparse.ArgumentParser:
         default=sys.executable,
         help="Python of the cluster's machines; default: this one",
     )
-    compact = commands.add_parser("compact", parents=[common], help="merge small files of a Delta lake; delete orphans")
+    compact = commands.add_parser("compact", parents=[common], help="merge small files of the lake; delete old ones")
     compact.add_argument(
         "--keep-hours",
         type=_keep_hours,
-        default=24,
+        default=MIN_KEEP_HOURS,
         metavar="N",
-        help="how long to keep files that were merged: at least 1, with Delta at least 168; default: 24",
+        help=f"how long to keep files that were merged: at least {MIN_KEEP_HOURS}, the default",
     )
-    compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
+    compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required in S3")
     _add_evidence(commands, common, spool)
-    commands.add_parser("to-delta", parents=[common], help="move a Parquet lake to Delta, which compacts and forgets")
-    commands.add_parser("recover", parents=[common, spool], help="build the lake's checkpoint again after it was lost")
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
-    commands.add_parser("replay", parents=[common, spool], help="ship lines of the quarantine that are events by now")
+    commands.add_parser("replay", parents=[common], help="make events of lines of the quarantine that are such by now")
     report = commands.add_parser(
         "report", parents=[common, spool], help="report on the events of a spool or a lake, as text and HTML"
     )
@@ -127,13 +123,13 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
     verify.add_argument(
         "--lake-id", metavar="ID", help="take no record of what was forgotten of another lake than this"
     )
-    forget = commands.add_parser("forget", parents=[common], help="delete old events of a Delta lake, and keep proofs")
+    forget = commands.add_parser("forget", parents=[common], help="delete old events of the lake, and keep proofs")
     forget.add_argument(
         "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
     )
     forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
     forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
-    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
+    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required in S3")
 
 
 def _location(text: str) -> str | Path:
@@ -153,18 +149,18 @@ def _since(text: str) -> datetime:
 def _keep_hours(text: str) -> float:
     hours = float(text)
     if not hours >= MIN_KEEP_HOURS:
-        raise argparse.ArgumentTypeError(
-            f"must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed"
-        )
+        raise argparse.ArgumentTypeError(f"must be at least {MIN_KEEP_HOURS}: Delta deletes no younger files")
     return hours
 
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
     """The arguments of `ship`, which `submit` takes too."""
     ship.add_argument("--once", action="store_true", help="end when all segments that are sealed now are shipped")
-    ship.add_argument("--trigger-interval-ms", type=int, metavar="N", help="time between micro-batches")
-    ship.add_argument("--max-bytes-per-trigger", type=int, metavar="N", help="bytes of segments in a micro-batch")
-    ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a micro-batch instead")
+    ship.add_argument(
+        "--trigger-interval-ms", type=int, metavar="N", help="pause before it looks again when nothing waits"
+    )
+    ship.add_argument("--max-bytes-per-trigger", type=int, metavar="N", help="bytes of segments in a batch")
+    ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a batch instead")
 
 
 def main(arguments: list[str]) -> int:
@@ -234,7 +230,7 @@ def shipping_arguments(options: argparse.Namespace) -> list[str]:
         location = getattr(options, name)
         if location is not None:
             arguments += [f"--{name}", str(location.resolve() if isinstance(location, Path) else location)]
-    for name in ("sink", "driver_memory", "trigger_interval_ms", "max_bytes_per_trigger", "max_files_per_trigger"):
+    for name in ("driver_memory", "trigger_interval_ms", "max_bytes_per_trigger", "max_files_per_trigger"):
         if getattr(options, name) is not None:
             arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return [*arguments, "--once"] if options.once else arguments
@@ -258,8 +254,6 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command != "report":
         # The other commands need the files themselves.
         settings = replace(settings, remote="")
-        if options.command == "to-delta":
-            settings = replace(settings, sink="delta")
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
@@ -287,12 +281,6 @@ def _place_folder(options: argparse.Namespace) -> None:
     if options.command in _TAKE_A_FOLDER and options.file is not None and options.file.is_dir():
         place = "lake" if (options.file / "events").is_dir() else "spool"
         setattr(options, place, options.file.resolve())
-        if (
-            place == "lake"
-            and getattr(options, "sink", "") is None
-            and (options.file / "events" / "_delta_log").is_dir()
-        ):
-            options.sink = "delta"
         options.file = None
 
 
@@ -317,7 +305,7 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
     alone = options.command == "verify" and pipeline.spool is None and options.lake is not None
-    if options.command in ("ship", "verify", "recover", "replay") and not alone:
+    if options.command in ("ship", "verify") and not alone:
         spool = spool_of(pipeline)
         if isinstance(spool, Path):
             require_spool(spool)
@@ -341,18 +329,10 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
     if options.command == "detect":
         return detect.run_on_lake(spark, options, pipeline, say)
-    if options.command == "recover":
-        from klamm_spark.lake import recover
-
-        return recover.run(spark, pipeline, say=say)
     if options.command == "replay":
         from klamm_spark.lake import replay
 
         return replay.run(spark, pipeline, say=say)
-    if options.command == "to-delta":
-        from klamm_spark.lake import to_delta
-
-        return to_delta.run(spark, pipeline, say=say)
     if options.command == "forget":
         return _forget(spark, options, pipeline)
     from klamm_spark.lake import verify

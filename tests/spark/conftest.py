@@ -91,40 +91,28 @@ def far(far_folder: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, far_folder: Path) -> Iterator[Any]:
-    """A session that can do Parquet and Delta."""
+    """A session as the commands have it."""
     from klamm_spark.spark.session import open_session
 
     conf = {
-        # A shorter way to the first summing up of the commit log, which compaction needs.
-        "spark.sql.streaming.fileSink.log.compactInterval": "3",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         MOUNT: far_folder.as_uri(),
     }
-    session = open_session(settings_of(Path("unused"), sink="delta", conf=conf), "klamm tests")
+    session = open_session(settings_of(Path("unused"), conf=conf), "klamm tests")
     yield session
     session.stop()
 
 
 @pytest.fixture
-def default_compaction(spark: Any) -> Iterator[None]:
-    """The tests' session reads the commit log as drivers with Spark's defaults write it."""
-    key = "spark.sql.streaming.fileSink.log.compactInterval"
-    short = spark.conf.get(key)
-    spark.conf.unset(key)
-    yield
-    spark.conf.set(key, short)
-
-
-@pytest.fixture
 def ship(spark: Any) -> Callable[..., list[str]]:
-    """`ship(spool, settings)`: what `klamm audit ship --once` says."""
+    """`ship(spool, settings)`: what `klamm audit ship --once` says, which ends with a code."""
 
-    def run(spool: Path | str, settings: Any) -> list[str]:
+    def run(spool: Path | str, settings: Any, code: int = 0) -> list[str]:
         from klamm_spark.lake import ship
         from klamm_spark.settings.spark import Pipeline
 
         said: list[str] = []
-        assert ship.run(spark, Pipeline(spool, settings), once=True, say=said.append) == 0
+        assert ship.run(spark, Pipeline(spool, settings), once=True, say=said.append) == code, said
         return said
 
     return run
@@ -151,4 +139,4 @@ def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     pipeline = Pipeline(folder / "spool", settings)
     said: list[str] = []
     assert ship.run(spark, pipeline, once=True, say=said.append) == 0
-    return Shipped(pipeline, Lake(settings.lake, settings.sink), events, said)
+    return Shipped(pipeline, Lake(settings.lake), events, said)

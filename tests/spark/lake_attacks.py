@@ -12,11 +12,35 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from klamm_spark.lake.layout import Lake, committed_files
+from klamm_spark.lake.layout import COMMITS, Lake
 from klamm_spark.lake.seals import SealRow, read_seal_files, write_rows
 from klamm_spark.spool.layout import chain_of, lines_sha256
 
 Rows = list[dict[str, Any]]
+
+
+def live_files(lake: Lake) -> set[str]:
+    """The data files of the newest version, as the commits have them."""
+    found: set[str] = set()
+    for commit in sorted((lake.events / COMMITS).glob("[0-9]*.json")):
+        for line in commit.read_text("utf-8").splitlines():
+            action = json.loads(line)
+            found |= {action["add"]["path"]} if "add" in action else set()
+            found -= {action["remove"]["path"]} if "remove" in action else set()
+    return found
+
+
+def say_size(lake: Lake, path: Any) -> None:
+    """As the commits must have it, for Spark to read a file that was changed."""
+    for commit in (lake.events / COMMITS).glob("[0-9]*.json"):
+        actions = [json.loads(line) for line in commit.read_text("utf-8").splitlines()]
+        for action in actions:
+            if "add" in action and action["add"]["path"].endswith(path.name):
+                action["add"]["size"] = path.stat().st_size
+        assert isinstance(commit, Path)
+        commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
+        commit.with_suffix(".crc").unlink(missing_ok=True)
 
 
 class LakeAttack:
@@ -24,7 +48,7 @@ class LakeAttack:
 
     def __init__(self, lake: Lake, choose: random.Random) -> None:
         self.lake, self.choose = lake, choose
-        self.files = sorted(committed_files(lake.events))
+        self.files = sorted(lake.events / name for name in live_files(lake))
         self.touched: set[str] = set()
 
     def rows(self, change: Callable[[Rows], Rows]) -> None:
@@ -37,6 +61,7 @@ class LakeAttack:
         # Spark's own type of timestamps.
         pq.write_table(table, path, use_deprecated_int96_timestamps=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        say_size(self.lake, path)
 
     def one(self, rows: Rows) -> dict[str, Any]:
         row = self.choose.choice(rows)

@@ -20,5 +20,5 @@ def test_a_server_with_a_wrong_clock_is_shipped_and_keeps_no_other_from_it(spark
             (path,) = write_sample_spool(tmp_path / "spool", events)
             os.utime(path, times=(time.time() + days * DAY_S,) * 2)
         ship(tmp_path / "spool", settings)
-    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
+    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
     assert {row["node"]: row["count"] for row in rows} == {"right": 20, "wrong": 20}

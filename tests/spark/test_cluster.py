@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from klamm_spark.spark.session import spark_conf
 from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import settings_of
 
 EVENTS = 2_000
 HOST = "127.0.0.1"
@@ -161,7 +163,7 @@ def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
     # spark-submit gives both streams of a Python program out as one.
     assert f"shipped {EVENTS:,} events" in done.stdout + done.stderr
     settings = read_pipeline(tmp_path / "klamm.toml", {}).settings
-    lake = Lake(settings.lake, "parquet")
+    lake = Lake(settings.lake)
     rows = lake.read_events(spark).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
     ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
@@ -172,7 +174,9 @@ def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
 def test_a_report_over_spark_connect(shipped, tmp_path):
     port = free_port()
     command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
+    of_delta = ("spark.jars.", "spark.sql.extensions", "spark.sql.catalog.", "spark.databricks.delta.")
     for key, value in {
+        **{key: value for key, value in spark_conf(settings_of(tmp_path)).items() if key.startswith(of_delta)},
         "spark.connect.grpc.binding.address": HOST,
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",
@@ -191,13 +195,11 @@ def test_a_report_over_spark_connect(shipped, tmp_path):
 
 
 def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
-    done = klamm(
-        "submit", "--master", "yarn", "--spool", "s", "--lake", "l", "--sink", "delta", "--once", folder=tmp_path
-    )
+    done = klamm("submit", "--master", "yarn", "--spool", "s", "--lake", "l", "--once", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"/spark-submit --master yarn .*--py-files \S+klamm-audit\.zip", done.stdout)
     assert "spark.jars.packages=io.delta:delta-spark_" in done.stdout
-    assert f" ship --spool {tmp_path / 's'} --lake {tmp_path / 'l'} --sink delta --once --master yarn" in done.stdout
+    assert f" ship --spool {tmp_path / 's'} --lake {tmp_path / 'l'} --once --master yarn" in done.stdout
     # All that Python needs of klamm is in the archive.
     program = "import sys; sys.path.insert(0, 'klamm-audit.zip'); import klamm_spark.cli as c; print(c.__file__)"
     alone = subprocess.run(

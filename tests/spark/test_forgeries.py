@@ -56,7 +56,7 @@ def place(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     ship(spool, settings)
     return SimpleNamespace(
-        spool=spool, settings=settings, lake=Lake(tmp_path / "lake", "parquet"), own=own, folder=spool / "node-1"
+        spool=spool, settings=settings, lake=Lake(tmp_path / "lake"), own=own, folder=spool / "node-1"
     )
 
 
@@ -159,7 +159,6 @@ def test_a_record_of_no_lake_cannot_hide_what_was_dropped(place, verify):
     write_records(place.lake, [(record, "")])
     drop_rows(place.lake, lambda row: row["boot"] == BOOT and row["seq"] >= 20)
     code, said = verify()
-    # In Parquet, nothing can be forgotten.
     assert (code, "the record of what was forgotten names no lake" in said) == (1, True)
     assert f"node-1/{BOOT}: lake 20 events (0-19)" in said
 

@@ -22,7 +22,7 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
         line for line in said if "signatures of seals were checked: " in line and line.endswith(f" by {key.stem}")
     ]
     assert len(checked) == 2, "one for each stream that has events"
-    rows = Lake(tmp_path / "lake", "parquet").read_events(spark)
+    rows = Lake(tmp_path / "lake").read_events(spark)
     assert rows.where("kept_line is null").count() > rows.where("kept_line is not null").count()
     assert rows.where("kept_line is not null and action <> 'interrupted'").count() == 0, "columns give lines back"
     alone: list[str] = []
@@ -30,7 +30,7 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
     unknown = [line for line in said if line.startswith("outcome unknown: ")]
     for line, topic in zip(unknown, ("done", "stuck"), strict=True):
         assert f"CreateTopics of TOPIC {topic} by User:ANONYMOUS from 127.0.0.1" in line
-    tables = report.build(spark, Lake(tmp_path / "lake", "parquet")).tables
+    tables = report.build(spark, Lake(tmp_path / "lake")).tables
     assert [row[4] for row in tables["interrupted"].rows] == ["TOPIC done", "TOPIC stuck"]
     assert tables["interrupted"].marked == {0, 1}
     assert [row[6] for row in tables["changes"].rows] == ["unknown", "unknown"]

@@ -16,15 +16,14 @@ SERVER_KILLS = 5
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("sink", ["parquet", "delta"])
 @pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compaction, sink, driver_kills, seed):
+def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, driver_kills, seed):
     from klamm_spark.lake import verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.settings.spark import Pipeline
 
     choose = random.Random(seed)
-    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
     killed = 0
     with KlammServer(tmp_path / "server", audit_settings(spool)) as server:
         for life in range(SERVER_KILLS):
@@ -34,7 +33,7 @@ def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compacti
             load.join()
             server.start()
             while killed < driver_kills * (life + 1) / SERVER_KILLS:
-                driver = Driver(spool, lake.root, sink)
+                driver = Driver(spool, lake.root)
                 try:
                     driver.wait_for_uncommitted_data(after=choose.choice((0, 1)))
                     time.sleep(choose.uniform(0, 0.5))
@@ -42,11 +41,11 @@ def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compacti
                     driver.kill()
                 killed += 1
         server.stop()
-    Driver(spool, lake.root, sink, max_files=1000).run_to_the_end()
+    Driver(spool, lake.root, max_files=1000).run_to_the_end()
     streams = {folder.name: read_events(folder) for folder in spool.iterdir() if folder.is_dir()}
     written = sorted((event["boot"], event["seq"]) for events in streams.values() for event in events)
     rows = lake.read_events(spark).select("boot", "seq").collect()
     assert len({event["boot"] for event in streams["node-1"]}) == SERVER_KILLS + 1
     assert sorted((row.boot, row.seq) for row in rows) == written
     said: list[str] = []
-    assert verify.run(spark, Pipeline(spool, settings_of(lake.root, sink=sink)), say=said.append) == 0, said
+    assert verify.run(spark, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FIELD_NAMES
 from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
 from klamm_spark.lake.layout import Lake
@@ -31,7 +30,8 @@ class Sealed(NamedTuple):
     lake: Any
     copy: Any
 
-    def restore(self):
+    def restore(self, spark):
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         for name in ("events", "seals"):
             shutil.rmtree(self.lake.root / name)
             shutil.copytree(self.copy / name, self.lake.root / name)
@@ -62,7 +62,7 @@ def sealed(spark, signer, tmp_path_factory):
     sign_all(paths, signer)
     settings = settings_of(folder / "lake")
     assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
-    lake = Lake(settings.lake, "parquet")
+    lake = Lake(settings.lake)
     for name in ("events", "seals"):
         shutil.copytree(lake.root / name, folder / "copy" / name)
     return Sealed(Pipeline(None, settings), lake, folder / "copy")
@@ -79,6 +79,7 @@ def broken(spark, lake):
     from klamm_spark.lake.proof import prove
     from klamm_spark.lake.rows import reading_what_is_there
 
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     with reading_what_is_there(spark):
         return prove(spark, lake, None).breaks
 
@@ -87,6 +88,7 @@ def digests_now(spark, lake):
     from klamm_spark.lake.rows import reading_what_is_there, row_digests
 
     found = defaultdict(list)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     with reading_what_is_there(spark):
         for row in row_digests(lake, spark).collect():
             found[row["segment"]].append(row["digest"])
@@ -111,7 +113,7 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, seed, tr
     choose = random.Random(seed)
     for number in range(tries):
         way = WAYS[number % len(WAYS)]
-        sealed.restore()
+        sealed.restore(spark)
         attack = LakeAttack(sealed.lake, choose)
         getattr(attack, way)()
         fits = number >= len(WAYS) and "seal" not in way and choose.random() < 0.5
@@ -121,7 +123,7 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, seed, tr
         # Rows of no seal are named also where the seals fit.
         names = attack.touched | ({"the signature of its seal is wrong"} if fits else set())
         assert any(name in line for line in breaks for name in names), (way, breaks)
-    sealed.restore()
+    sealed.restore(spark)
 
 
 def test_who_removes_the_keys_from_the_lake_is_found(spark, sealed):
@@ -135,16 +137,21 @@ def test_who_removes_the_keys_from_the_lake_is_found(spark, sealed):
     assert broken(spark, sealed.lake) == []
 
 
-def test_a_segment_that_changed_before_it_was_shipped_is_named(spark, ship, tmp_path):
+def test_a_segment_that_changed_before_it_was_shipped_is_set_aside_and_named(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     lines = paths[1].read_bytes().splitlines(keepends=True)
     paths[1].write_bytes(b"".join([lines[0].replace(b'"outcome":"', b'"outcome":"x'), *lines[1:]]))
-    said = ship(tmp_path / "spool", settings)
-    assert any(line.startswith(f"{paths[1]} differs from its seal") for line in said)
+    write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=20))
+    said = ship(tmp_path / "spool", settings, code=1)
+    assert f"{paths[1]} is set aside: it differs from its seal" in said
+    code, said = verified(spark, Pipeline(tmp_path / "spool", settings))
+    assert code == 1
+    assert f"broken chain: {paths[1]} was changed: its SHA-256 differs from its seal" in said
+    assert "  not shipped: 10-19" in said
     code, said = verified(spark, Pipeline(None, settings))
     assert code == 1
-    assert any(paths[1].stem in line and "its rows differ from its seal" in line for line in said)
+    assert any("1 segments between it and" in line for line in said)
 
 
 def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, tmp_path):
@@ -155,7 +162,7 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, 
     events[8] |= {"schema_version": events[8]["schema_version"] + 1, "later": 1}
     write_sample_spool(tmp_path / "spool", events)
     ship(tmp_path / "spool", settings)
-    pipeline, lake = Pipeline(None, settings), Lake(settings.lake, "parquet")
+    pipeline, lake = Pipeline(None, settings), Lake(settings.lake)
     assert lake.read_events(spark).where("kept_line is not null or newer_line is not null").count() == 2
     assert verified(spark, pipeline)[0] == 0
     shutil.copytree(lake.events, tmp_path / "events")
@@ -170,16 +177,18 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, 
                 return rows
 
             LakeAttack(lake, random.Random(1)).rows(change)
+            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
             code, said = verified(spark, pipeline)
             assert code == 1
             assert any(f"{event_id} was changed" in line for line in said), said
             shutil.rmtree(lake.events)
             shutil.copytree(tmp_path / "events", lake.events)
+            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake", anchor=str(tmp_path / "anchors"))
-    lake = Lake(settings.lake, "parquet")
+    lake = Lake(settings.lake)
     write_sample_spool(tmp_path / "spool", sample_events(10))
     ship(tmp_path / "spool", settings)
     shutil.copytree(lake.root, tmp_path / "earlier")
@@ -188,6 +197,7 @@ def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_p
     assert verified(spark, Pipeline(None, settings), anchors=tmp_path / "anchors")[0] == 0
     shutil.rmtree(lake.root)
     shutil.copytree(tmp_path / "earlier", lake.root)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert verified(spark, Pipeline(None, settings))[0] == 0
     code, said = verified(spark, Pipeline(None, settings), anchors=tmp_path / "anchors")
     assert code == 1
@@ -202,8 +212,8 @@ def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, t
     from klamm_spark.lake.forgotten import read_forgotten
 
     write_key(tmp_path / "key")
-    settings = settings_of(tmp_path / "lake", sink="delta")
-    pipeline, lake, said = Pipeline(None, settings), Lake(tmp_path / "lake", "delta"), []
+    settings = settings_of(tmp_path / "lake")
+    pipeline, lake, said = Pipeline(None, settings), Lake(tmp_path / "lake"), []
     events = list(sample_events(60, step_us=HOUR_US // 10))
     sign_all(write_sample_spool(tmp_path / "spool", events, events_per_segment=20), signer)
     ship(tmp_path / "spool", settings)
@@ -241,7 +251,7 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
 
     write_key(tmp_path / "key")
     paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
-    old, own = (settings_of(tmp_path / name, sink="delta") for name in ("old", "own"))
+    old, own = (settings_of(tmp_path / name) for name in ("old", "own"))
     for settings in (old, own):
         ship(tmp_path / "spool", settings)
     said = []
@@ -250,7 +260,7 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
         forget.run(spark, Pipeline(None, old), before_us=until_us, key=tmp_path / "key", alone=True, say=said.append)
         == 0
     )
-    old_id, own_id = (Lake(settings.lake, "delta").table_id(spark) for settings in (old, own))
+    old_id, own_id = (Lake(settings.lake).table_id(spark) for settings in (old, own))
     assert said[-1] == f"the records are of the lake {old_id}: klamm audit verify --lake-id {old_id} takes no others"
     for given, code in (("", 4), (old_id, 4), (own_id, 1)):
         found, report = verified(spark, Pipeline(None, replace(old, lake_id=given)))
@@ -269,14 +279,7 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
 
     # Of its own lake, a record can only say what the segment had.
     record = Record(paths[1].stem, 1, 1, "all", 10, "10-99", whole=True, digests_sha256=digests_sha256(""), lake=old_id)
-    write_records(Lake(old.lake, "delta"), [(record.signed(SealSigner(tmp_path / "key")), "")])
+    write_records(Lake(old.lake), [(record.signed(SealSigner(tmp_path / "key")), "")])
     found, report = verified(spark, Pipeline(None, old))
     assert found == 1
     assert any(f"{paths[1].stem}: numbers are said to be forgotten that it does not have" in line for line in report)
-
-
-def test_parquet_forgets_nothing(spark, sealed):
-    from klamm_spark.lake import forget
-
-    with pytest.raises(LakeError, match="is Parquet, where nothing can be deleted"):
-        forget.run(spark, sealed.pipeline, before_us=0, say=lambda line: None)

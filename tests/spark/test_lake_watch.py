@@ -9,7 +9,7 @@ from klamm_spark.errors import LakeError
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch
-from klamm_spark.lake.layout import Lake, last_batch
+from klamm_spark.lake.layout import Lake
 from klamm_spark.storage.files import SpoolFiles
 from tests.audit_samples import write_sample_spool
 from tests.spark.conftest import settings_of
@@ -37,9 +37,9 @@ class Server:
         write_sample_spool(self._spool, numbered)
 
 
-@pytest.fixture(params=["parquet", "delta"])
-def lake(request, tmp_path):
-    return Lake(tmp_path / "lake", request.param)
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "lake")
 
 
 @pytest.fixture
@@ -68,6 +68,10 @@ def follow(spark, lake, tmp_path):
     end()
 
 
+def last_batch(commits):
+    return max(int(path.stem) for path in commits.glob("[0-9]*"))
+
+
 def findings(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -77,7 +81,7 @@ def uids(path):
 
 
 def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
-    spool, settings = tmp_path / "spool", settings_of(lake.root, sink=lake.sink)
+    spool, settings = tmp_path / "spool", settings_of(lake.root)
     server = Server(spool)
     server.write([event for events in ATTACKS.values() for event in events])
     log = FindingLog(tmp_path / "of-spool", WINDOW_US)
@@ -116,7 +120,7 @@ class FullDisk(SpoolFiles):
 
 def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path):
     Server(tmp_path / "spool").write(LATER)
-    ship(tmp_path / "spool", settings_of(lake.root, sink=lake.sink))
+    ship(tmp_path / "spool", settings_of(lake.root))
     watch = follow(FullDisk())
     with pytest.raises(Exception, match="No space left"):
         watch.query.processAllAvailable()
@@ -129,7 +133,7 @@ def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path
     found = (tmp_path / "of-lake").read_bytes()
     assert len(found.splitlines()) == 3
     # A process that was killed after it wrote the findings has not committed the batch.
-    commits = tmp_path / "of-lake.checkpoint" / lake.sink / "commits"
+    commits = tmp_path / "of-lake.checkpoint" / "commits"
     done = last_batch(commits)
     for file in commits.glob(f"*{done}*"):
         file.unlink()

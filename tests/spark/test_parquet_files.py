@@ -56,7 +56,7 @@ def test_columns_whose_values_differ_have_no_dictionary_and_times_have_bounds(sh
 
 def test_a_lake_of_an_earlier_build_goes_on(spark, ship, tmp_path):
     settings, events = settings_of(tmp_path / "lake"), list(sample_events(20))
-    lake, pipeline, said = Lake(settings.lake, "parquet"), Pipeline(tmp_path / "spool", settings), []
+    lake, pipeline, said = Lake(settings.lake), Pipeline(tmp_path / "spool", settings), []
     write_sample_spool(tmp_path / "spool", events[:10])
     with as_an_earlier_build(spark):
         ship(tmp_path / "spool", settings)

@@ -14,13 +14,20 @@ from klamm_spark.events.event import FIELD_NAMES, SCHEMA_VERSION
 from klamm_spark.lake import ship as shipping
 from klamm_spark.lake import verify
 from klamm_spark.lake.layout import Lake
-from klamm_spark.lake.progress import Progress
+from klamm_spark.lake.seals import Ledger
 from klamm_spark.lake.views import event_of
 from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, reseal, settings_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
+
+
+def write_lines(spool, lines):
+    """A sealed segment of these lines as they are."""
+    (path,) = write_sample_spool(spool, map(json.loads, lines))
+    path.write_text("".join(line + "\n" for line in lines))
+    reseal(sorted(spool.rglob("*.jsonl")))
 
 
 def plain(row):
@@ -70,11 +77,13 @@ def test_segments_are_read_ahead_in_a_thread_that_gives_way_to_spark(spark, tmp_
     write_sample_spool(tmp_path / "spool", sample_events(4))
     found = set()
 
-    def read_ahead(progress):
-        found.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-        return False
+    read = Ledger.read
 
-    monkeypatch.setattr(Progress, "read_ahead", read_ahead)
+    def noted(ledger, path):
+        found.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return read(ledger, path)
+
+    monkeypatch.setattr(Ledger, "read", noted)
     before = os.getpriority(os.PRIO_PROCESS, 0)
     pipeline = Pipeline(tmp_path / "spool", settings_of(tmp_path / "lake"))
     shipping.run(spark, pipeline, once=True, say=[].append)
@@ -85,17 +94,13 @@ def test_segments_are_read_ahead_in_a_thread_that_gives_way_to_spark(spark, tmp_
 def test_the_file_of_a_row_is_named_as_by_spark_s_own_metadata(spark, ship, tmp_path):
     (path,) = write_sample_spool(tmp_path / "a b%20 ü", sample_events(4), events_per_segment=4)
     ship(tmp_path / "a b%20 ü", settings_of(tmp_path / "lake"))
-    (row,) = spark.read.parquet(str(tmp_path / "lake" / "events")).select("source_file").distinct().collect()
+    (row,) = (
+        spark.read.format("delta").load(str(tmp_path / "lake" / "events")).select("source_file").distinct().collect()
+    )
     (own,) = spark.read.text(str(path)).select("_metadata.file_path").distinct().collect()
     # A stream has file:///…, where a batch has file:/…
     assert row.source_file == re.sub("^file:/+", "file:///", own.file_path)
     assert "a%20b%2520%20" in row.source_file
-
-
-def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):
-    write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
-    progress = Progress(tmp_path / "spool", Lake(tmp_path / "lake", "parquet"), [].append)
-    assert progress.lag().startswith("2 segments (100 events, 0.1 MB) behind")
 
 
 def test_a_batch_takes_no_more_bytes_than_it_may(spark, ship, tmp_path):
@@ -112,7 +117,7 @@ def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, t
     write_sample_spool(tmp_path / "spool", sample_events(30, first_seq=100))
     assert "shipped 30 events" in "\n".join(ship(tmp_path / "spool", settings))
     assert "shipped 0 events" in "\n".join(ship(tmp_path / "spool", settings))
-    rows = spark.read.parquet(str(tmp_path / "lake" / "events"))
+    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events"))
     assert sorted(row.seq for row in rows.select("seq").collect()) == list(range(130))
 
 
@@ -145,32 +150,23 @@ def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
     ship(tmp_path / "spool", settings)
     write_sample_spool(tmp_path / "spool", sample_events(50, node="away", start_us=hour_us))
     ship(tmp_path / "spool", settings)
-    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
+    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
     assert {row["node"]: row["count"] for row in rows} == {"here": 40, "away": 50}
 
 
 def test_events_of_version_1_load(spark, ship, tmp_path):
-    folder = tmp_path / "spool" / "node-1"
-    folder.mkdir(parents=True)
-    (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_bytes(V1.read_bytes())
+    write_lines(tmp_path / "spool", V1.read_text().splitlines())
     settings = settings_of(tmp_path / "lake")
     assert "lines are not events" not in "\n".join(ship(tmp_path / "spool", settings))
-    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).orderBy("seq").collect()
+    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events")).orderBy("seq").collect()
     assert [plain(row) for row in rows] == [json.loads(line) for line in V1.read_text().splitlines()]
 
 
 def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path):
-    from klamm_spark.lake.layout import Lake
-
-    lake = Lake(tmp_path / "lake", "parquet")
+    lake = Lake(tmp_path / "lake")
     columns = "1 schema_version, 'a/b/0' event_id, 'a' node, 'b' boot, 0L seq, 5L time_us, 'request' kind"
     rows = spark.sql(f"select {columns}, date'2026-01-01' date, 1 hour")
-    rows.write.partitionBy("date", "hour").parquet(str(lake.events))
-    (lake.events / "_spark_metadata").mkdir()
-    (path,) = lake.events.rglob("*.parquet")
-    entry = {"path": path.as_uri(), "size": path.stat().st_size, "isDir": False, "modificationTime": 0}
-    entry |= {"blockReplication": 1, "blockSize": 1 << 20, "action": "add"}
-    (lake.events / "_spark_metadata" / "0").write_text("v1\n" + json.dumps(entry))
+    rows.write.format("delta").partitionBy("date", "hour").save(str(lake.events))
     (row,) = lake.read_events(spark).collect()
     assert (row.event_id, row.gap_count, row.resources) == ("a/b/0", None, None)
 
@@ -185,7 +181,7 @@ def test_of_newer_events_the_known_fields_are_columns_and_the_line_is_kept(spark
     settings = settings_of(tmp_path / "lake")
     said = "\n".join(ship(tmp_path / "spool", settings))
     assert "3 events are of a later klamm than this one" in said
-    rows = Lake(tmp_path / "lake", "parquet").read_events(spark).orderBy("seq").collect()
+    rows = Lake(tmp_path / "lake").read_events(spark).orderBy("seq").collect()
     assert [row.newer_line for row in rows] == lines
     for row, line in zip(rows, lines, strict=True):
         known = json.loads(line)
@@ -200,11 +196,10 @@ def test_a_missing_spool_is_reported(ship, tmp_path):
         ship(tmp_path / "nowhere", settings_of(tmp_path / "lake"))
 
 
-def test_a_lake_of_the_other_sink_is_reported(shipped):
-    from klamm_spark.lake.layout import Lake
-
-    with pytest.raises(LakeError, match="was written by the sink parquet, not delta"):
-        Lake(shipped.lake.root, "delta").require_events()
+def test_a_parquet_table_of_an_earlier_build_is_reported(tmp_path):
+    (tmp_path / "events" / "_spark_metadata").mkdir(parents=True)
+    with pytest.raises(LakeError, match="is a Parquet table of an earlier build"):
+        Lake(tmp_path).require_events()
 
 
 def test_a_jvm_that_ended_first_is_reported_and_is_not_an_error():

@@ -25,7 +25,6 @@ lake = "lake"
 driver_memory = "1g"
 shuffle_partitions = 1
 trigger_interval_ms = 200
-conf = { "spark.sql.streaming.fileSink.log.compactInterval" = "3" }
 """
 
 
@@ -81,23 +80,19 @@ def _in_this_process(spark, pipeline, write):
         own = Pipeline(pipeline.spool, pipeline.settings)
         left.append(ship.run(spark, own, once=False, say=said.append, stop=stop))
 
-    def catch_up():
+    def catch_up(batches):
         """Until the lake has all of the spool."""
-        wait_until(lambda: "ship" in running(), thread.is_alive, lambda: str(said))
-        running()["ship"].processAllAvailable()
-
-    def running():
-        return {query.name: query for query in spark.streams.active}
+        wait_until(lambda: sum("batch " in line for line in said) == batches, thread.is_alive, lambda: str(said))
 
     write()
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        catch_up()
+        catch_up(1)
         write()
-        catch_up()
+        catch_up(2)
         write()
-        catch_up()
+        catch_up(3)
     finally:
         stop.set()
         thread.join(60)
@@ -111,7 +106,7 @@ def test_events_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_p
 
     (tmp_path / "klamm.toml").write_text(FILE)
     pipeline = read_pipeline(tmp_path / "klamm.toml", {})
-    lake = Lake(pipeline.settings.lake, "parquet")
+    lake = Lake(pipeline.settings.lake)
     events = list(sample_events(EVENTS, step_us=250_000))
     size = EVENTS // PARTS
     parts = iter([events[first : first + size] for first in range(0, EVENTS, size)])

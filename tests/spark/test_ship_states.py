@@ -1,6 +1,5 @@
 """`ship` starts from every state that a killed driver leaves, and from those that others have made."""
 
-import json
 import subprocess
 import sys
 
@@ -8,11 +7,15 @@ import pytest
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake import replay, verify
-from klamm_spark.lake.layout import Lake, committed_files
+from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spool.compression import compress
+from klamm_spark.storage.filesystems import sync_all
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import reseal, settings_of
+from tests.spark.lake_attacks import say_size
 from tests.spark.test_cluster import environment
 
 
@@ -20,93 +23,156 @@ def seqs_of(spark, lake):
     return sorted(row.seq for row in lake.read_events(spark).select("seq").collect())
 
 
-STEPS = ("before the checkpoint's commit", "before the sink's commit", "before the data", "before the offsets")
-
-
-def last_batch_with_rows(checkpoint):
-    """Behind it, there may be batches that only advance the watermark."""
-    offsets = {
-        int(path.name): json.loads(path.read_text().splitlines()[-1])
-        for path in (checkpoint / "offsets").glob("[0-9]*")
-    }
-    return min(batch for batch, offset in offsets.items() if offset == offsets[max(offsets)])
-
-
-def forget(log, first):
-    """Remove the batches of a log from this one on."""
-    for path in list(log.glob("[0-9]*")):
-        if int(path.stem) >= first:
-            path.unlink()
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-
-def _delta_batch(commit):
-    """The number of a stream's batch that a commit of Delta is of; -1 for others."""
-    actions = [json.loads(line) for line in commit.read_text().splitlines()]
-    return max((action["txn"]["version"] for action in actions if "txn" in action), default=-1)
-
-
-def kill_at(step, table, checkpoint):
-    """Make the state that a driver leaves which is killed at a step of a query's last batch with rows."""
-    batch, steps = last_batch_with_rows(checkpoint), STEPS.index(step)
-    forget(checkpoint / "commits", batch)
-    forget(checkpoint / "offsets", batch + (steps < 3))
-    forget(table / "_spark_metadata", batch + (steps < 1))
-    for commit in (table / "_delta_log").glob("[0-9]*.json"):
-        if _delta_batch(commit) >= batch + (steps < 1):
-            commit.unlink()
-            commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
-            commit.with_suffix(".crc").unlink(missing_ok=True)
-    if steps < 2:
-        return
-    named = {path.name for path in committed_files(table)}
-    for path in list(table.rglob("part-*.parquet")):
-        if path.name not in named:
-            path.unlink()
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-
-
 def test_two_at_a_time_are_refused(ship, tmp_path):
-    lake = Lake(tmp_path / "lake", "parquet")
+    lake = Lake(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     code = (
         "import pathlib, sys\nfrom klamm_spark.lake.layout import Lake\n"
         "from klamm_spark.lake.ship_lock import only_writer\n"
-        f"with only_writer(Lake(pathlib.Path({str(lake.root)!r}), 'parquet')):\n    print('locked', flush=True)\n"
+        f"with only_writer(Lake(pathlib.Path({str(lake.root)!r}))):\n    print('locked', flush=True)\n"
         "    sys.stdin.read()\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
     ) as other:
         assert other.stdout.readline() == "locked\n"
-        with pytest.raises(LakeError, match=f"process {other.pid} ships to {lake.root} already"):
+        with pytest.raises(LakeError, match=f"process {other.pid} writes to {lake.root} already"):
             ship(tmp_path / "spool", settings_of(lake.root))
         other.kill()
     with only_writer(lake):
         pass
 
 
-def test_a_segment_that_was_deleted_before_it_was_read_is_named_and_stops_no_other(spark, ship, tmp_path):
-    settings, lake = settings_of(tmp_path / "lake"), Lake(tmp_path / "lake", "parquet")
-    write_sample_spool(tmp_path / "spool", sample_events(10))
-    ship(tmp_path / "spool", settings)
-    (gone,) = write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=10))
-    ship(tmp_path / "spool", settings)
-    # The driver is killed when it has listed the segment, and retention deletes it.
-    kill_at(STEPS[2], lake.events, lake.ship_checkpoint)
-    gone.unlink()
-    write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=20))
-    said = ship(tmp_path / "spool", settings)
-    assert [line for line in said if line.startswith(f"{gone} was deleted before it was shipped")]
-    assert seqs_of(spark, lake) == [*range(10), *range(20, 30)]
+class Killed(BaseException):
+    """Ends `ship` as SIGKILL does: nothing of it runs on."""
+
+
+STEPS = {
+    "before the append": "klamm_spark.lake.ship.Shipper._write",
+    "before the disk has it": "klamm_spark.lake.ship.sync_all",
+    "before the ledger": "klamm_spark.lake.seals.write_rows",
+    "before the marks": "klamm_spark.lake.shipped_marks.ShippedMarks.mark",
+}
+
+
+def kill_at(monkeypatch, step, ship, *arguments):
+    def die(*given):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(STEPS[step], die)
+        with pytest.raises(Killed):
+            ship(*arguments)
+
+
+def marks(spool):
+    return sorted(path.stem for path in spool.rglob("*.shipped"))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, monkeypatch, step):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    paths = write_sample_spool(spool, sample_events(100))
+    ship(spool, settings)
+    paths += write_sample_spool(spool, sample_events(100, first_seq=100), events_per_segment=50)
+    kill_at(monkeypatch, step, ship, spool, settings)
+    assert marks(spool) == [paths[0].stem], "nothing is marked that a power cut could take"
+    # What is sealed meanwhile comes into another batch.
+    paths += write_sample_spool(spool, sample_events(100, first_seq=200))
+    again = 200 if step == "before the append" else 100
+    assert f"shipped {again} events" in "\n".join(ship(spool, settings))
+    assert seqs_of(spark, lake) == list(range(300))
+    assert marks(spool) == [path.stem for path in paths]
     said = []
-    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 1
-    assert "  lost, and no audit_gap reports it: 10-19" in said
+    assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+def test_commits_of_others_hide_no_append_that_the_ledger_lacks(spark, ship, tmp_path, monkeypatch):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(100))
+    kill_at(monkeypatch, "before the ledger", ship, spool, settings)
+    for number in range(12):
+        spark.sql(f"COMMENT ON TABLE delta.`{lake.events}` IS '{number}'")
+    assert "shipped 0 events" in "\n".join(ship(spool, settings))
+    assert seqs_of(spark, lake) == list(range(100))
+    assert list(read_seals(lake).seals) == [path.stem for path in spool.rglob("*.jsonl")]
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_ledger_that_is_lost_costs_nothing(spark, ship, tmp_path, left):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    for number in range(3):
+        write_sample_spool(spool, sample_events(10, first_seq=10 * number))
+        ship(spool, settings)
+    files = sorted(lake.seals.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    for file in files[: 3 - left]:
+        file.unlink()
+    write_sample_spool(spool, sample_events(10, first_seq=30))
+    assert "shipped 10 events" in "\n".join(ship(spool, settings))
+    assert seqs_of(spark, lake) == list(range(40))
+    said = []
+    assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+def test_rows_that_a_power_cut_has_cut_off_are_shipped_again(spark, ship, tmp_path, monkeypatch):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(100))
+    ship(spool, settings)
+    before = set(lake.events.rglob("part-*.parquet"))
+    write_sample_spool(spool, sample_events(100, first_seq=100))
+    kill_at(monkeypatch, "before the disk has it", ship, spool, settings)
+    for path in set(lake.events.rglob("part-*.parquet")) - before:
+        path.write_bytes(path.read_bytes()[:-100])
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    said = ship(spool, settings)
+    assert any("are cut off, as a power cut leaves them: its segments are shipped again" in line for line in said)
+    assert "shipped 100 events" in "\n".join(said)
+    assert seqs_of(spark, lake) == list(range(200))
+    assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+def test_the_disk_has_the_rows_before_the_ledger_and_the_ledger_before_the_marks(ship, tmp_path, monkeypatch):
+    spool, lake, states = tmp_path / "spool", Lake(tmp_path / "lake"), []
+    write_sample_spool(spool, sample_events(10))
+
+    def sync(folder):
+        sync_all(folder)
+        states.append((folder, lake.has_events(), len(read_seals(lake).seals), marks(spool)))
+
+    monkeypatch.setattr("klamm_spark.lake.ship.sync_all", sync)
+    ship(spool, settings_of(lake.root))
+    assert states == [(lake.root, True, 0, [])]
+    assert len(read_seals(lake).seals) == len(marks(spool)) == 1
+
+
+def test_a_damaged_segment_stops_no_other_server(spark, ship, tmp_path):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    for node in ("one", "other"):
+        paths = write_sample_spool(spool, sample_events(30, node=node), events_per_segment=10)
+        for path in paths:
+            path.with_name(f"{path.name}.zst").write_bytes(compress(path.read_bytes(), "zstd"))
+            path.unlink()
+    damaged = paths[1].with_name(f"{paths[1].name}.zst")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    said = ship(spool, settings, code=1)
+    assert [line for line in said if line.startswith(f"{damaged} is set aside: ")]
+    assert "1 segments were set aside, and are not in the lake" in said
+    counts = {row["node"]: row["count"] for row in lake.read_events(spark).groupBy("node").count().collect()}
+    assert counts == {"one": 30, "other": 20}
+    assert paths[1].stem not in marks(spool), "retention must not delete it"
+    said = []
+    assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 1
+    assert any(line.startswith(f"broken chain: {damaged} was changed") for line in said)
+    # When it has been put back, it comes too.
+    damaged.write_bytes(whole)
+    ship(spool, settings)
+    assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
 
 
 @pytest.mark.slow
 def test_lines_of_the_quarantine_that_are_events_by_now_are_replayed_once(spark, ship, tmp_path):
-    settings, lake = settings_of(tmp_path / "lake"), Lake(tmp_path / "lake", "parquet")
+    settings, lake = settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     pipeline = Pipeline(tmp_path / "spool", settings)
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(6))
     whole = path.read_text()
@@ -123,14 +189,12 @@ def test_lines_of_the_quarantine_that_are_events_by_now_are_replayed_once(spark,
     said = []
     for _ in range(2):
         assert replay.run(spark, pipeline, say=said.append) == 0
-    assert said[0].startswith("2 lines of the quarantine are events: klamm audit ship takes them from ")
-    assert said[1] == "1 lines of the quarantine are no events, or are in the lake or on their way already"
-    ship(tmp_path / "spool", settings)
+    assert said == [
+        "2 lines of the quarantine are events, and are in the lake as such now",
+        "1 lines of the quarantine are no events, or are in the lake already",
+        "3 lines of the quarantine are no events, or are in the lake already",
+    ]
     assert seqs_of(spark, lake) == list(range(6))
-    path.write_text(whole)
-    reseal([path])
-    assert replay.run(spark, pipeline, say=said.append) == 0
-    assert said[-1] == "3 lines of the quarantine are no events, or are in the lake or on their way already"
 
 
 def _quarantined_by_an_earlier_klamm(lake, spark):
@@ -144,17 +208,5 @@ def _quarantined_by_an_earlier_klamm(lake, spark):
         changed = table.set_column(place, "bad_line", [lines])
         pq.write_table(changed.cast(table.schema), file)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("sink", "step"), [*(("parquet", step) for step in STEPS), *(("delta", step) for step in STEPS[:2])]
-)
-def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, sink, step):
-    settings, lake, first = settings_of(tmp_path / "lake", sink=sink), Lake(tmp_path / "lake", sink), 0
-    for _ in range(2):
-        write_sample_spool(tmp_path / "spool", sample_events(100, first_seq=first))
-        ship(tmp_path / "spool", settings)
-        first += 100
-    kill_at(step, lake.events, lake.ship_checkpoint)
-    ship(tmp_path / "spool", settings)
-    assert seqs_of(spark, lake) == list(range(first))
+        say_size(lake, file)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -1,7 +1,5 @@
 """What is in the lake is marked in the spool, so that retention may delete it; nothing else is."""
 
-import pytest
-
 from klamm_spark.spool.layout import sealed_segments
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
@@ -11,9 +9,8 @@ def marks(folder):
     return sorted(path.stem for path in folder.rglob("*.shipped"))
 
 
-@pytest.mark.parametrize("sink", ["parquet", "delta"])
-def test_segments_that_are_in_the_lake_are_marked(ship, tmp_path, sink):
-    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake", sink=sink)
+def test_segments_that_are_in_the_lake_are_marked(ship, tmp_path):
+    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake")
     write_sample_spool(spool, list(sample_events(60)), events_per_segment=20)
     (folder,) = spool.iterdir()
     ship(spool, settings)

@@ -17,7 +17,7 @@ def test_views_give_the_stored_renderings(spark, ship, tmp_path):
     lines = "".join(json.dumps(event) + "\n" for event in events)
     (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_text(lines)
     ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
-    register_views(spark, Lake(tmp_path / "lake", "parquet"))
+    register_views(spark, Lake(tmp_path / "lake"))
     for name in RENDERERS:
         found = {row.event_id: json.loads(row.value) for row in spark.table(f"klamm_{name}").collect()}
         wanted = {vector["event"]["event_id"]: vector[name] for vector in VECTORS if vector[name] is not None}

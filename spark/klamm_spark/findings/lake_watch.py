@@ -59,8 +59,7 @@ class LakeWatch(Watch):
     def start(self, findings: Path, interval_ms: int) -> None:
         """Start the query; its checkpoint is beside the findings. Raises LakeError if nothing was shipped yet."""
         self._lake.require_events()
-        # A lake that has moved to Delta is another source: it is read anew, and what was found is known.
-        checkpoint = findings.with_name(findings.name + CHECKPOINT_SUFFIX) / self._lake.sink
+        checkpoint = findings.with_name(findings.name + CHECKPOINT_SUFFIX)
         events = self._lake.stream(self._spark).where(
             (F.col("date").isNotNull()) & (F.col("time_us") >= self._since_us)
         )
@@ -100,7 +99,7 @@ class LakeWatch(Watch):
         except (ConnectionError, Py4JNetworkError) as error:
             raise LakeError("Spark's JVM has ended; detect again, and it continues where it was") from error
         if failure is not None:
-            raise LakeError(explain(self.query.name, failure))
+            raise LakeError(explain("the query detect", failure))
         if not is_active:
             raise LakeError("the query detect has ended; detect again, and it continues where it was")
         with self._lock:

@@ -1,4 +1,4 @@
-"""`klamm audit forget`: deletes old events from a Delta lake, by age and kind, and keeps the proofs of all others.
+"""`klamm audit forget`: deletes old events from the lake, by age and kind, and keeps the proofs of all others.
 
 The records of what is forgotten are written first: a `forget` that is killed is named by `verify`, and the next one
 ends it. Events that report gaps stay: they have no client in them, and say why numbers are missing.
@@ -56,8 +56,6 @@ def run(
     """
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
-    if lake.sink != "delta":
-        raise LakeError(f"{lake.root} is Parquet, where nothing can be deleted: move it by klamm audit to-delta")
     if not alone:
         require_one_writer(spark, lake)
     signer = None if key is None else SealSigner(key)

@@ -56,8 +56,7 @@ class LakeProof:
             lines = sum(rest.seqs.count() for rest in self.forgotten.segments.values())
             signers = ", ".join(f"{count:,} by {key}" for key, count in sorted(self.forgotten.signed_by.items()))
             yield f"forgotten: {lines:,} events by {self.forgotten.records:,} records, signed: {signers or 'none'}"
-            if self.lake_id:
-                yield f"forgotten: the lake of the records must be {self.lake_id}"
+            yield f"forgotten: the lake of the records must be {self.lake_id}"
         if self.forgotten.of_no_lake:
             yield (
                 f"forgotten: {self.forgotten.of_no_lake:,} records are of an earlier klamm and name no lake: who can "
@@ -77,10 +76,8 @@ def prove(
     seals, breaks = read_seals(lake)
     table_id = lake.table_id(spark)
     if lake_id not in ("", table_id):
-        found = f"its id is {table_id}" if table_id else "it is Parquet, and has no id"
-        breaks.append(f"{lake.events} is not the lake {lake_id}: {found}")
-    # In Parquet nothing is forgotten: no record counts there.
-    forgotten = read_forgotten(lake, lake_id or table_id, trusted, lake_is_optional=not lake_id and table_id != "")
+        breaks.append(f"{lake.events} is not the lake {lake_id}: its id is {table_id}")
+    forgotten = read_forgotten(lake, lake_id or table_id, trusted, lake_is_optional=not lake_id)
     folders = _streams(lake, seals, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
     for segment, rest in sorted(forgotten.segments.items()):

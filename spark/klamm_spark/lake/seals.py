@@ -1,9 +1,9 @@
-"""The seals of all shipped segments in the lake: `LAKE/seals`, a folder of Parquet files that any engine reads.
+"""The ledger: the seals of all shipped segments in `LAKE/seals`, a folder of Parquet files that any engine reads.
 
 A row is one segment: its seal as the server wrote it, with the server's signature, and the digest of each of its lines
-in their order. `ship` adds it when the segment is in `events`, and before the segment is marked as shipped: so
-retention deletes no segment without it. The same seal may stand in several files, and the last one of a boot twice: as
-it was shipped, and as the server has marked it when it stopped in order.
+in their order. A segment is shipped when its seal is here: `ship` adds it when the segment is in `events`, and before
+the segment is marked as shipped. So retention deletes no segment without it. The same seal may stand in several files,
+and the last one of a boot twice: as it was shipped, and as the server has marked it when it stopped in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from klamm_spark.spool.layout import (
     find_file,
     folder_name,
     lines_sha256,
-    parse_name,
+    node_folder_of,
     stream_mark,
     stream_of,
 )
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
 
 _MERGED_BYTES: Final = 64 * 1024 * 1024
+_NO_SEAL: Final = "it has no seal yet"
 
 
 class SealRow(NamedTuple):
@@ -71,8 +72,17 @@ def write_rows(lake: Lake, rows: Sequence[SealRow]) -> AnyPath:
     return write_text_file(lake.seals, SealRow._fields, rows)
 
 
-class LakeSeals:
-    """Adds the seals of shipped segments. For one thread."""
+class Sealed(NamedTuple):
+    """A segment that is what its seal says; `lines` are the digests of its lines."""
+
+    path: AnyPath
+    seal_path: AnyPath
+    seal: Seal
+    lines: str
+
+
+class Ledger:
+    """Which segments are shipped, and `aside`, why others are not. `read` may run in another thread than all else."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self._spool = spool
@@ -83,39 +93,66 @@ class LakeSeals:
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
         seals = read_seals(lake).seals
-        self._known = set(seals)
+        self.known: set[str] = set()
+        self.aside: dict[str, str] = {}
         self._keys = {"", *(seal.key_id for seal in seals.values())}
         """Of which it is known whether the lake has them."""
-        self._read_ahead: dict[str, tuple[AnyPath, Seal, str] | None] = {}
+        self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
+        """The seals of each stream by their indexes: those of the lake, and those that were read."""
         for stem in sorted(seals):
             self._follow(None, seals[stem])
+            self._streams[_stream(seals[stem])][seals[stem].index] = seals[stem]
+        self._newest: dict[str, str] = {}
+        """The newest known segment of each stream, by the name of its folder."""
+        self._know(seals.values())
         for node_boot, (_, seal) in self._running.items():
             self._running[node_boot] = _seal_file(spool, seal), seal
 
-    def read_ahead(self, segment: AnyPath) -> None:
-        """Keep the seal and the digests of a segment that is being shipped, for `add`."""
-        name = parse_name(segment.name)
-        if name is not None and name.stem not in self._known and name.stem not in self._read_ahead:
-            self._read_ahead[name.stem] = self._read(segment, name.stem)
+    def read(self, path: AnyPath) -> Sealed | None:
+        """A segment, for `add`. None if it is not what its seal says, or does not fit the chain of its stream: it is
+        set aside, and named once. One that has no seal yet is looked at again."""
+        stem = path.name.partition(".")[0]
+        if self.aside.get(stem, _NO_SEAL) != _NO_SEAL:
+            return None
+        try:
+            sealed = self._read(path, stem)
+            reason = self._misfit(sealed.seal)
+        except (OSError, ValueError) as error:
+            if not path.exists():
+                self._say(f"{path} was deleted before it was shipped: klamm audit verify shows its events")
+                return None
+            reason = str(error)
+        if not reason:
+            self.aside.pop(stem, None)
+            self._streams[_stream(sealed.seal)][sealed.seal.index] = sealed.seal
+            return sealed
+        if self.aside.get(stem) != reason:
+            self.aside[stem] = reason
+            self._say(f"{path} is set aside: {reason}")
+        return None
 
-    def add(self, segments: Iterable[AnyPath]) -> None:
-        """Add the seals of segments that the lake has, and of the last ones of boots that have ended since.
+    def has_newer(self, path: AnyPath) -> bool:
+        """Whether a newer segment of this one's stream is known, or none of any stream."""
+        folder = node_folder_of(path).name
+        return not self.known or path.name < self._newest.get(folder, "")
 
-        A segment without a seal, or one that differs from it, is named: it is in `events` as it is. Raises what the
-        anchor raises.
+    def release(self, segments: Iterable[Sealed]) -> None:
+        """Segments that were read are not added; they may be read again."""
+        for each in segments:
+            self._streams[_stream(each.seal)].pop(each.seal.index, None)
+
+    def add(self, segments: Sequence[Sealed]) -> None:
+        """Add segments that are in the table, and the last seals of boots that have ended since.
+
+        Raises what the anchor raises.
         """
-        rows, added = [], []
-        for path in sorted(segments, key=lambda path: path.name):
-            name = parse_name(path.name)
-            if name is not None and name.stem not in self._known:
-                self._known.add(name.stem)
-                sealed = self._taken(path, name.stem)
-                if sealed is not None:
-                    seal_path, seal, lines = sealed
-                    self._follow(seal_path, seal)
-                    rows.append(_row_with(seal, lines))
-                    added.append(seal)
+        rows = []
+        for each in segments:
+            # The server may have marked it as the last one of its boot since it was read.
+            self._follow(each.seal_path, each.seal)
+            rows.append(_row_with(each.seal, each.lines))
         rows += self._ended()
+        added = [each.seal for each in segments]
         if any(seal.key_id not in self._keys for seal in added):
             # A server signs now, or has another key.
             remember_keys(self._spool, self._lake, self._say)
@@ -126,19 +163,24 @@ class LakeSeals:
                 self._anchor(anchored)
         if rows:
             write_rows(self._lake, rows)
+        self._know(added)
 
-    def _taken(self, path: AnyPath, stem: str) -> tuple[AnyPath, Seal, str] | None:
-        return self._read_ahead.pop(stem) if stem in self._read_ahead else self._read(path, stem)
+    def _know(self, seals: Iterable[Seal]) -> None:
+        for seal in seals:
+            self.known.add(seal.segment)
+            folder = _folder_of(seal)
+            self._newest[folder] = max(seal.segment, self._newest.get(folder, ""))
 
-    def _read(self, path: AnyPath, stem: str) -> tuple[AnyPath, Seal, str] | None:
-        """The seal of a segment with its file, and the digests of the lines."""
+    def _read(self, path: AnyPath, stem: str) -> Sealed:
+        """A segment with its seal. Raises OSError, and ValueError if they differ."""
         seal_path = path.with_name(stem + SEAL_SUFFIX)
         try:
             seal = Seal.read(seal_path)
-            pieces = self._lines.pieces(path.read_bytes(), path.suffix)
-        except (OSError, ValueError) as error:
-            self._say(f"{path} gets no seal in the lake: {error}")
-            return None
+        except FileNotFoundError as error:
+            raise ValueError(_NO_SEAL) from error
+        if seal.segment != stem:
+            raise ValueError(f"its seal is that of {seal.segment}")
+        pieces = self._lines.pieces(path.read_bytes(), path.suffix)
         # The lake needs the digests of the lines: the whole is hashed only where a seal of an earlier klamm has none.
         whole = None if seal.lines_sha256 else hashlib.sha256()
         size_bytes, digests = 0, list[str]()
@@ -149,8 +191,23 @@ class LakeSeals:
                 whole.update(piece)
         found = size_bytes, len(digests), whole.hexdigest() if whole is not None else lines_sha256(digests)
         if found != (seal.size_bytes, seal.events, seal.lines_sha256 or seal.sha256):
-            self._say(f"{path} differs from its seal, and was shipped as it is: klamm audit verify shows its events")
-        return seal_path, seal, "".join(digests)
+            raise ValueError("it differs from its seal")
+        return Sealed(path, seal_path, seal, "".join(digests))
+
+    def _misfit(self, seal: Seal) -> str:
+        """Why a seal does not fit those that are known of its stream; empty if it does."""
+        stream = self._streams[_stream(seal)]
+        same, before, after = (stream.get(seal.index + step) for step in (0, -1, 1))
+        if same is not None and same.segment != seal.segment:
+            return (
+                f"the lake has {same.segment} of {seal.node} in its place: two servers have this name, or one lost its "
+                f"spool. Give the other another `node` in [audit]"
+            )
+        if (before is not None and before.chain != seal.previous_chain) or (
+            after is not None and after.previous_chain != seal.chain
+        ):
+            return f"its seal does not continue the chain of {seal.node} that the lake has"
+        return ""
 
     def _follow(self, path: AnyPath | None, seal: Seal) -> None:
         if seal.final:
@@ -177,11 +234,19 @@ class LakeSeals:
 
 
 def _seal_file(spool: AnyPath, seal: Seal) -> AnyPath | None:
-    stream = stream_of(stream_mark(seal.boot))
     with contextlib.suppress(OSError):
-        found: AnyPath | None = find_file(spool / folder_name(seal.node, stream), seal.segment + SEAL_SUFFIX)
+        found: AnyPath | None = find_file(spool / _folder_of(seal), seal.segment + SEAL_SUFFIX)
         return found
     return None
+
+
+def _folder_of(seal: Seal) -> str:
+    """The name of its stream's folder in a spool."""
+    return folder_name(seal.node, stream_of(stream_mark(seal.boot)))
+
+
+def _stream(seal: Seal) -> tuple[str, str]:
+    return seal.node, stream_mark(seal.boot)
 
 
 def _row_with(seal: Seal, lines: str) -> SealRow:

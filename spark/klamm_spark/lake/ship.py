@@ -1,11 +1,11 @@
 """`klamm audit ship`: writes the sealed segments of the spool to the lake, each event once.
 
-Spark's own file source reads the segments, and one query writes events and quarantine to one sink: the checkpoint and
-the sink's commit log together say what has been shipped. A driver may be killed at any point: it leaves files that no
-commit log names, and the next one writes that batch again.
+The seals in the lake are the ledger: a segment is shipped when its seal is there. A batch is one append to the Delta
+table, whose commit names its segments, and then a file of the ledger. A driver may be killed at any point: files that
+no commit names do not belong to the table, and the next driver takes what the last commit names into the ledger.
 
-The names of segments are what makes each event come once: the file source remembers them all, and no query keeps
-events or times in mind. So the events of a server that was away for days are not late, and none is dropped.
+Names of segments are unique, and no time decides: the events of a server that was away for days are not late. A segment
+that is not what its seal says is set aside and named, and all others are shipped.
 """
 
 from __future__ import annotations
@@ -13,41 +13,43 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JNetworkError
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from klamm.runtime import lower_priority
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import open_anchor
+from klamm_spark.lake.appends import adopt, adopt_older, said_in_commit
 from klamm_spark.lake.keys import remember_keys
-from klamm_spark.lake.layout import Lake
-from klamm_spark.lake.progress import Progress
+from klamm_spark.lake.layout import FORMAT, PARTITIONS, Lake
+from klamm_spark.lake.seals import Ledger, Sealed
 from klamm_spark.lake.ship_lock import only_writer
-from klamm_spark.lake.synced import begin_to_remember, require_whole_rows
+from klamm_spark.lake.shipped_marks import ShippedMarks
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spark.schema import parse_lines, with_time
 from klamm_spark.spark.session import files_looked_at_by_driver, jvm_may_have_ended
-from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
-from klamm_spark.storage.filesystems import AnyPath, path_of
+from klamm_spark.spool.backlog import SpoolBacklog, Waiting
+from klamm_spark.spool.reader import require_spool, spool_of
+from klamm_spark.storage.filesystems import AnyPath, path_of, sync_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-OBSERVED: Final = "shipped"
-_NO_AGE_LIMIT: Final = "36500d"
-"""Spark ignores files that are older than the newest one by `maxFileAge`: one wrong clock would hide segments."""
+EXIT_SET_ASIDE: Final = 1
+_JOBS: Final = "klamm audit ship"
 _POLL_S: Final = 0.5
-_POLL_ONCE_S: Final = 0.1
+_LEAST_PAUSE_S: Final = 0.1
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
 
 
@@ -59,87 +61,189 @@ def run(
     say: Callable[[str], None],
     stop: threading.Event | None = None,
 ) -> int:
-    """Ship until `stop` is set or, with `once`, until all segments that are sealed now are shipped; the exit code.
+    """Ship until `stop` is set or, with `once`, until all segments that are sealed now are shipped.
 
-    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError if the spool or the lake cannot be used, if another
-    process ships to the lake, or if a query fails.
+    Returns the exit code: 1 if segments were set aside. Without `stop`, SIGINT and SIGTERM end it. Raises LakeError if
+    the spool or the lake cannot be used, if another process ships to the lake, or if a batch fails.
     """
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(pipeline.settings, spark)
     require_spool(spool)
+    lake.require_delta()
     local = isinstance(spool, Path) and isinstance(lake.root, Path)
+    if stop is None:
+        stop = threading.Event()
+        _stop_on_signals(stop)
     with (
         only_writer(lake),
         files_looked_at_by_driver(spark, pipeline.settings) if local else nullcontext(),
         # It takes what Spark's tasks on this machine leave, e.g. while the last task of a batch runs.
         ThreadPoolExecutor(1, "read-ahead", lower_priority) as reader,
     ):
-        return _run(spark, spool, lake, pipeline.settings, reader, once=once, say=say, stop=stop)
+        shipper = Shipper(spark, spool, lake, pipeline.settings, say, stop)
+        try:
+            _run(shipper, reader, once=once, stop=stop, pause_s=pipeline.settings.trigger_interval_ms / 1000)
+        except (ConnectionError, Py4JNetworkError) as error:
+            if not stop.is_set():
+                raise LakeError("Spark's JVM has ended; ship again, and it continues where it was") from error
+        finally:
+            shipper.summary()
+    return EXIT_SET_ASIDE if shipper.ledger.aside else 0
 
 
-def _run(
-    spark: SparkSession,
-    spool: AnyPath,
-    lake: Lake,
-    settings: SparkSettings,
-    reader: Executor,
-    *,
-    once: bool,
-    say: Callable[[str], None],
-    stop: threading.Event | None,
-) -> int:
-    # A lake that cannot be read must fail here, not in a query.
-    lake.require_sink()
-    lake.require_checkpoint()
-    require_whole_rows(lake)
-    begin_to_remember(lake)
-    remember_keys(spool, lake, say)
-    if stop is None:
-        stop = threading.Event()
-        _stop_on_signals(stop)
-    progress = Progress(spool, lake, say, open_anchor(settings.anchor) if settings.anchor else None)
-    query = progress.query = start(spark, spool, lake, settings, once=once)
-    try:
-        _watch(query, progress, stop, reader if once else None)
-    except (ConnectionError, Py4JNetworkError) as error:
-        if not stop.is_set():
-            raise LakeError("Spark's JVM has ended; ship again, and it continues where it was") from error
-    finally:
-        with jvm_may_have_ended(say):
-            if stop.is_set():
-                # Spark would log an error for each task that is interrupted.
-                spark.sparkContext.setLogLevel("OFF")
-            # Only this one: the session may have other queries, e.g. a notebook's.
-            query.stop()
-            progress.update()
-        progress.summary()
-    return 0
+def _run(shipper: Shipper, reader: ThreadPoolExecutor, *, once: bool, stop: threading.Event, pause_s: float) -> None:
+    shipper.look()
+    ahead: Future[list[Sealed]] = reader.submit(shipper.next_batch)
+    while not stop.is_set():
+        segments = ahead.result()
+        if segments:
+            # The next ones are read while Spark works on these.
+            ahead = reader.submit(shipper.next_batch)
+            shipper.ship(segments)
+            continue
+        shipper.end_boots()
+        if once or stop.wait(max(pause_s, _LEAST_PAUSE_S)):
+            return
+        shipper.look()
+        ahead = reader.submit(shipper.next_batch)
 
 
-def start(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
-    """Start the query that fills `lake.events`."""
-    writer = write_events(events_of(read_segments(spark, spool, settings)), lake)
-    if once:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{settings.trigger_interval_ms} milliseconds")
-    return writer.start(str(lake.events))
+class Shipper:
+    """Ships batches, and counts them. `next_batch` may run in another thread than all else."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        spool: AnyPath,
+        lake: Lake,
+        settings: SparkSettings,
+        say: Callable[[str], None],
+        stop: threading.Event,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._settings = settings
+        self._say = say
+        self._stop = stop
+        self.batches = self.events = self.bad_lines = self.newer_lines = self._busy_ms = 0
+        remember_keys(spool, lake, say)
+        anchor = open_anchor(settings.anchor) if settings.anchor else None
+        self.ledger = Ledger(spool, lake, say, anchor)
+        self._marks = ShippedMarks(spool, say)
+        self._backlog = SpoolBacklog(spool)
+        self._backlog.take(self.ledger.known)
+        self._backlog.look()
+        waiting = {each.stem: each.path for each in self._backlog.waiting()}
+        for find in (adopt, adopt_older):
+            self._backlog.take(find(spark, lake, self.ledger, waiting, say))
+        # A driver may have been killed before it marked them.
+        self._marks.mark_all(self.ledger.known)
+        self._queue: deque[Waiting] = deque()
+
+    def look(self) -> None:
+        """Find what is sealed now and not shipped."""
+        self._backlog.look()
+        self._queue = deque(self._backlog.waiting())
+
+    def next_batch(self) -> list[Sealed]:
+        """Read the next segments that `look` has found, as many as a batch may have, one at least; none at the end."""
+        found: list[Sealed] = []
+        left_bytes, left = self._settings.max_bytes_per_trigger, self._settings.max_files_per_trigger
+        while self._queue and not self._stop.is_set():
+            left_bytes -= self._queue[0].size_bytes
+            if found and (len(found) >= left if left else left_bytes < 0):
+                break
+            sealed = self.ledger.read(self._queue.popleft().path)
+            if sealed is not None:
+                found.append(sealed)
+        return found
+
+    def ship(self, segments: Sequence[Sealed]) -> None:
+        """Append a batch to the table, then to the ledger, and mark its segments in the spool. Raises LakeError."""
+        began = time.monotonic()
+        counted = self._append(segments)
+        if counted is None:
+            return
+        sync_all(self._lake.root)
+        self.ledger.add(segments)
+        self._backlog.take(each.seal.segment for each in segments)
+        self._marks.mark(each.path for each in segments)
+        self._count(counted, int((time.monotonic() - began) * 1000))
+
+    def _append(self, segments: Sequence[Sealed]) -> dict[str, int] | None:
+        """Returns the numbers of lines; None if `stop` was set meanwhile."""
+        observed = Observation("shipped")
+        rows = events_of(read_segments(self._spark, [each.path for each in segments]))
+        bad, newer = F.count("bad_line"), F.count("newer_line")
+        counts = (F.count(F.lit(1)) - bad).alias("events"), bad.alias("bad_lines"), newer.alias("newer_lines")
+        with ThreadPoolExecutor(1, "append") as worker:
+            done = worker.submit(self._write, rows.observe(observed, *counts), said_in_commit(segments))
+            while not wait([done], _POLL_S).done:
+                if self._stop.is_set():
+                    with jvm_may_have_ended(lambda line: None):
+                        # Spark would log an error for each task that is interrupted.
+                        self._spark.sparkContext.setLogLevel("OFF")
+                        self._spark.sparkContext.cancelJobGroup(_JOBS)
+            try:
+                done.result()
+            except (Py4JJavaError, PySparkException) as error:
+                if self._stop.is_set():
+                    return None
+                raise LakeError(explain("the batch", error)) from error
+        return dict(observed.get)
+
+    def _write(self, rows: DataFrame, said: str) -> None:
+        # Of this thread alone: the session may have other jobs, e.g. a notebook's.
+        self._spark.sparkContext.setJobGroup(_JOBS, _JOBS)
+        writer = rows.write.format(FORMAT).mode("append").partitionBy(*PARTITIONS)
+        writer.option("mergeSchema", "true").option("userMetadata", said).save(str(self._lake.events))
+
+    def end_boots(self) -> None:
+        """Add the seals that servers have marked as the last ones of their boots since."""
+        self.ledger.add(())
+
+    def _count(self, counted: dict[str, int], duration_ms: int) -> None:
+        events, bad_lines = counted["events"], counted["bad_lines"]
+        line = f"batch {self.batches}: {events:,} events, {rate(events + bad_lines, duration_ms)}"
+        if bad_lines:
+            line += f", {bad_lines:,} bad lines to the quarantine"
+        self.batches += 1
+        self.events += events
+        self.bad_lines += bad_lines
+        self.newer_lines += counted["newer_lines"]
+        self._busy_ms += duration_ms
+        self._say(f"{line}; {self._lag()}")
+
+    def _lag(self) -> str:
+        """How much is sealed in the spool and not shipped, in words."""
+        self._backlog.look()
+        return str(self._backlog)
+
+    def summary(self) -> None:
+        """Print the totals."""
+        self._say(
+            f"shipped {self.events:,} events in {self.batches:,} batches, "
+            f"{rate(self.events + self.bad_lines, self._busy_ms)}; {self._lag()}"
+        )
+        if self.bad_lines:
+            self._say(
+                f"{self.bad_lines:,} lines are not events: klamm audit report counts them, and they are in "
+                f"{self._lake.events} under date=__HIVE_DEFAULT_PARTITION__"
+            )
+        if self.newer_lines:
+            self._say(
+                f"{self.newer_lines:,} events are of a later klamm than this one: the lake has the fields that this "
+                "one knows, and each line whole in newer_line"
+            )
+        if self.ledger.aside:
+            self._say(f"{len(self.ledger.aside):,} segments were set aside, and are not in the lake")
+        self._say(f"lake: {self._lake.root}")
 
 
-def read_segments(
-    spark: SparkSession, spool: AnyPath, settings: SparkSettings, pattern: str = SEGMENT_GLOB
-) -> DataFrame:
-    """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
+def read_segments(spark: SparkSession, paths: Iterable[AnyPath]) -> DataFrame:
+    """The lines of segments: `value`, `source_file`, `shipped_time`."""
     return (
-        spark.readStream.format("text")
-        .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", pattern)
-        .option(*_batch_limit(settings))
-        .option("maxFileAge", _NO_AGE_LIMIT)
-        # A segment's name is unique: a copy of it elsewhere in the spool, e.g. from a backup, adds nothing.
-        .option("fileNameOnly", "true")
-        # A segment that was deleted after it was listed would end the query, again at every start: see ShippedMarks.
-        .option("ignoreMissingFiles", "true")
-        .load(str(spool.resolve()))
+        spark.read.format("text")
+        .load([str(path) for path in paths])
         .select(
             "value",
             # `_metadata.file_path` would copy each row once more.
@@ -149,52 +253,12 @@ def read_segments(
     )
 
 
-def _batch_limit(settings: SparkSettings) -> tuple[str, str]:
-    """Spark takes one of the two."""
-    if settings.max_files_per_trigger:
-        return "maxFilesPerTrigger", str(settings.max_files_per_trigger)
-    return "maxBytesPerTrigger", str(settings.max_bytes_per_trigger)
-
-
 def events_of(lines: DataFrame) -> DataFrame:
     """Parse lines into rows of the lake: events, and bad lines."""
-    rows = with_time(parse_lines(lines))
-    bad, newer = F.count("bad_line"), F.count("newer_line")
-    return rows.observe(
-        OBSERVED, (F.count(F.lit(1)) - bad).alias("events"), bad.alias("bad_lines"), newer.alias("newer_lines")
-    )
+    return with_time(parse_lines(lines))
 
 
-def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
-    """The sink; not started, and without a trigger."""
-    return (
-        rows.writeStream.queryName("ship")
-        .format(lake.sink)
-        .outputMode("append")
-        .partitionBy("date", "hour")
-        .option("checkpointLocation", str(lake.ship_checkpoint))
-        .option("mergeSchema", "true")
-    )
-
-
-def _watch(query: StreamingQuery, progress: Progress, stop: threading.Event, reader: Executor | None = None) -> None:
-    """Wait until the query has ended, it fails, or `stop` is set. Raises LakeError.
-
-    `reader` reads ahead while Spark works: what is shipped once ends with its last batch, and its seals would come
-    after it.
-    """
-    poll_s = _POLL_ONCE_S if reader else _POLL_S
-    while not stop.wait(0 if reader and reader.submit(progress.read_ahead).result() else poll_s):
-        progress.update()
-        failure = query.exception()
-        if failure is not None and not stop.is_set():
-            raise LakeError(explain(query.name, failure))
-        if not query.isActive:
-            progress.update()
-            return
-
-
-def explain(name: str | None, failure: StreamingQueryException) -> str:
+def explain(what: str, failure: Exception) -> str:
     """Why a query failed, in one line: Spark's first line or the innermost exception in it, and its cause."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
@@ -203,7 +267,12 @@ def explain(name: str | None, failure: StreamingQueryException) -> str:
     while getattr(innermost, "_cause", None) is not None:
         innermost = innermost._cause
     cause = str(getattr(innermost, "_desc", "")).strip().partition("\n")[0]
-    return f"the query {name} failed: {said}" + (f": {cause}" if cause and cause not in str(failure) else "")
+    return f"{what} failed: {said}" + (f": {cause}" if cause and cause not in str(failure) else "")
+
+
+def rate(rows: int, duration_ms: int) -> str:
+    """`12,345 events/s`."""
+    return f"{rows * 1000 / max(duration_ms, 1):,.0f} events/s"
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

@@ -19,7 +19,7 @@ _NAME: Final = ".ship.lock"
 
 @contextmanager
 def only_writer(lake: Lake) -> Iterator[None]:
-    """Raises LakeError if another process, or another thread of this one, ships to the lake or recovers it.
+    """Raises LakeError if another process, or another thread of this one, writes to the lake.
 
     Object stores have no locks: a lake at a URI is not protected.
     """
@@ -34,8 +34,7 @@ def only_writer(lake: Lake) -> Iterator[None]:
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             raise LakeError(
-                f"process {owner or 'unknown'} ships to {lake.root} already, or recovers it: two at a time would lose "
-                "or repeat events"
+                f"process {owner or 'unknown'} writes to {lake.root} already: two at a time would repeat events"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from klamm_spark.events.event import AUDIT_GAP, REQUEST, WAS_SHIPPED
 from klamm_spark.lake.keys import keys_of
-from klamm_spark.lake.layout import Lake, delta_commits, delta_orphan_files, orphan_files
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.proof import LakeProof, prove, stream_name
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import reading_what_is_there
@@ -115,7 +115,7 @@ class ReportedGaps:
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], anchors: AnyPath | None = None) -> int:
-    """Compare, and print every gap and orphan; the exit code, see `EXIT_FOUND` and those after it. Raises LakeError.
+    """Compare, and print every gap; the exit code, see `EXIT_FOUND` and those after it. Raises LakeError.
 
     Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`.
     """
@@ -174,8 +174,6 @@ def _conclude(
         say(f"broken chain: {line}")
     for line in (*sisters.behind, *proof.notes()):
         say(line)
-    for path in _orphans(spark, lake):
-        say(f"orphan: {path} is not in the commit log: no query reads it")
     for line in _interrupted(lake.read_events(spark)):
         say(f"outcome unknown: {line}")
     bad_lines = lake.read_quarantine(spark).count()
@@ -419,13 +417,6 @@ def _interrupted(events: DataFrame) -> Iterator[str]:
             return
         client = f"{row['principal']} from {row['client_address']}"
         yield f"{row['api_name']} of {row['resources']} by {client}, which a crash interrupted ({row['event_id']})"
-
-
-def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
-    if lake.sink == "delta":
-        files = lake.read(spark).inputFiles
-        return delta_orphan_files(lake.events, files, lambda log: delta_commits(spark, log))
-    return orphan_files(lake.events)
 
 
 def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath, trusted: Collection[str]) -> list[NodeFolder]:

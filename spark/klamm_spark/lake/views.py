@@ -3,7 +3,7 @@
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.views import register_views
 
-register_views(spark, Lake(Path("lake"), "parquet"))
+register_views(spark, Lake(Path("lake")))
 spark.sql("select value from klamm_ocsf where kind = 'authentication'").write.text("ocsf")
 """
 

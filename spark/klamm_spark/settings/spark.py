@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from klamm import setting
 from klamm.config import load_settings, read_tables
 from klamm_spark.storage.filesystems import check_location, check_spool, parse_location
-
-SINKS: Final = ("parquet", "delta")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +28,17 @@ class SparkSettings:
         "Empty is the spool of `[audit]`.",
         check=lambda text: check_location(text) if text else None,
     )
-    sink: str = setting("parquet", choices=SINKS, doc="Format of the lake's tables.")
     master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
     remote: str = setting("", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty starts a session.")
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
-    trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
+    trigger_interval_ms: int = setting(10_000, minimum=0, doc="Pause before `ship` looks again when nothing waits.")
     max_bytes_per_trigger: int = setting(
-        256 * 1024**2, minimum=1, doc="Bytes of segments in one micro-batch, as they are on disk; one segment at least."
+        256 * 1024**2, minimum=1, doc="Bytes of segments in one batch, as they are on disk; one segment at least."
     )
     max_files_per_trigger: int = setting(
-        0, minimum=0, doc="Segments in one micro-batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
+        0, minimum=0, doc="Segments in one batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
     )
-    shuffle_partitions: int = setting(
-        4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
-    )
+    shuffle_partitions: int = setting(4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`.")
     anchor: str = setting(
         "",
         doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "

@@ -125,7 +125,7 @@ def delta_package() -> str:
     try:
         delta, spark = (importlib.metadata.version(name) for name in ("delta-spark", "pyspark"))
     except importlib.metadata.PackageNotFoundError as error:
-        raise SparkUnavailableError(f"the sink delta needs {error.name}: pip install 'klamm[spark]'") from error
+        raise SparkUnavailableError(f"a lake needs {error.name}: pip install 'klamm[spark]'") from error
     return f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_2.13:{delta}"
 
 
@@ -143,27 +143,24 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # The default of fifty tasks per snapshot suits much larger tables.
+        "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
+        # VACUUM always lists folders in this many tasks; Spark's default is 10,000.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         **PARQUET_CONF,
     }
     if _is_local(settings.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
         conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log_settings}{_collector()}"
-    if settings.sink == "delta":
-        conf |= {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # The default of fifty tasks per snapshot suits much larger tables.
-            "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
-            # VACUUM always lists folders in this many tasks; Spark's default is 10,000.
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
-        }
-        given = settings.conf
-        if not any("delta-spark" in given.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
-            ours = {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
-            # The user's packages are added to ours.
-            return conf | given | {key: ",".join(filter(None, (ours[key], given.get(key)))) for key in ours}
-    return conf | settings.conf
+    given = settings.conf
+    if any("delta-spark" in given.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
+        return conf | given
+    ours = {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
+    # The user's packages are added to ours.
+    return conf | given | {key: ",".join(filter(None, (ours[key], given.get(key)))) for key in ours}
 
 
 def _collector() -> str:

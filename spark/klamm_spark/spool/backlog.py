@@ -14,13 +14,14 @@ from klamm_spark.storage.filesystems import AnyPath
 
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that has changed within this time may change again without a later time of change."""
-_REMOTE_LOOK_NS: Final = 60_000_000_000
-"""In an object store each listing is many requests."""
 _MOST_SEALS: Final = 1000
 """Of so many waiting segments the seals are read, for the number of their events."""
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
+    """A segment that waits."""
+
+    stem: str
     path: AnyPath
     size_bytes: int
 
@@ -36,7 +37,7 @@ class SpoolBacklog:
         self._clock = clock or SystemClock()
         self._taken: set[str] = set()
         self._taken_since_look: set[str] = set()
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._names: dict[AnyPath, Set[str]] = {}
         """Of each folder, the segments that it had when it was listed."""
         self._copies = Counter[str]()
@@ -44,7 +45,6 @@ class SpoolBacklog:
         self._listed: dict[AnyPath, int] = {}
         self._days: dict[AnyPath, list[AnyPath]] = {}
         self._events: dict[str, int] = {}
-        self._look_again_ns = 0
         self.size_bytes = 0
 
     @property
@@ -52,25 +52,24 @@ class SpoolBacklog:
         """How many segments wait."""
         return len(self._waiting)
 
-    def take(self, segments: Iterable[AnyPath]) -> None:
+    def take(self, stems: Iterable[str]) -> None:
         """These segments have been shipped."""
-        for path in segments:
-            self._taken_since_look.add(path.name)
-            self._drop(path.name)
+        for stem in stems:
+            self._taken_since_look.add(stem)
+            self._drop(stem)
 
-    def _drop(self, name: str) -> None:
-        gone = self._waiting.pop(name, None)
+    def _drop(self, stem: str) -> None:
+        gone = self._waiting.pop(stem, None)
         if gone is not None:
             self.size_bytes -= gone.size_bytes
-        self._events.pop(name, None)
+        self._events.pop(stem, None)
+
+    def waiting(self) -> list[Waiting]:
+        """The segments that wait, oldest first."""
+        return [self._waiting[stem] for stem in sorted(self._waiting)]
 
     def look(self) -> None:
-        """List the folders that have changed since the last call; in an object store once a minute at most."""
-        if not isinstance(self._spool, Path):
-            now_ns = self._clock.monotonic_ns()
-            if now_ns < self._look_again_ns:
-                return
-            self._look_again_ns = now_ns + _REMOTE_LOOK_NS
+        """List the folders that have changed since the last call; at a URI, all."""
         self._taken |= self._taken_since_look
         for node_folder in node_folders(self._spool):
             if self._has_changed(node_folder):
@@ -87,7 +86,7 @@ class SpoolBacklog:
                 except FileNotFoundError:
                     # Retention has deleted it, and so changed the node's folder.
                     continue
-        self._taken -= {name for name in self._taken_since_look if not self._copies[name]}
+        self._taken -= {stem for stem in self._taken_since_look if not self._copies[stem]}
         self._taken_since_look.clear()
 
     def _has_changed(self, folder: AnyPath) -> bool:
@@ -101,14 +100,14 @@ class SpoolBacklog:
         return True
 
     def _list(self, folder: AnyPath) -> None:
-        there = {path.name: path for path in folder.iterdir() if is_sealed(path.name)}
+        there = {path.name.partition(".")[0]: path for path in folder.iterdir() if is_sealed(path.name)}
         self._has_names(folder, frozenset(there))
-        for name in there.keys() - self._taken - self._waiting.keys():
+        for stem in there.keys() - self._taken - self._waiting.keys():
             try:
-                size_bytes = there[name].stat().st_size
+                size_bytes = there[stem].stat().st_size
             except FileNotFoundError:
                 continue
-            self._waiting[name] = _Waiting(there[name], size_bytes)
+            self._waiting[stem] = Waiting(stem, there[stem], size_bytes)
             self.size_bytes += size_bytes
 
     def _has_names(self, folder: AnyPath, names: Set[str]) -> None:

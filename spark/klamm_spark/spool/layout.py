@@ -240,6 +240,12 @@ def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
 
+def node_folder_of(segment: P) -> P:
+    """The folder of the node that a segment is in, or in a day's folder of."""
+    folder: Any = segment.parent
+    return cast("P", folder.parent if _DAY.fullmatch(folder.name) else folder)
+
+
 def day_of(time_us: int) -> str:
     """The name of a day's folder."""
     return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()

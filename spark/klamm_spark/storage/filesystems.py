@@ -7,6 +7,7 @@ keeps its size and time: with an object store each look-up is a request.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Iterator
@@ -111,10 +112,6 @@ class HadoopPath(PureHadoopPath):
         super().__init__(uri, file_system)
         self._known = known
 
-    def as_uri(self) -> str:
-        """The URI with its special characters escaped, as commit logs have it."""
-        return str(self._path.toUri().toString())
-
     def exists(self) -> bool:
         with translated(self.uri):
             return bool(self._fs.exists(self._path))
@@ -144,18 +141,6 @@ class HadoopPath(PureHadoopPath):
         except FileNotFoundError:
             return
 
-    def rglob(self, pattern: str) -> Iterator[HadoopPath]:
-        """All files below this folder whose names match, by one listing."""
-        jvm = self._opened.jvm
-        try:
-            with translated(self.uri):
-                iterator = self._fs.listFiles(self._path, True)
-                statuses = jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(iterator).toArray()
-                found = [self._listed(status) for status in statuses]
-        except FileNotFoundError:
-            return
-        yield from (path for path in found if fnmatchcase(path.name, pattern))
-
     def read_bytes(self) -> bytes:
         with translated(self.uri):
             stream = self._fs.open(self._path)
@@ -179,19 +164,6 @@ class HadoopPath(PureHadoopPath):
         """Delete the file, if it exists."""
         with translated(self.uri):
             self._fs.delete(self._path, False)
-
-    def remove_tree(self) -> None:
-        """Delete the folder and everything below it."""
-        with translated(self.uri):
-            self._fs.delete(self._path, True)
-
-    def rename(self, target: HadoopPath) -> HadoopPath:
-        """Rename a file to a name that does not exist yet."""
-        with translated(self.uri):
-            renamed = self._fs.rename(self._path, target._path)
-        if not renamed:
-            raise FileSystemError(f"{self} cannot be renamed to {target}")
-        return target
 
     def replace(self, data: bytes) -> None:
         """Replace the content atomically: readers see the old or the new, and a crash leaves one of them.
@@ -421,20 +393,18 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def move_file(path: AnyPath, folder: AnyPath, name: str) -> AnyPath:
-    """Move a file within its file system, to a name that does not exist yet. Returns its new path."""
-    target: Any = folder / name
-    return path.rename(target)
-
-
-def remove_tree(folder: AnyPath) -> None:
-    """Delete a folder and everything below it."""
-    if isinstance(folder, Path):
-        import shutil
-
-        shutil.rmtree(folder)
-    else:
-        folder.remove_tree()
+def sync_all(folder: AnyPath) -> None:
+    """Wait until the disk has all that was written to the file system of a folder; Spark syncs nothing itself. A store
+    has a file when it is there. Raises OSError."""
+    if not isinstance(folder, Path):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if libc.syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(descriptor)
 
 
 def _status(status: Any) -> Status:

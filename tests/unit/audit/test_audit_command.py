@@ -34,7 +34,7 @@ spool = "spool"
 
 [audit.spark]
 lake = "lake"
-sink = "delta"
+driver_memory = "1g"
 conf = { "spark.jars.ivy" = "/tmp/ivy" }
 """
 
@@ -47,10 +47,10 @@ def file(tmp_path):
 
 
 def test_settings_come_from_the_file_and_arguments_override_them(file, tmp_path):
-    pipeline = read_pipeline(file, {"sink": None, "master": "local[1]"})
+    pipeline = read_pipeline(file, {"driver_memory": None, "master": "local[1]"})
     assert pipeline.spool == tmp_path / "spool"
     assert pipeline.settings.lake == tmp_path / "lake"
-    assert (pipeline.settings.sink, pipeline.settings.master) == ("delta", "local[1]")
+    assert (pipeline.settings.driver_memory, pipeline.settings.master) == ("1g", "local[1]")
     assert read_pipeline(file, {"spool": tmp_path / "other"}).spool == tmp_path / "other"
 
 
@@ -59,8 +59,8 @@ def test_without_a_file_there_are_defaults():
 
 
 def test_a_wrong_setting_is_reported_with_its_line(file):
-    file.write_text(FILE.replace("delta", "detla"))
-    with pytest.raises(ConfigError, match=r'klamm\.toml:6:1  audit\.spark\.sink: must be .*mean "delta"'):
+    file.write_text(FILE.replace("driver_memory", "driver_memery"))
+    with pytest.raises(ConfigError, match=r'klamm\.toml:6:1  audit\.spark\.driver_memery: .*mean "driver_memory"'):
         read_pipeline(file, {})
 
 
@@ -165,13 +165,13 @@ def test_what_a_store_says_is_one_sentence(chain, message):
 def test_jars_of_a_file_system_are_added_to_those_of_delta(monkeypatch):
     monkeypatch.setattr(session, "delta_package", lambda: "io.delta:delta-spark_4.2_2.13:4.4.0")
     conf = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0", "spark.jars.excludes": "a:b"}
-    found = session.spark_conf(SparkSettings(sink="delta", conf=conf))
+    found = session.spark_conf(SparkSettings(conf=conf))
     assert re.fullmatch(
         r"io\.delta:delta-spark_\S+,org\.apache\.hadoop:hadoop-aws:3\.5\.0", found["spark.jars.packages"]
     )
     assert found["spark.jars.excludes"].endswith(",a:b")
     own = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:9"}
-    assert session.spark_conf(SparkSettings(sink="delta", conf=own))["spark.jars.packages"].endswith(":9")
+    assert session.spark_conf(SparkSettings(conf=own))["spark.jars.packages"].endswith(":9")
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"])
@@ -242,8 +242,8 @@ def test_problems_are_reported_before_spark_is_called(monkeypatch, tmp_path, cap
     ("arguments", "message"),
     [
         (["report", "--since", "yesterday"], 'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "yesterday"'),
-        (["compact", "--keep-hours", "0.5"], "must be at least 1: younger files may be about to be committed"),
-        (["compact", "--keep-hours", "nan"], "must be at least 1: younger files may be about to be committed"),
+        (["compact", "--keep-hours", "167.5"], "must be at least 168: Delta deletes no younger files"),
+        (["compact", "--keep-hours", "nan"], "must be at least 168: Delta deletes no younger files"),
         (["compact", "--keep-hours", "soon"], "invalid"),
     ],
 )

@@ -18,7 +18,7 @@ NO_TEXTS = (None, 7, True, 1.5, [], {}, [None], "ä", "\ud800")
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake(tmp_path / "lake", "parquet")
+    return Lake(tmp_path / "lake")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The table of seals gets the same rows whether segments were read ahead or not. Without Spark."""
+"""The ledger: what is a segment that may be shipped, and what the table of seals gets. Without Spark."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,8 @@ from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import FileAnchor, compare_anchors
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
-from klamm_spark.lake.seals import LakeSeals, read_seal_files, read_seals
+from klamm_spark.lake.seals import Ledger, read_seal_files, read_seals
+from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, SegmentName, stream_of
 from klamm_spark.spool.signatures import SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
@@ -23,37 +24,69 @@ def segments(tmp_path):
     return write_sample_spool(tmp_path / "spool", sample_events(40, seed=3), events_per_segment=10, final=True)
 
 
-def rows_of(tmp_path, lake_name, segments, ahead=()):
+def add(ledger, segments):
+    ledger.add([each for segment in segments if (each := ledger.read(segment)) is not None])
+
+
+def rows_of(tmp_path, lake_name, segments):
     """All rows of a new lake, and what was said."""
     said = []
-    lake = Lake(tmp_path / lake_name, "parquet")
-    seals = LakeSeals(tmp_path / "spool", lake, said.append)
-    for segment in ahead:
-        seals.read_ahead(segment)
-    seals.add(segments)
+    lake = Lake(tmp_path / lake_name)
+    add(Ledger(tmp_path / "spool", lake, said.append), segments)
     return [row for file in read_seal_files(lake, lines_of=None) for row in file.rows], said
 
 
-@pytest.mark.parametrize("part", [slice(1), slice(1, 3), slice(None)])
-def test_reading_ahead_changes_no_row(tmp_path, segments, part):
-    expected, _ = rows_of(tmp_path, "one", segments)
-    assert len(expected) == len(segments) == 4
-    found, said = rows_of(tmp_path, "other", segments, segments[part] * 2)
-    assert (found, said) == (expected, [])
+def test_a_segment_without_a_seal_is_named_once_and_taken_when_the_seal_comes(tmp_path, segments):
+    seal = segments[1].with_suffix(SEAL_SUFFIX)
+    away = seal.rename(seal.with_name("away"))
+    said = []
+    ledger = Ledger(tmp_path / "spool", Lake(tmp_path / "lake"), said.append)
+    assert [ledger.read(path) is None for path in (*segments, segments[1])] == [False, True, False, False, True]
+    assert said == [f"{segments[1]} is set aside: it has no seal yet"]
+    away.rename(seal)
+    assert ledger.read(segments[1]).seal.segment == segments[1].stem
+    assert ledger.aside == {}
 
 
-def test_a_segment_that_was_read_ahead_and_not_shipped_has_no_row(tmp_path, segments):
-    found, _ = rows_of(tmp_path, "lake", segments[:2], segments)
-    assert [row.segment for row in found] == [path.name.partition(".")[0] for path in segments[:2]]
+def test_a_packed_segment_with_a_flipped_byte_is_set_aside_alone(tmp_path, segments):
+    for path in segments:
+        path.with_name(f"{path.name}.zst").write_bytes(compress(path.read_bytes(), "zstd"))
+        path.unlink()
+    packed = [path.with_name(f"{path.name}.zst") for path in segments]
+    whole = packed[1].read_bytes()
+    for at in range(0, len(whole), 37):
+        packed[1].write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        found, said = rows_of(tmp_path, f"lake-{at}", packed)
+        assert [row.segment for row in found] == [path.stem for path in segments if path != segments[1]], at
+        assert len(said) == 1
+        assert said[0].startswith(f"{packed[1]} is set aside: "), at
 
 
-def test_a_segment_without_a_seal_is_named_once(tmp_path, segments):
-    stem = segments[1].name.partition(".")[0]
-    segments[1].with_name(stem + SEAL_SUFFIX).unlink()
-    found, said = rows_of(tmp_path, "lake", segments, segments)
-    assert len(found) == 3
-    assert len(said) == 1
-    assert f"{segments[1]} gets no seal" in said[0]
+def test_a_segment_that_retention_has_deleted_is_named(tmp_path, segments):
+    segments[1].unlink()
+    found, said = rows_of(tmp_path, "lake", segments)
+    gone = f"{segments[1]} was deleted before it was shipped: klamm audit verify shows its events"
+    assert (len(found), said) == (3, [gone])
+
+
+def test_two_servers_of_one_name_do_not_ship_into_one_lake(tmp_path, segments):
+    """Whichever comes first, and wherever their segments are; what is of another stream is taken."""
+    other = write_sample_spool(
+        tmp_path / "other", sample_events(30, boot="019b8ff8d000deadbeef"), events_per_segment=10
+    )
+    security = write_sample_spool(
+        tmp_path / "other", sample_events(10, boot="019b8ff8d000deadbeefs", node="node-2"), events_per_segment=10
+    )
+    found, said = rows_of(tmp_path, "lake", [*segments[:2], *other, *security])
+    assert [row.segment for row in found] == [path.stem for path in (*segments[:2], *security)]
+    assert len(said) == 3
+    reason = f"the lake has {segments[0].stem} of node-1 in its place: two servers have this name"
+    assert said[0].startswith(f"{other[0]} is set aside: {reason}")
+    # Its third one has a place of its own, and continues another chain.
+    assert said[2] == f"{other[2]} is set aside: its seal does not continue the chain of node-1 that the lake has"
+    # The next start knows it from the lake.
+    ledger = Ledger(tmp_path / "spool", Lake(tmp_path / "lake"), said.append)
+    assert [ledger.read(path) is None for path in (*other, *segments[2:])] == [True, True, True, False, False]
 
 
 CHANGES = {
@@ -67,7 +100,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("of_an_earlier_klamm", [False, True])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_segment_that_is_not_what_its_seal_says_is_named(tmp_path, segments, change, of_an_earlier_klamm):
+def test_a_segment_that_is_not_what_its_seal_says_is_set_aside_alone(tmp_path, segments, change, of_an_earlier_klamm):
     if of_an_earlier_klamm:
         for path in segments:
             seal = path.with_name(path.name.partition(".")[0] + SEAL_SUFFIX)
@@ -75,21 +108,19 @@ def test_a_segment_that_is_not_what_its_seal_says_is_named(tmp_path, segments, c
     assert rows_of(tmp_path, "before", segments)[1] == []
     segments[1].write_bytes(b"".join(change(segments[1].read_bytes().splitlines(keepends=True))))
     found, said = rows_of(tmp_path, "lake", segments)
-    assert len(found) == len(segments)
-    assert len(said) == 1
-    assert f"{segments[1]} differs from its seal" in said[0]
+    assert [row.segment for row in found] == [path.stem for path in segments if path != segments[1]]
+    assert said == [f"{segments[1]} is set aside: it differs from its seal"]
 
 
 def test_a_seal_that_becomes_final_after_it_was_read_is_added_again(tmp_path):
     segments = write_sample_spool(tmp_path / "spool", sample_events(30, seed=3), events_per_segment=10)
-    lake = Lake(tmp_path / "lake", "parquet")
-    seals = LakeSeals(tmp_path / "spool", lake, print)
-    for segment in segments:
-        seals.read_ahead(segment)
+    lake = Lake(tmp_path / "lake")
+    ledger = Ledger(tmp_path / "spool", lake, print)
+    read = [ledger.read(segment) for segment in segments]
     stem = segments[-1].name.partition(".")[0]
     path = segments[-1].with_name(stem + SEAL_SUFFIX)
     path.write_bytes(path.read_bytes().replace(b'"final":false', b'"final":true'))
-    seals.add(segments)
+    ledger.add(read)
     assert read_seals(lake).seals[stem].final
 
 
@@ -101,9 +132,9 @@ def test_a_seal_of_a_stream_of_a_later_klamm_stops_no_start(tmp_path, segments):
     name = SegmentName(f"{seal.boot}x", 0).stem
     (folder / f"{name}{SEAL_SUFFIX}").write_bytes(replace(seal, boot=f"{seal.boot}x", segment=name).to_json())
     segment = (folder / path.stem).with_suffix(".jsonl").rename(folder / f"{name}.jsonl")
-    lake = Lake(tmp_path / "lake", "parquet")
+    lake = Lake(tmp_path / "lake")
     for _ in range(2):
-        LakeSeals(tmp_path / "spool", lake, print).add([segment])
+        add(Ledger(tmp_path / "spool", lake, print), [segment])
     assert list(read_seals(lake).seals) == [name]
     assert [stream_of(mark) for mark in ("", "s", "x")] == ["requests", "security", "x"]
 
@@ -112,14 +143,14 @@ def test_a_seal_of_a_stream_of_a_later_klamm_stops_no_start(tmp_path, segments):
 
 
 def test_what_could_not_be_anchored_is_anchored_after_the_next_start(tmp_path, segments):
-    lake, anchored = Lake(tmp_path / "lake", "parquet"), []
+    lake, anchored = Lake(tmp_path / "lake"), []
 
     def fails(seal):
         raise LakeError("no")
 
     with pytest.raises(LakeError):
-        LakeSeals(tmp_path / "spool", lake, print, fails).add(segments)
-    LakeSeals(tmp_path / "spool", lake, print, anchored.append).add(segments)
+        add(Ledger(tmp_path / "spool", lake, print, fails), segments)
+    add(Ledger(tmp_path / "spool", lake, print, anchored.append), segments)
     assert [one["segment"] for one in anchored] == [segments[-1].name.partition(".")[0]]
     assert len(read_seals(lake).seals) == len(segments)
 
@@ -174,16 +205,16 @@ def test_lines_that_are_no_anchors_are_named(tmp_path, segments):
 
 
 def test_a_key_that_comes_while_ship_runs_is_kept(tmp_path, segments):
-    lake, said = Lake(tmp_path / "lake", "parquet"), []
-    seals = LakeSeals(tmp_path / "spool", lake, said.append)
-    seals.add(segments[:2])
+    lake, said = Lake(tmp_path / "lake"), []
+    ledger = Ledger(tmp_path / "spool", lake, said.append)
+    add(ledger, segments[:2])
     write_key(tmp_path / "key.pem")
     signer, folder = SealSigner(tmp_path / "key.pem"), tmp_path / "spool" / "node-1"
     (folder / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
     for segment in segments[2:]:
         path = segment.with_name(segment.name.partition(".")[0] + SEAL_SUFFIX)
         path.write_bytes(signer.signed(Seal.read(path)).to_json())
-    seals.add(segments[2:])
+    add(ledger, segments[2:])
     keys = keys_of(lake, folder.name)
     assert [keys.problem(seal) for seal in read_seals(lake).seals.values() if seal.signature] == [None, None]
     assert len(said) == 1

@@ -116,11 +116,11 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, registry, line, message)
 
 
 def test_the_table_of_the_commands_is_checked_before_a_start(tmp_path, registry):
-    text = '[listeners.a]\nobservers = ["audit"]\n[audit]\nspool = "s"\n[audit.spark]\nsnk = "delta"\nmaster = 3\n'
+    text = '[listeners.a]\nobservers = ["audit"]\n[audit]\nspool = "s"\n[audit.spark]\nlak = "delta"\nmaster = 3\n'
     assert plan_of(tmp_path, registry, text).listeners
     with pytest.raises(ConfigError) as caught:
         plan_of(tmp_path, registry, text, files=True)
     assert [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems] == [
-        'klamm.toml:6:1  audit.spark.snk: unknown key; did you mean "sink"?',
+        'klamm.toml:6:1  audit.spark.lak: unknown key; did you mean "lake"?',
         "klamm.toml:7:1  audit.spark.master: must be a string, not 3",
     ]

@@ -307,7 +307,7 @@ def test_the_server_signs_each_seal_also_after_a_crash_and_at_the_end(tmp_path):
 
 def test_the_lake_keeps_the_first_keys_and_names_further_ones(tmp_path, signers):
     own, foreign = signers
-    lake, folder = Lake(tmp_path / "lake", "parquet"), spool_of(tmp_path / "spool", own)
+    lake, folder = Lake(tmp_path / "lake"), spool_of(tmp_path / "spool", own)
     said = []
     for signer in (own, foreign):
         (folder / f"{signer.key_id}.pub").write_bytes(signer.public_pem)

@@ -24,7 +24,7 @@ def signers(tmp_path):
 
 @pytest.fixture
 def lake(tmp_path):
-    return Lake(tmp_path / "lake", "parquet")
+    return Lake(tmp_path / "lake")
 
 
 def sign(folder, signer, of=slice(None)):
