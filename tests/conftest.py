@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests.shares import is_in_share
 from tools.generate_messages import write_between_brokers
 
 # Machines are shared: a slow draw is no fault of the code.
@@ -18,9 +20,18 @@ settings.register_profile("repeatable", PATIENT, derandomize=True)
 settings.register_profile("fresh", PATIENT, derandomize=False)
 settings.load_profile("repeatable")
 
-
 # Tests collect cases from every message, also from those that git does not keep.
 write_between_brokers()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", default="1/1", metavar="K/N", help="run the Kth of N shares of the test files")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.suffix == ".py" and not is_in_share(collection_path, config.getoption("--share", "1/1")):
+        return True
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

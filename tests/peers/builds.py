@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -14,13 +16,27 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "klamm-bench"
 
 
+@contextlib.contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Hold the lock of this name: other processes of tests and benchmarks wait for it."""
+    folder = cache_dir().with_name("klamm-locks")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def cached(name: str, build: Callable[[Path], Path]) -> Path:
     """`name` in the cache: the file or folder, below `folder`, that `build(folder)` returns. Built once.
 
     `folder` is removed afterwards. Where `build` raises, nothing is kept.
     """
     target = cache_dir() / name
-    if not target.exists():
+    if target.exists():
+        return target
+    with alone(name):
+        if target.exists():
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
             build(Path(folder)).rename(target)

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.peers.builds import alone
+
 VERSION = "4.4.0"
 PUBLISHED_TESTS = "4.3.1"
 """The last release whose own tests, and whose file connectors, Maven finds."""
@@ -39,15 +41,20 @@ def _dependency(group: str, artifact: str, version: str, classifier: str = "") -
 
 
 def _fetch(folder: Path, dependencies: Sequence[tuple[str, ...]], *, transitive: bool = True) -> None:
-    if (folder / ".complete").exists():
+    complete = folder / ".complete"
+    if complete.exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    pom = folder / "pom.xml"
-    pom.write_text(_POM.format(dependencies="".join(_dependency(*parts) for parts in dependencies)))
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    command += [f"-DoutputDirectory={folder}", *([] if transitive else ["-DexcludeTransitive=true"])]
-    subprocess.run(command, check=True, timeout=600)
-    (folder / ".complete").touch()
+    # One lock for all: Maven's own repository does not bear two that write.
+    with alone("maven"):
+        if complete.exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        pom = folder / "pom.xml"
+        pom.write_text(_POM.format(dependencies="".join(_dependency(*parts) for parts in dependencies)))
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        command += [f"-DoutputDirectory={folder}", *([] if transitive else ["-DexcludeTransitive=true"])]
+        subprocess.run(command, check=True, timeout=600)
+        complete.touch()
 
 
 def folder(version: str = VERSION) -> Path:

@@ -64,6 +64,7 @@ def seconds_of_a_batch(folder, count):
     return min(quickest)
 
 
+@pytest.mark.once
 @pytest.mark.timeout(300)
 def test_a_batch_over_a_hundred_thousand_segments_costs_what_one_over_a_thousand_does(tmp_path):
     few, many = seconds_of_a_batch(tmp_path / "few", 1_000), seconds_of_a_batch(tmp_path / "many", 100_000)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.shares import is_in_share
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -38,3 +40,13 @@ def test_every_generator_is_called():
     script = (ROOT / "scripts" / "generate").read_text(encoding="utf-8")
     generators = {path.stem.removeprefix("generate_") for path in (ROOT / "scripts").glob("generate_*.py")}
     assert generators == set(script.partition("scripts/generate_{")[2].partition("}")[0].split(","))
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 4])
+def test_each_test_file_is_in_one_share(total):
+    """Some Pythons share the test files among them."""
+    files = list((ROOT / "tests" / "unit").rglob("test_*.py"))
+    of_file = [sum(is_in_share(path, f"{number}/{total}") for number in range(1, total + 1)) for path in files]
+    of_share = [sum(is_in_share(path, f"{number}/{total}") for path in files) for number in range(1, total + 1)]
+    assert set(of_file) == {1}
+    assert min(of_share) > len(files) / total / 2

@@ -1,5 +1,7 @@
 """What is built once for tests and benchmarks, whole or not at all."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,22 @@ def test_a_build_is_kept_and_its_folder_is_not(cache):
 def test_it_is_built_once():
     built = cached("name", folder_with_a_file)
     assert cached("name", lambda folder: pytest.fail(f"built again in {folder}")) == built
+
+
+def test_who_comes_while_it_is_being_built_waits_for_it():
+    building, asked = threading.Event(), threading.Event()
+
+    def build(folder: Path) -> Path:
+        building.set()
+        assert asked.wait(60)
+        return folder_with_a_file(folder)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(cached, "name", build)
+        assert building.wait(60)
+        second = pool.submit(cached, "name", lambda folder: pytest.fail(f"built again in {folder}"))
+        asked.set()
+        assert second.result(60) == first.result(60)
 
 
 def test_a_build_that_fails_leaves_nothing(cache):
