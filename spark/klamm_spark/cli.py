@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import signal
 import sys
 import threading
@@ -254,8 +253,6 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command != "report":
         # The other commands need the files themselves.
         settings = replace(settings, remote="")
-    elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
-        raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[report]'")
     _check(options, pipeline)
     if options.command == "detect" and (
         _follows_spool(options, pipeline) or _spool_to_report(options, pipeline) is not None

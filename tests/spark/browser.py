@@ -1,5 +1,7 @@
 """A real Chromium, where there is one."""
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -22,11 +24,25 @@ def chromium(*arguments):
     return subprocess.run(command, capture_output=True, timeout=120, check=True).stdout
 
 
-def seen_by(page, script, folder, *arguments):
-    """What a script says of a page that Chromium shows; it sets `seen`, which becomes JSON."""
-    text = page.read_text().replace("default-src 'none'; ", "default-src 'none'; script-src 'unsafe-inline'; ")
-    script = f"<script>let seen;\n{script}\ndocument.body.dataset.seen = JSON.stringify(seen);</script></body>"
+def seen_by(page, script, folder, *arguments, width_px=1280):
+    """What a script says of a page that Chromium shows; it sets `seen`, which becomes JSON. No script may fail."""
+    early = "let seen; const errors = []; for (const kind of ['error', 'securitypolicyviolation']) "
+    early += "addEventListener(kind, event => errors.push(event.message || event.violatedDirective));"
+    late = f"{script}\ndocument.body.dataset.seen = JSON.stringify([seen, errors]);"
+    text = page.read_text(encoding="utf-8").replace("<style>", f"<script>{early}</script><style>", 1)
+    text = text.replace("</body>", f"<script>{late}</script></body>")
+    # The page's own script still has to be the one that its policy allows.
+    digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (early, late))
+    text = text.replace("script-src ", "script-src " + "".join(f"'sha256-{digest}' " for digest in digests), 1)
     copy = folder / "with-script.html"
-    copy.write_text(text.replace("</body>", script))
-    shown = chromium("--dump-dom", *arguments, copy.as_uri()).decode()
-    return json.loads(unescape(re.search(r'data-seen="([^"]*)"', shown)[1]))
+    copy.write_text(text, encoding="utf-8")
+    # A window of Chromium's is not as narrow as a phone; a frame is.
+    frame = folder / "frame.html"
+    loaded = "document.body.dataset.seen = this.contentDocument.body.dataset.seen"
+    frame.write_text(
+        f'<body><iframe src="{copy.name}" width="{width_px}" height="800" style="border:0" onload="{loaded}">'
+    )
+    shown = chromium("--dump-dom", "--allow-file-access-from-files", *arguments, frame.as_uri()).decode()
+    seen, errors = json.loads(unescape(re.search(r'data-seen="([^"]*)"', shown)[1]))
+    assert errors == []
+    return seen

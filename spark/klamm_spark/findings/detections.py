@@ -1,7 +1,9 @@
 """Detections: one SQL file each in `detections/`, run over the views of `klamm_spark.queries.event_views`.
 
 The head of a file has its title, its severity and what a finding means; `key` are the columns that say whether two
-findings are the same one, by default principal, address and object. The query returns the columns of `Finding`.
+findings are the same one, by default principal, address and object; `sentence` says it with the values of a finding
+(see `klamm_spark.report.cards`), and `around` is how many seconds before and after it a report shows. The query returns
+the columns of `Finding`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from klamm_spark.queries.sql_files import read_sql
 SEVERITIES: Final = ("critical", "high", "medium", "low")
 """The gravest first."""
 _DEFAULT_KEY: Final = "principal, address, object"
+_DEFAULT_SENTENCE: Final = "{detail}[, {principal}][, {object}][, from {address}][ by listener {listener}]"
 _FOLDER: Final = Path(__file__).with_name("detections")
 
 
@@ -45,6 +48,8 @@ class Detection:
     doc: str
     key: tuple[str, ...]
     sql: str
+    sentence: str
+    around_s: int
 
     def key_of(self, finding: Finding) -> tuple[str, ...]:
         """Who, from where or at what: findings of one attack that goes on have the same."""
@@ -67,7 +72,9 @@ def read_detection(path: Path) -> Detection:
     key = tuple(column.strip() for column in file.head.get("key", _DEFAULT_KEY).split(","))
     if not set(key) <= set(Finding._fields):
         raise ValueError(f"{path}: key names columns of a finding, not {', '.join(key)}")
-    return Detection(file.name, file.head["title"], file.head["severity"], file.head["doc"], key, file.sql)
+    sentence = file.head.get("sentence", _DEFAULT_SENTENCE)
+    title, severity, doc = (file.head[name] for name in ("title", "severity", "doc"))
+    return Detection(file.name, title, severity, doc, key, file.sql, sentence, int(file.head.get("around", 2)))
 
 
 @cache

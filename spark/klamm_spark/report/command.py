@@ -6,19 +6,21 @@ Everything is counted with the requests that an aggregated event represents.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUTHENTICATION, REQUEST
-from klamm_spark.findings.detections import SEVERITIES, own_detections
+from klamm_spark.findings.detections import SEVERITIES
 from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period, SparkViews
+from klamm_spark.report.cards import Card, cards
 from klamm_spark.report.model import Heading, Report, Table
 from klamm_spark.report.queries import Question, questions, series, totals
 from klamm_spark.report.text import show
+from klamm_spark.report.units import moment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +32,10 @@ _WANTED_BUCKETS: Final = 90
 _FINDINGS: Final = (
     Heading("finding"),
     Heading("severity"),
-    Heading("who"),
-    Heading("from"),
-    Heading("what"),
+    Heading("what happened"),
     Heading("events", "count"),
     Heading("first", "time"),
     Heading("last", "time"),
-    Heading("detail"),
     Heading("first event", "id"),
     Heading("last event", "id"),
 )
@@ -96,9 +95,10 @@ def answer(views: EventViews, place: str, since: datetime | None = None) -> Repo
     span = views.query("SELECT min(time_us) AS first, max(time_us) AS last FROM events").rows[0]
     if span[0] is None:
         raise LakeError(f"there are no events in {place}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else ""))
-    first, last = (_moment(time_us) for time_us in span)
+    first, last = (moment_of(time_us) for time_us in span)
     bucket_s = bucket_of((last - first).total_seconds())
-    tables = [_findings(views), *(_table(views, question) for question in questions())]
+    found = tuple(cards(views))
+    tables = [_findings(found), *(_table(views, question) for question in questions())]
     return Report(
         lake=place,
         since=since,
@@ -106,6 +106,7 @@ def answer(views: EventViews, place: str, since: datetime | None = None) -> Repo
         last=last,
         totals=_totals(views, "events") | {"lines in quarantine": views.bad_lines},
         earlier=_totals(views, "earlier") if since is not None else {},
+        cards=found,
         tables={table.key: table for table in tables},
         bucket_s=bucket_s,
         traffic=_series(views, series(REQUEST, "outcome", bucket_s), bucket_s),
@@ -116,10 +117,6 @@ def answer(views: EventViews, place: str, since: datetime | None = None) -> Repo
 def bucket_of(span_s: float) -> int:
     """Seconds of one bar of a plot over `span_s`."""
     return next((bucket for bucket in _BUCKETS_S if span_s / bucket <= _WANTED_BUCKETS), _BUCKETS_S[-1])
-
-
-def _moment(time_us: int) -> datetime:
-    return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def _totals(views: EventViews, view: str) -> dict[str, int]:
@@ -137,14 +134,13 @@ def _series(views: EventViews, sql: str, bucket_s: int) -> tuple[tuple[datetime,
     return tuple((datetime.fromtimestamp(start, UTC), found.get(start, {})) for start in starts)
 
 
-def _findings(views: EventViews) -> Table:
+def _findings(found: Sequence[Card]) -> Table:
     rows = []
-    for detection in own_detections():
-        for found in detection.run(views):
-            times = _moment(found.first_us), _moment(found.last_us)
-            events = found.first_event, found.last_event
-            who = (detection.title, detection.severity, found.principal, found.address, found.object, found.events)
-            rows.append((*who, *times, found.detail, *events))
+    for card in found:
+        one = card.finding
+        times = moment_of(one.first_us), moment_of(one.last_us)
+        what = (card.detection.title, card.detection.severity, card.sentence(), one.events)
+        rows.append((*what, *times, one.first_event, one.last_event))
     grave = frozenset(index for index, row in enumerate(rows) if row[1] in SEVERITIES[:2])
     doc = "What the detections found, the gravest first. `klamm audit sql` shows an event by its id."
     return Table("findings", "What needs attention?", doc, _FINDINGS, tuple(rows), grave)
@@ -169,6 +165,6 @@ def _value(value: Any, kind: str) -> Any:
     if value is None or kind == "text":
         return value
     if kind == "time":
-        return _moment(value)
+        return moment_of(value)
     # Sums are decimals in one engine and large integers in the other.
     return float(value) if kind == "ms" else int(value)

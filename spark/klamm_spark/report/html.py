@@ -1,124 +1,151 @@
-"""A report as one HTML file with its styles and plots: no script, no other resource."""
+"""A report as one HTML file with its styles, pictures and search: it loads nothing, and runs no other script."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
-from klamm_spark.report.charts import all_charts
+from klamm import escape_control_characters
+from klamm_spark.findings.detections import SEVERITIES
+from klamm_spark.report.cards import Card, Moment
 from klamm_spark.report.model import Report, Table
-from klamm_spark.report.text import cell, period, size
+from klamm_spark.report.pictures import REFUSED, overview, said, timeline
+from klamm_spark.report.text import cell, period
+from klamm_spark.report.units import moment_of, size
 
 _SECTIONS: Final = (
-    ("Attention", ("findings",)),
-    ("Changes and access", ("changes", "interrupted", "access", "denials")),
-    ("Logins and connections", ("logins", "failed_accounts", "failures", "new_clients", "refused")),
-    ("Traffic", ("traffic", "listeners", "apis", "talkers", "errors", "throttled")),
-    ("Latency", ("latency", "slowest", "stages_mean", "stages_p99")),
-    ("Clients and servers", ("census", "admin", "gaps")),
+    ("before", "Against the period before", ("differences", "new_clients")),
+    ("access", "Access", ("access", "denials")),
+    ("changes", "Changes", ("changes", "interrupted")),
+    ("logins", "Logins", ("failed_accounts", "failures", "refused")),
+    ("traffic", "Traffic", ("listeners", "apis", "talkers", "errors", "throttled")),
+    ("latency", "Latency", ("latency", "slowest", "stages_mean", "stages_p99")),
+    ("servers", "Clients and servers", ("census", "admin", "gaps")),
 )
-_CAPTIONS: Final = {
-    "traffic": ("How many requests came when?", "By outcome, UTC."),
-    "logins": ("How many logins came when?", "UTC."),
-}
-_WARN: Final = frozenset({"denied", "error", "authentication failures", "connections refused", "lines in quarantine"})
-
-_STYLE: Final = """
-:root { --ink: #22303c; --faint: #d9dfe4; --dim: #5d6b78; --paper: #fff; --warn: #b23a42; --ground: #f4f6f8; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 14px/1.45 system-ui, "Segoe UI", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 28px 24px 60px; }
-header h1 { margin: 0; font-size: 26px; letter-spacing: -.01em; }
-header p, .doc { color: var(--dim); margin: 2px 0 0; }
-.totals { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 10px; margin: 20px 0 8px; }
-.totals div { background: var(--paper); border: 1px solid var(--faint); border-radius: 8px; padding: 10px 14px; }
-.totals b { display: block; font-size: 20px; font-variant-numeric: tabular-nums; }
-.totals span { color: var(--dim); font-size: 12px; }
-.totals .warn b { color: var(--warn); }
-h2 { margin: 34px 0 10px; font-size: 19px; }
-section.card { background: var(--paper); border: 1px solid var(--faint); border-radius: 8px; padding: 14px 18px 16px;
-  margin: 0 0 14px; }
-h3 { margin: 0; font-size: 15px; }
-.plot { margin: 10px 0 4px; }
-.plot svg { display: block; width: 100%; height: auto; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; margin-top: 10px; font-size: 13px; }
-th { text-align: left; color: var(--dim); font-weight: 600; font-size: 12px; }
-th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--faint); vertical-align: top; }
-td { overflow-wrap: anywhere; min-width: 6em; }
-td.number, td.time { min-width: 0; }
-td.id { font-size: 11px; color: var(--dim); }
-th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.time { white-space: nowrap; font-variant-numeric: tabular-nums; }
-tr:last-child td { border-bottom: 0; }
-tr.marked td:first-child { box-shadow: inset 3px 0 var(--warn); padding-left: 9px; }
-.none { color: var(--dim); }
-footer { color: var(--dim); font-size: 12px; margin-top: 26px; }
-.totals small { color: var(--dim); font-size: 12px; font-weight: 400; margin-left: 6px; }
-@media (max-width: 600px) {
-  main { padding: 16px 10px 40px; } section.card { padding: 12px; } .totals { grid-template-columns: 1fr 1fr; }
-  .wide table { min-width: 560px; }
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root { --ink: #dfe6ec; --faint: #34414c; --dim: #9aa8b4; --paper: #1b242c; --warn: #ff8a8f; --ground: #11181e; }
-  .plot { background: #fff; border-radius: 6px; padding: 6px; }
-}
-@media print {
-  @page { size: A4; margin: 14mm 12mm; }
-  body { background: none; font-size: 10px; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-  main { max-width: none; padding: 0; }
-  .totals { grid-template-columns: repeat(5, 1fr); gap: 6px; }
-  .totals div { padding: 5px 8px; } .totals b { font-size: 14px; } .totals span { font-size: 9px; }
-  table { font-size: 8.5px; } th { font-size: 8px; } th, td { padding: 2px 7px 2px 0; }
-  h2 { font-size: 15px; margin: 16px 0 6px; break-after: avoid; } h3, .doc { break-after: avoid; }
-  section.card { padding: 8px 10px; margin-bottom: 8px; }
-  .plot, tr { break-inside: avoid; } .wide { overflow: visible; }
-}
-"""
+_FOLDED: Final = ("traffic", "latency", "servers")
+"""They answer other readers than the first; a click opens them, and paper leaves them out."""
+_TILES: Final = (
+    ("requests", "requests"),
+    ("denied", "requests denied"),
+    ("authentication failures", "logins failed"),
+    ("changes", "administrative changes"),
+    ("response bytes", "sent to clients"),
+)
+_WARN: Final = ("denied", "authentication failures")
+_STYLES: Final = {"text": "", "id": ' class="id"', "time": ' class="time"'}
+_MOST_CARDS: Final = 24
+_LONG: Final = 26
+"""A longer word may break after punctuation; a longer part of it without any is cut by the page."""
+_ROWS: Final = 10
+_PIECE: Final = re.compile(r"[^/._:,;=@-]*[/._:,;=@-]*")
 
 
 def render(report: Report) -> str:
     """The file's text."""
-    charts = all_charts(report)
-    parts = [f"<h2>{escape(title)}</h2>\n{_section(report, charts, keys)}" for title, keys in _SECTIONS]
+    cards = report.cards[:_MOST_CARDS]
+    sections = [(key, title, _section(report, key, keys)) for key, title, keys in _SECTIONS]
+    sections = [("findings", "Findings", _findings(report)), *sections]
+    links = "".join(f'<a href="#{key}">{title}</a>' for key, title, body in sections if body)
+    bodies = "".join(
+        f'<section id="{key}" class="{"more" if key in _FOLDED else ""}"><h2>{title}</h2>{body}</section>\n'
+        for key, title, body in sections
+        if body
+    )
+    script = _file("page.js")
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     since = f", since {report.since:%Y-%m-%d %H:%M} UTC" if report.since else ""
+    when = escape(period(report))
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>klamm audit, {escape(period(report))}</title>
-<style>{_STYLE}</style>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
+script-src 'sha256-{allowed}'">
+<title>klamm audit, {when}</title>
+<style>{_file("page.css")}</style>
 </head>
 <body>
 <main>
 <header>
-<h1>klamm audit</h1>
-<p>{escape(period(report))}{since} &middot; {escape(report.lake)}</p>
+<p class="dim">klamm audit &middot; {words(report.lake)}</p>
+<h1>{_verdict(report)}</h1>
+<p class="dim">{when}{since}</p>
+{_trail(report)}
 </header>
-<div class="totals">{_totals(report)}</div>
-{"".join(parts)}
-<footer>Counted by <code>klamm audit report</code>; an aggregated event counts as the requests that it
-represents.{_compared(report)}</footer>
+<div class="totals">{_tiles(report)}</div>
+{overview(report, cards)}
+<nav>{links}<input id="search" type="search" placeholder="Search findings and rows" aria-label="Search">
+<span id="found" class="dim"></span></nav>
+{bodies}
+<footer>Counted by <code>klamm audit report</code> from {report.totals["events"]:,} events; an aggregated event counts
+as the requests that it represents. {_empty(report)}</footer>
 </main>
+<script>{script}</script>
 </body>
 </html>
 """
 
 
-def _compared(report: Report) -> str:
-    return " Percentages compare with as long a period before." if report.earlier else ""
+@cache
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _totals(report: Report) -> str:
+def words(value: object) -> str:
+    """A text as HTML whose words are whole: a long one may break after punctuation, and a longer part of it is cut."""
+    return "".join(map(_word, re.split(r"( +)", escape_control_characters(str(value)))))
+
+
+def _word(word: str) -> str:
+    pieces = [word] if len(word) <= _LONG else filter(None, _PIECE.findall(word))
+    return "<wbr>".join(map(_piece, pieces))
+
+
+def _piece(text: str) -> str:
+    if len(text) > _LONG:
+        return f'<span class="long" title="{escape(text)}">{escape(text)}</span>'
+    return escape(text) if text.isalnum() or text.isspace() else f'<span class="whole">{escape(text)}</span>'
+
+
+def _verdict(report: Report) -> str:
+    counts = dict.fromkeys(SEVERITIES, 0)
+    for card in report.cards:
+        counts[card.detection.severity] += 1
+    grave = [f'<b class="{one}">{counts[one]:,}&nbsp;{one}</b>' for one in SEVERITIES[:2] if counts[one]]
+    others = len(report.cards) - sum(counts[one] for one in SEVERITIES[:2])
+    if grave:
+        total = " and ".join(grave) + f" finding{'s' if counts['critical'] + counts['high'] > 1 else ''}"
+        return f"{total} need{'' if counts['critical'] + counts['high'] > 1 else 's'} attention" + (
+            f", {others:,} lesser" if others else ""
+        )
+    return f"Nothing grave, {others:,} lesser finding{'s' if others > 1 else ''}" if others else "Nothing to attend to"
+
+
+def _trail(report: Report) -> str:
+    gaps = sum(row[-1] or 0 for row in report.tables["gaps"].rows) if report.tables["gaps"].rows else None
+    bad = report.totals["lines in quarantine"]
+    if gaps is None and not bad:
+        return '<p class="trail dim">The trail reports no gap; <code>klamm audit verify</code> proves it.</p>'
+    lacks = [f"{gaps:,} events are missing"] if gaps is not None else []
+    lacks += [f"{bad:,} lines are no events"] if bad else []
+    return f'<p class="trail warn">The trail is not complete: {" and ".join(lacks)}.</p>'
+
+
+def _tiles(report: Report) -> str:
     tiles = []
-    for name, count in report.totals.items():
+    for name, title in _TILES:
+        count = report.totals[name]
         text = size(count) if name.endswith("bytes") else f"{count:,}"
         style = ' class="warn"' if count and name in _WARN else ""
-        number = f'<b data-total="{escape(name)}">{text}</b>'
-        tiles.append(f"<div{style}>{number}<span>{escape(name)}{_change(report, name)}</span></div>")
+        number = f'<b data-total="{name}">{text}</b>'
+        tiles.append(f"<div{style}>{number}<span>{title}</span>{_change(report, name)}</div>")
     return "".join(tiles)
 
 
@@ -127,52 +154,84 @@ def _change(report: Report, name: str) -> str:
     before = report.earlier.get(name)
     if before is None:
         return ""
+    now = report.totals[name]
     if not before:
-        return "<small>none before</small>" if report.totals[name] else ""
-    return f"<small>{(report.totals[name] - before) / before:+.0%}</small>"
+        return "<small>none before</small>" if now else ""
+    share = (now - before) / before
+    return f"<small>{abs(share):.0%} {'more' if share > 0 else 'less'} than before</small>" if share else ""
 
 
-def _section(report: Report, charts: dict[str, str], keys: tuple[str, ...]) -> str:
-    cards, empty = [], []
-    for key in keys:
-        table = report.tables.get(key)
-        if key in _CAPTIONS:
-            title, doc = _CAPTIONS[key]
-        elif table is not None:
-            title, doc = table.title, table.doc
-        else:
-            continue
-        chart = f'<div class="plot" data-plot="{key}">{charts[key]}</div>' if key in charts else ""
-        rows = _table(table) if table is not None and table.rows else ""
-        if not chart and not rows:
-            empty.append(title.lower())
-            continue
-        head = f'<h3>{escape(title)}</h3><p class="doc">{escape(doc)}</p>'
-        cards.append(f'<section class="card" data-card="{key}">{head}{chart}{rows}</section>\n')
-    if empty:
-        cards.append(f'<p class="none">Nothing to report: {escape(", ".join(empty))}.</p>\n')
-    return "".join(cards)
+def _findings(report: Report) -> str:
+    cards = "".join(_card(card, number) for number, card in enumerate(report.cards[:_MOST_CARDS], 1))
+    more = report.tables["findings"].rows[_MOST_CARDS:]
+    if more:
+        table = report.tables["findings"]
+        rest = Table("more", f"{len(more):,} more findings", table.doc, table.columns, more)
+        cards += f'<div class="card more"><h3>{rest.title}</h3>{_table(rest)}</div>'
+    return cards or '<p class="doc">The detections found nothing.</p>'
+
+
+def _card(card: Card, number: int) -> str:
+    detection, finding = card.detection, card.finding
+    first, last = (cell(moment_of(time_us), "time") for time_us in (finding.first_us, finding.last_us))
+    when = first if first == last else f"{first} to {last[11:] if last[:10] == first[:10] else last}"
+    sentence = card.sentence(lambda value: f"<b>{words(value)}</b>", words)
+    lines = "".join(_line(moment, f"f{number}e{index}") for index, moment in enumerate(card.moments))
+    events = f"<details><summary>What happened around it</summary><ol>{lines}</ol></details>" if lines else ""
+    return f"""<article class="card finding {detection.severity}" id="f{number}">
+<p class="head"><a href="#f{number}">{number}</a><strong>{detection.severity}</strong>\
+<span>{escape(detection.title)}</span><time>{when}</time></p>
+<p class="sentence">{sentence}.</p>
+<p class="doc">{escape(detection.doc)}</p>
+{timeline(card, number)}{events}</article>
+"""
+
+
+def _line(moment: Moment, identifier: str) -> str:
+    style = ' class="bad"' if moment.outcome in REFUSED else ""
+    where = "".join(
+        f" {word} {words(value)}" for word, value in (("from", moment.address), ("by", moment.listener)) if value
+    )
+    return f'<li id="{identifier}"{style}>{words(said(moment))}{where} <code>{words(moment.event_id)}</code></li>'
+
+
+def _section(report: Report, key: str, keys: tuple[str, ...]) -> str:
+    tables = (report.tables[one] for one in keys)
+    cards = "".join(
+        f'<div class="card" data-card="{table.key}"><h3>{escape(table.title)}</h3>'
+        f'<p class="doc">{escape(table.doc)}</p>{_table(table)}</div>'
+        for table in tables
+        if table.rows
+    )
+    if key not in _FOLDED or not cards:
+        return cards
+    titles = ", ".join(report.tables[one].title for one in keys if report.tables[one].rows)
+    return f"<details><summary>{escape(titles)}</summary>{cards}</details>"
+
+
+def _empty(report: Report) -> str:
+    titles = ", ".join(table.title.lower() for table in report.tables.values() if not table.rows)
+    return f"Nothing to report: {escape(titles)}." if titles else ""
 
 
 def _table(table: Table) -> str:
-    styles = [_class(column.kind) for column in table.columns]
+    styles = [_STYLES.get(column.kind, ' class="number"') for column in table.columns]
     heads = "".join(f"<th{style}>{escape(c.title)}</th>" for c, style in zip(table.columns, styles, strict=True))
-    body = "".join(_rows(table, styles))
-    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _rows(table: Table, styles: list[str]) -> list[str]:
     rows = []
     for index, row in enumerate(table.rows):
         cells = zip(row, table.columns, styles, strict=True)
-        texts = "".join(f"<td{style}>{_cell(value, column.kind)}</td>" for value, column, style in cells)
+        texts = "".join(
+            f'<td{style} data-of="{escape(column.title)}">{_cell(value, column.kind)}</td>'
+            for value, column, style in cells
+        )
         rows.append(f"<tr{' class=marked' if index in table.marked else ''}>{texts}</tr>")
-    return rows
+    if table.columns[0].kind == "time":
+        # The latest first.
+        rows.reverse()
+    parts = [rows[:_ROWS], rows[_ROWS:]] if len(rows) > _ROWS * 2 else [rows]
+    first, *rest = (f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(part)}</tbody></table>" for part in parts)
+    return first + "".join(f"<details><summary>{len(rows) - _ROWS:,} more</summary>{one}</details>" for one in rest)
 
 
 def _cell(value: Any, kind: str) -> str:
-    return escape(cell(value, kind))
-
-
-def _class(kind: str) -> str:
-    return {"text": "", "id": ' class="id"', "time": ' class="time"'}.get(kind, ' class="number"')
+    return words(cell(value, kind)) if kind in ("text", "id") else escape(cell(value, kind))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klamm_spark.report.cards import Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Report:
     """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise.
 
     `lake` is the place of the lake or of the spool. `earlier` are the totals of as long a period before `since`.
+    `cards` are the findings, the gravest first.
     """
 
     lake: str
@@ -40,6 +44,7 @@ class Report:
     last: datetime
     totals: dict[str, int]
     earlier: dict[str, int]
+    cards: tuple[Card, ...]
     tables: dict[str, Table]
     bucket_s: int
     traffic: tuple[tuple[datetime, dict[str, int]], ...]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_spark.queries.sql_files import COUNTS, read_sql
+from klamm_spark.requests.state_changes import ADMINISTRATIVE
 
 ORDER: Final = (
     "changes",
@@ -23,6 +24,7 @@ ORDER: Final = (
     "denials",
     "failed_accounts",
     "failures",
+    "differences",
     "new_clients",
     "refused",
     "listeners",
@@ -89,6 +91,8 @@ def totals(view: str) -> str:
     """All counts of a period: `events` or `earlier`."""
     return (
         f"SELECT count(*) AS events, {COUNTS}, "
+        "coalesce(sum(CASE WHEN kind = 'request' AND api_key IN "
+        f"({', '.join(map(str, sorted(ADMINISTRATIVE)))}) THEN requests END), 0) AS changes, "
         "coalesce(sum(CASE WHEN kind = 'request' THEN request_bytes END), 0) AS `request bytes`, "
         f"coalesce(sum(CASE WHEN kind = 'request' THEN response_bytes END), 0) AS `response bytes` FROM {view}"
     )

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from klamm_spark.report.model import Report, Table
+from klamm_spark.report.units import size
 
 LINES: Final = 20
 FILE_WIDTH: Final = 140
@@ -60,15 +61,6 @@ def cell(value: Any, kind: str) -> str:
         moment = value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
         return f"{moment:%Y-%m-%d %H:%M:%S}"
     return str(value)
-
-
-def size(count: float) -> str:
-    """Bytes, with a binary unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"
 
 
 def _totals(report: Report) -> RichTable:

@@ -2,6 +2,8 @@
 -- severity: high
 -- key: address
 -- doc: At least 5 failed logins from one address within 5 minutes.
+-- sentence: {events} logins[ from {address}] failed within {span}[, as {principal} and perhaps others][, by listener {listener}]
+-- around: 30
 WITH failures AS (
   SELECT *, count(*) OVER (
     PARTITION BY client_address ORDER BY time_us RANGE BETWEEN 300000000 PRECEDING AND CURRENT ROW) AS within

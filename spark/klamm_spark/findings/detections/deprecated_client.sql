@@ -1,6 +1,7 @@
 -- title: Deprecated client
 -- severity: low
 -- doc: Client software older than the baseline of KIP-896, which Kafka 4.0 refuses.
+-- sentence: {object} is in use at {detail}, and Kafka 4.0 refuses it
 SELECT '' AS principal, '' AS address,
   coalesce(client_software_name || ' ' || client_software_version, client_software_name) AS object, sum(requests) AS events,
   min(time_us) AS first_us, max(time_us) AS last_us,

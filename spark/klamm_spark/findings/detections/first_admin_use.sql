@@ -2,6 +2,8 @@
 -- severity: low
 -- key: principal
 -- doc: An account that had sent at least 100 requests, none of them administrative, changed topics, configurations, ACLs, credentials, quotas or tokens.
+-- sentence: {principal} sent {object}, its first administrative request {detail}[, from {address}][ by listener {listener}]
+-- around: 60
 WITH acts AS (
   SELECT principal, client_address, time_us, event_id, api_name FROM events WHERE api_key IN ({administrative}) AND requests > 0
 ), firsts AS (

@@ -2,6 +2,7 @@
 -- severity: critical
 -- key: principal, object
 -- doc: An ACL that grants READ or ALL on a topic, and within an hour a first read of over 1 MiB, or of 1,000 requests, from that topic by whom it grants.
+-- sentence: {principal} read {bytes} of {object} {delay} after {by} granted it[, from {address}][ by listener {listener}]
 WITH grants AS (
   SELECT e.principal AS by_whom, e.time_us, e.event_id, r.name AS topic,
     max(CASE WHEN a.name = 'principal' THEN a.value END) AS grantee,

@@ -2,6 +2,7 @@
 -- severity: high
 -- key: principal
 -- doc: One account deleted at least 5 topics, groups, ACLs or the records of topics within 5 minutes.
+-- sentence: {principal} deleted {object}: {detail}[, from {address}][ by listener {listener}]
 WITH deletions AS (
   SELECT e.principal, e.client_address, e.time_us, e.event_id, r.name,
     count(*) OVER (

@@ -1,6 +1,8 @@
 -- title: Login of another account after many failures
 -- severity: medium
 -- doc: A login from an address that had at least 5 failures on the same listener in the 10 minutes before, none of which claimed the account that came in: another user behind the address, or one that changed the account.
+-- sentence: {principal} logged in from {address} {detail}[, by listener {listener}]
+-- around: 600
 WITH logins AS (
   SELECT *, CASE WHEN action = 'failure' THEN attempted_principal ELSE principal END AS account
   FROM events WHERE kind = 'authentication' AND action IN ('failure', 'success')

@@ -2,6 +2,8 @@
 -- severity: high
 -- key: address
 -- doc: Failed logins of at least 5 accounts from one address within 10 minutes.
+-- sentence: {address} tried the passwords of several accounts: {detail}[, by listener {listener}]
+-- around: 60
 WITH failures AS (
   SELECT client_address, attempted_principal, time_us, event_id, listener
   FROM events

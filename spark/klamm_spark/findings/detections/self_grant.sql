@@ -2,6 +2,8 @@
 -- severity: high
 -- key: principal, object
 -- doc: An ACL that allows something to the account that created it.
+-- sentence: {principal} gave itself access to {object}: {detail}[, from {address}][ by listener {listener}]
+-- around: 60
 WITH grants AS (
   SELECT e.principal, e.client_address, e.time_us, e.event_id, r.name,
     max(CASE WHEN a.name = 'principal' THEN a.value END) AS grantee,

@@ -1,6 +1,8 @@
 -- title: Login after many failures
 -- severity: critical
 -- doc: A login of an account from an address that had at least 5 failures in the 10 minutes before, with this account among those that were tried: a guessed password, or a corrected configuration.
+-- sentence: {principal} logged in from {address} {detail}[, by listener {listener}]
+-- around: 600
 WITH logins AS (
   SELECT *, CASE WHEN action = 'failure' THEN attempted_principal ELSE principal END AS account
   FROM events WHERE kind = 'authentication' AND action IN ('failure', 'success')

@@ -2,6 +2,7 @@
 -- severity: medium
 -- key: principal
 -- doc: An account that was active on at least 3 days came in an hour of the day (UTC) at least 3 hours away from all earlier ones.
+-- sentence: {principal} came {detail}, hours away from its habit[, from {address}][ by listener {listener}]
 WITH used AS (
   SELECT principal, cast(floor(time_us / 86400000000.0) AS BIGINT) AS day,
     cast(floor(time_us / 3600000000.0) AS BIGINT) % 24 AS hour, min(time_us) AS first_us, max(time_us) AS last_us,

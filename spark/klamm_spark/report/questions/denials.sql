@@ -7,7 +7,7 @@ WITH denied AS (
   FROM resources WHERE granted = false GROUP BY event_id
 )
 SELECT e.listener, e.principal, min(e.client_address) AS address, e.api_name, d.resource, d.operation,
-  e.error_name AS error, sum(e.requests) AS requests, min(e.time_us) AS first_us, max(e.time_us) AS last_us
+  e.error_name AS error, sum(e.requests) AS requests, max(e.time_us) AS last_us
 FROM events e LEFT JOIN denied d ON d.event_id = e.event_id
 WHERE e.kind = 'request' AND e.outcome = 'denied'
 GROUP BY e.listener, e.principal, e.api_name, d.resource, d.operation, e.error_name
