@@ -29,6 +29,8 @@ STEPS: Final = 40
 DEVIATIONS: Final = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
     "max.incremental.fetch.session.cache.slots": "100000",
 }
 OF_KLAMM: Final = {

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from klamm.wire.api_keys import SPECS
 from klamm.wire.compression import Codec
+from klamm.wire.messages.streams_group_heartbeat import RequestTaskIds
 from klamm.wire.records import TRANSACTIONAL, Record, encode_batch
-from tests.interop.beside_kafka.random_requests import Made, Step
-from tests.interop.beside_kafka.random_values import Batch, Ref
+from tests.interop.beside_kafka.random_requests import Step
+from tests.interop.beside_kafka.random_streams import ROLES
+from tests.interop.beside_kafka.random_values import Batch, Made, Ref
 
 PREFIX: Final = "{p}"
 MODULES: Final = {spec.name: spec.module for spec in SPECS}
@@ -34,6 +36,10 @@ class Facts:
         self.topic_names[topic_id] = name
         self._facts["topic_id", name] = topic_id
 
+    def cluster_is(self, cluster_id: str | None) -> None:
+        """Remember the id of the server's cluster."""
+        self._facts["cluster_id", ""] = cluster_id
+
     # From plan to request
 
     def resolve(self, value: Any) -> Any:
@@ -51,7 +57,8 @@ class Facts:
         key = ref.key.replace(PREFIX, self.prefix)
         defaults = {"topic_id": b"\7" * 16, "member_id": "", "generation": -1, "member_epoch": 0, "session_id": 0}
         defaults |= {"session_epoch": 0, "producer_id": 4242, "producer_epoch": 0, "share_epoch": 0}
-        defaults |= {"client_instance": b"\5" * 16, "subscription": 0}
+        defaults |= {"client_instance": b"\5" * 16, "subscription": 0, "endpoint_epoch": 0, "cluster_id": None}
+        defaults |= dict.fromkeys(ROLES, [])
         if ref.kind == "chosen_member":
             return (key.replace("-", "") + "A" * 22)[:22]
         found = self._facts.get((ref.kind, key), defaults[ref.kind])
@@ -141,6 +148,15 @@ class Facts:
             self._facts["member_epoch", self._group_key(step)] = max(answer.member_epoch, 0)
 
     _learn_share_group_heartbeat = _learn_consumer_group_heartbeat
+
+    def _learn_streams_group_heartbeat(self, step: Step, request: Any, answer: Any) -> None:
+        self._learn_consumer_group_heartbeat(step, request, answer)
+        if answer.error_code == 0:
+            key = self._group_key(step)
+            self._facts["endpoint_epoch", key] = answer.endpoint_information_epoch
+            for role in ROLES if answer.active_tasks is not None else ():
+                tasks = [RequestTaskIds(each.subtopology_id, each.partitions) for each in getattr(answer, role)]
+                self._facts[role, key] = tasks
 
     def _learn_share_fetch(self, step: Step, request: Any, answer: Any) -> None:
         if answer.error_code == 0:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from klamm import ErrorCode
-from tests.interop.beside_kafka.random_requests import Made
+from klamm_broker.groups.streams.status import StatusCode
+from tests.interop.beside_kafka.comparison import in_order
 from tests.interop.beside_kafka.random_runs import Difference
+from tests.interop.beside_kafka.random_streams import ROLES
+from tests.interop.beside_kafka.random_values import Made
 from tests.interop.beside_kafka.random_world import PENDING
 
+_SHUTDOWN: Final = int(StatusCode.SHUTDOWN_APPLICATION)
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -72,6 +76,37 @@ def _has_error(*codes: ErrorCode) -> Callable[[Difference], bool]:
     return holds
 
 
+def _places_tasks_otherwise(difference: Difference) -> bool:
+    """Both answers are the same but for which tasks a member has, and it has about as many."""
+
+    def without_tasks(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: without_tasks(each) for name, each in value.items() if name not in ROLES}
+        return [without_tasks(each) for each in value] if isinstance(value, list) else value
+
+    def tasks(value: Any) -> int:
+        roles = (each["active_tasks"] for each in _values(value) if isinstance(each, dict) and "active_tasks" in each)
+        return sum(len(part["partitions"]) for role in roles for part in role or ())
+
+    ours, theirs = difference.ours, difference.theirs
+    return (
+        bool(in_order(without_tasks(ours)) == in_order(without_tasks(theirs))) and abs(tasks(ours) - tasks(theirs)) <= 1
+    )
+
+
+def _is_shutting_down(difference: Difference) -> bool:
+    """klamm's answer asks the member to shut the application down, for a request that Kafka's answer does not name."""
+    ours, theirs = (
+        [each for each in _values(answer) if isinstance(each, dict) and each.get("status_code") == _SHUTDOWN]
+        for answer in (difference.ours, difference.theirs)
+    )
+    return bool(ours) and ours != theirs
+
+
+def _is_refused_by_klamm(difference: Difference) -> bool:
+    return bool(difference.ours["error_code"] == ErrorCode.STREAMS_INVALID_TOPOLOGY)
+
+
 def _is_true(_difference: Difference) -> bool:
     return True
 
@@ -87,6 +122,14 @@ KNOWN: Final = (
         ("OffsetDelete", "DeleteGroups"),
         _is_true,
         "Kafka knows of a group that a refused commit has named, and does not show it",
+    ),
+    Known(
+        ("StreamsGroupHeartbeat", "StreamsGroupDescribe"),
+        _places_tasks_otherwise,
+        words="Which of several members with equally many tasks gets one more",
+    ),
+    Known(
+        ("StreamsGroupHeartbeat",), _is_shutting_down, words="A shutdown that the first heartbeat of a group asks for"
     ),
     Known(("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"), _gives_more, words="the first assignment may lack them"),
     Known(("ShareFetch", "ShareAcknowledge"), _fails, words="ShareFetch for a group that does not exist"),

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from klamm.wire.api_keys import SPECS
 from tests.interop.beside_kafka import random_values
-from tests.interop.beside_kafka.random_values import FAMILIES, Chooser
+from tests.interop.beside_kafka.random_streams import HEARTBEAT, heartbeat
+from tests.interop.beside_kafka.random_values import FAMILIES, Chooser, Made
 from tools.messages.descriptions import committed
 from tools.messages.schema import Field, Schema, Struct
 
@@ -21,13 +22,6 @@ _TOPIC_FIELDS: Final = frozenset({"topic_id", "topic_name", "topic"})
 
 _FROM: Final = {"Metadata": 4, "ApiVersions": 3}
 """Older versions create the topics that they name, after their answer; and list all APIs."""
-
-
-class Made(NamedTuple):
-    """A struct of a request, before a server's own values are in it."""
-
-    kind: Any
-    fields: dict[str, Any]
 
 
 class Step(NamedTuple):
@@ -60,7 +54,8 @@ class Generator:
         schema = self.schemas.setdefault(name, Schema(committed()[f"{name}Request"]))
         module = import_module(f"klamm.wire.messages.{_MODULES[name]}")
         chooser = Chooser(self.rng, FAMILIES[self.family], name, version)
-        return Step(name, version, self._struct(schema.root, module, chooser), chooser)
+        made = self._struct(schema.root, module, chooser)
+        return Step(name, version, heartbeat(made, chooser) if name == HEARTBEAT else made, chooser)
 
     def _version(self, served: range) -> int:
         return served[-1] if self.rng.random() < 0.5 else self.rng.choice(served)

@@ -13,6 +13,13 @@ TOPICS: Final = ("{p}a", "{p}b")
 LABELS: Final = ("m0", "m1", "m2")
 
 
+class Made(NamedTuple):
+    """A struct of a request, before a server's own values are in it."""
+
+    kind: Any
+    fields: dict[str, Any]
+
+
 class Ref(NamedTuple):
     """A value that a server has given. `plus` is added to a number."""
 
@@ -131,7 +138,7 @@ def _generation(c: Chooser) -> Any:
 def _commit_epoch(c: Chooser) -> Any:
     classic = Ref("generation", c.group)
     epoch = Ref("member_epoch", c.group + c.label)
-    ref = epoch if "ConsumerGroupHeartbeat" in c.family.apis else classic
+    ref = epoch if {"ConsumerGroupHeartbeat", "StreamsGroupHeartbeat"} & c.family.apis.keys() else classic
     return c.one(ref, ref, ref, odd=(ref._replace(plus=1), ref._replace(plus=-1), -1, 0))
 
 
@@ -150,6 +157,9 @@ CONFIGS: Final = (
     + ("consumer.heartbeat.interval.ms", "share.auto.offset.reset", "share.isolation.level")
     + ("leader.replication.throttled.replicas", "compression.gzip.level", "compression.zstd.level")
     + ("message.timestamp.before.max.ms", "max.compaction.lag.ms", "min.compaction.lag.ms")
+    + ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable")
+    + ("errors.deadletterqueue.group.enable", "streams.num.standby.replicas", "streams.session.timeout.ms")
+    + ("streams.assignor.name", "streams.rack.aware.assignment.tags", "streams.initial.rebalance.delay.ms")
 )
 
 
@@ -174,6 +184,7 @@ def _config_value(c: Chooser) -> Any:
         None,
     )
     values += ("producer", "gzip", "LogAppendTime", "CreateTime", "latest", "earliest", "45000", "10000", " 5 ", "9")
+    values += ("dlq.x", "dlq.", "__x", "sticky", "zone,rack")
     values += ("*", "0:1", "by_duration:PT1H", "read_committed", "1048576", "9223372036854775807", "2147483648", "TRUE")
     return c.rng.choice(values)
 
@@ -263,10 +274,12 @@ _POOLS: Final[dict[str, Pool]] = {
     "states_filter": fixed(
         "Stable", "Empty", "PreparingRebalance", "stable", "Assigning", odd=("bogus", "", "Unknown")
     ),
-    "types_filter": fixed("classic", "consumer", "share", "Classic", odd=("bogus", "", "streams")),
+    "types_filter": fixed("classic", "consumer", "share", "streams", "Classic", odd=("bogus", "")),
     "member_id": _member,
     "ConsumerGroupHeartbeat.member_id": _new_member,
     "ShareGroupHeartbeat.member_id": _new_member,
+    "StreamsGroupHeartbeat.member_id": _new_member,
+    "StreamsGroupTopologyDescriptionUpdate.member_id": _new_member,
     "ShareFetch.member_id": _new_member,
     "ShareAcknowledge.member_id": _new_member,
     "ShareFetch.max_wait_ms": fixed(200),
@@ -356,6 +369,14 @@ _POOLS: Final[dict[str, Pool]] = {
     "compression_type": fixed(0, odd=(1, 9)),
     "metrics": fixed(b"", odd=(b"bogus", b"\xff" * 10)),
     "client_software_name": fixed("", "-", "a b"),
+    "ApiVersions.cluster_id": lambda c: c.one(None, Ref("cluster_id", ""), odd=("bogus", "")),
+    "ApiVersions.node_id": fixed(-1, 1, odd=(0, 7, -2)),
+    "endpoint_information_epoch": lambda c: c.one(0, Ref("endpoint_epoch", c.group + c.label)),
+    "process_id": lambda c: c.one(f"p-{c.label}", "p", odd=(None, "")),
+    "host": fixed("h", odd=("",)),
+    "port": fixed(80, odd=(0, 65535)),
+    "topology_epoch": fixed(0, odd=(1, -1)),
+    "subtopology_id": fixed("0", "1", odd=("9", "")),
     "client_software_version": fixed("1", odd=("", "-", "a b")),
     "max_lifetime_ms": fixed(-1, 1000),
     "key": fixed("k"),
@@ -430,6 +451,15 @@ FAMILIES: Final[dict[str, Family]] = {
         | {"DeleteGroups": 0.2, "AlterShareGroupOffsets": 0.5, "DeleteShareGroupOffsets": 0.5}
         | {"DescribeShareGroupOffsets": 1.0, "ConsumerGroupHeartbeat": 0.3, "OffsetCommit": 0.3, "OffsetFetch": 0.3}
         | _even("ShareGroupDescribe", "ListGroups", "DescribeGroups"),
+    ),
+    "streams": Family(
+        {"StreamsGroupHeartbeat": 12.0, "StreamsGroupDescribe": 3.0, "OffsetCommit": 2.0, "OffsetFetch": 1.5}
+        | {"TxnOffsetCommit": 2.0, "InitProducerId": 0.7, "AddOffsetsToTxn": 0.7, "EndTxn": 0.5, "JoinGroup": 0.3}
+        | {"DeleteGroups": 0.5, "OffsetDelete": 0.5, "StreamsGroupTopologyDescriptionUpdate": 0.5}
+        | {"ConsumerGroupHeartbeat": 0.3, "ShareGroupHeartbeat": 0.3, "CreatePartitions": 0.3, "LeaveGroup": 0.3}
+        | _even("ListGroups", "DescribeGroups", "ConsumerGroupDescribe"),
+        groups=("{p}g", "{p}h"),
+        producers=("{p}t",),
     ),
     "topics": Family(
         {"CreateTopics": 3.0, "DeleteTopics": 1.0, "CreatePartitions": 2.0, "Metadata": 4.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, Self
 
@@ -29,6 +29,7 @@ IGNORED: Final = frozenset(
     | {"total_bytes", "usable_bytes", "is_cordoned", "documentation", "client_host", "producer_snapshot_size"}
     | {"transaction_start_time_ms", "start_timestamp", "last_timestamp", "log_append_time_ms", "node_endpoints"}
     | {"coordinator_epoch", "hmac", "finalized_features_epoch", "size", "offset_lag"}
+    | {"endpoint_information_epoch"}
 )
 PENDING: Final = "no answer yet"
 CLOSED: Final = "closed"
@@ -115,12 +116,17 @@ class World:
     def refresh(self) -> list[Any]:
         """The topics of this run as metadata have them."""
         answer = self._admin.call(MetadataRequest(topics=None), 12)
+        self._facts.cluster_is(answer.cluster_id)
         mine = []
         for topic in answer.topics:
             self._facts.topic_is(topic.name, topic.topic_id)
             if topic.name.startswith(self._facts.prefix):
                 mine.append((topic.name, topic.error_code, [each.leader_id for each in topic.partitions]))
         return sorted(mine)
+
+    def names(self, shown: Iterable[str]) -> set[str]:
+        """The topics of this run among what an answer shows."""
+        return {self._facts.resolve(each) for each in shown if each.startswith(PREFIX)}
 
     def wait_for_leaders(self, topics: Sequence[str], partitions: int) -> None:
         wanted = [ListOffsetsPartition(index, timestamp=-1) for index in range(partitions)]
@@ -166,6 +172,9 @@ class World:
                 if data == ZERO_UUID
                 else f"the id of {self._plain(self._facts.topic_names.get(data, 'nothing'))}"
             )
+        if name == "status_detail":
+            # Kafka names topics in the order of a hash table.
+            return sorted(re.split(r"[ ,]+", self._plain(value)))
         if isinstance(value, str):
             return self._facts.labels.get(("member", value)) or _UUID.sub("UUID", self._plain(value))
         if name == "producer_id" and value > 0:

@@ -158,10 +158,23 @@ def test_no_description_of_a_topology_is_kept(harness: BrokerHarness) -> None:
     assert answer.error_code == described.error_code == 0
 
 
-def test_groups_without_their_source_topics_have_no_subtopologies(harness: BrokerHarness) -> None:
-    ask(harness, join("g", "m", "missing"))
+@pytest.mark.parametrize("source", ["missing", "t"])
+def test_groups_that_are_not_ready_have_the_topology_that_they_asked_for(harness: BrokerHarness, source: str) -> None:
+    parts = [
+        Subtopology("0", [source], repartition_sink_topics=["g-repartition"]),
+        Subtopology(
+            "1",
+            [],
+            repartition_source_topics=[TopicInfo("g-repartition")],
+            state_changelog_topics=[TopicInfo("g-changelog", 0, 1)],
+        ),
+    ]
+    ask(harness, join("g", "m", source, topology=Topology(3, parts)))
     (described,) = harness.call(StreamsGroupDescribeRequest(["g"]), VERSION).groups
-    assert (described.group_state, described.topology.subtopologies) == ("NotReady", None)
+    first, second = described.topology.subtopologies
+    assert (described.group_state, first.source_topics) == ("NotReady", [source])
+    internal = [*second.state_changelog_topics, *second.repartition_source_topics]
+    assert [(each.name, each.partitions) for each in internal] == [("g-changelog", 0), ("g-repartition", 0)]
 
 
 def test_descriptions_do_not_disclose_topics(harness: BrokerHarness) -> None:
@@ -177,6 +190,11 @@ def test_descriptions_do_not_disclose_topics(harness: BrokerHarness) -> None:
         ({"active_tasks": None}, ErrorCode.INVALID_REQUEST),
         ({"topology": Topology(0, [Subtopology("0", [], ["t.*"])])}, ErrorCode.INVALID_REQUEST),
         ({"topology": Topology(0, [Subtopology("0", ["__transaction_state"])])}, ErrorCode.STREAMS_INVALID_TOPOLOGY),
+        # Names of topics are looked at first.
+        (
+            {"topology": Topology(0, [Subtopology("0", ["a b"])]), "rebalance_timeout_ms": -1},
+            ErrorCode.STREAMS_INVALID_TOPOLOGY,
+        ),
     ],
 )
 def test_bad_requests_leave_no_group(harness: BrokerHarness, changes: dict[str, Any], code: ErrorCode) -> None:

@@ -73,6 +73,14 @@ def test_members_keep_as_many_tasks_as_their_share(
         assert len(target[name].active & tasks.active) >= min(share, len(tasks.active))
 
 
+@given(st.integers(1, 6), PARTITIONS)
+def test_the_tasks_of_a_subtopology_go_to_several_members(count: int, partitions: list[int]) -> None:
+    target = assign_sticky(spec([f"p{number}" for number in range(count)], partitions))
+    for number in range(len(partitions)):
+        of_each = [sum(name == str(number) for name, _ in tasks.active) for tasks in target.values()]
+        assert max(of_each) - min(of_each) <= 1
+
+
 def test_a_copy_is_activated_where_it_is() -> None:
     before = {"m0": Tasks(frozenset({(STATEFUL, 0)})), "m1": Tasks(standby=frozenset({(STATEFUL, 0)}))}
     left = {"m1": before["m1"]}

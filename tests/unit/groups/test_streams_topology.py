@@ -13,6 +13,7 @@ from klamm_broker.groups.streams.topology import (
     InternalTopic,
     Subtopology,
     Topology,
+    check_names,
     check_topology,
 )
 
@@ -26,6 +27,7 @@ def topics(**counts: int) -> Topics:
 
 def topology(*subtopologies: Subtopology) -> Topology:
     made = Topology(0, subtopologies)
+    check_names(made)
     check_topology(made)
     return made
 

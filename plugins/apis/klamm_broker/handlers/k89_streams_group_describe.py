@@ -111,9 +111,8 @@ def _topology(group: DescribedStreamsGroup) -> Topology | None:
     topology, configuration = group.topology, group.configuration
     if topology is None:
         return None
-    if not configuration.is_known:
-        return Topology(topology.epoch, None)
-    internal = configuration.internal_topics
+    # The numbers of partitions are known when tasks can run; before that, those that the application has asked for.
+    sized = configuration.internal_topics if configuration.is_ready else {}
     return Topology(
         topology.epoch,
         [
@@ -121,8 +120,8 @@ def _topology(group: DescribedStreamsGroup) -> Topology | None:
                 each.subtopology_id,
                 list(each.source_topics),
                 list(each.repartition_sink_topics),
-                [_topic_info(internal[topic.name]) for topic in each.changelog_topics],
-                [_topic_info(internal[topic.name]) for topic in each.repartition_source_topics],
+                [_topic_info(sized.get(topic.name, topic)) for topic in each.changelog_topics],
+                [_topic_info(sized.get(topic.name, topic)) for topic in each.repartition_source_topics],
             )
             for each in topology.subtopologies
         ],

@@ -56,13 +56,13 @@ class _Assignment:
         self._more = 0
 
     def run(self) -> dict[str, Tasks]:
-        # By partition first, so that the tasks of one subtopology go to several members.
+        # By partition first, as members keep the tasks of all subtopologies then.
         spec = self._spec
         by_partition = sorted((index, name) for name, count in spec.tasks.items() for index in range(count))
         tasks = [(name, index) for index, name in by_partition]
         self._assign_active(tasks)
         if spec.num_standby_replicas:
-            self._assign_standby([task for task in tasks if task[0] in spec.stateful])
+            self._assign_standby([task for task in reversed(tasks) if task[0] in spec.stateful])
         return {
             member_id: Tasks(frozenset(active), frozenset(self._standby[member_id]))
             for member_id, active in self._active.items()
@@ -78,7 +78,8 @@ class _Assignment:
             left = [task for task in left if not self._keep(task, had.get(task, ()), share)]
         loads = [(*self._load(member_id), member_id) for member_id in self._active]
         heapq.heapify(loads)
-        for task in left:
+        # By subtopology first, so that the tasks of each go to several members.
+        for task in sorted(left):
             member_id = self._pop_least(loads)
             self._activate(task, member_id)
             heapq.heappush(loads, (*self._load(member_id), member_id))

@@ -10,7 +10,7 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.requests import StreamsHeartbeat
-from klamm_broker.groups.streams.topology import check_topology
+from klamm_broker.groups.streams.topology import check_names, check_topology
 
 if TYPE_CHECKING:
     from klamm_broker.groups.streams.configuration import Configuration
@@ -30,6 +30,8 @@ class Timers(Protocol):
 
 def check_heartbeat(request: StreamsHeartbeat) -> None:
     """Raise KafkaError for a request that no group can serve."""
+    if request.topology is not None:
+        check_names(request.topology)
     for name, value in (
         ("MemberId", request.member_id),
         ("GroupId", request.group_id),

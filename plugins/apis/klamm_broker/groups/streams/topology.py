@@ -99,8 +99,8 @@ class Topology(NamedTuple):
         return sum(1 + sum(1 for _ in each.topic_names) for each in self.subtopologies)
 
 
-def check_topology(topology: Topology) -> None:
-    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for one that cannot be, whatever topics there are."""
+def check_names(topology: Topology) -> None:
+    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for a topic that no application may have."""
     names = topology.topic_names
     internal = [name for name in names if name in INTERNAL_TOPICS]
     if internal:
@@ -108,6 +108,10 @@ def check_topology(topology: Topology) -> None:
     wrong = [name for name in names if not is_topic_name(name)]
     if wrong:
         raise invalid(f"Topic names {','.join(wrong)} are not valid topic names.")
+
+
+def check_topology(topology: Topology) -> None:
+    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for one that cannot be, whatever topics there are."""
     for each in topology.subtopologies:
         for topic in each.changelog_topics:
             if topic.partitions:
