@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MAX_FILE_LINES = 600
-MAX_FUNCTION_LINES = 60
-MAX_CLASS_LINES = 300
-MAX_METHODS = 25
-MAX_PARAMETERS = 8
-
-_REASON = re.compile(r"# (\d+) parameters: \S")
+HARD_LIMITS = {
+    "lines of a file": 1000,
+    "lines of a class": 500,
+    "lines of a function": 100,
+    "methods of a class": 40,
+    "parameters of a constructor": 12,
+}
+"""A piece above these is certainly to be split. What is large below them is for a reviewer: `scripts/sizes`."""
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -110,47 +111,39 @@ def upward_imports(graph: Graph, layers: Collection[Collection[str]]) -> list[st
     ]
 
 
-def oversized(path: Path, name: str) -> Iterator[tuple[str, str]]:
-    """(what, how large) for each piece of a file that is over its limit; `name` is what to call the file."""
+class Piece(NamedTuple):
+    """A file, class, function or constructor, and its size."""
+
+    kind: str
+    name: str
+    size: int
+
+
+def pieces(path: Path, name: str) -> Iterator[Piece]:
+    """Measure a file, which is called `name`, and all that is in it."""
     source = path.read_text(encoding="utf-8")
-    lines = source.splitlines()
-    if len(lines) > MAX_FILE_LINES:
-        yield name, f"{len(lines)} lines"
-    yield from _oversized_in(ast.parse(source), name, lines)
+    yield Piece("lines of a file", name, len(source.splitlines()))
+    yield from _pieces_in(ast.parse(source), name)
 
 
-def _oversized_in(parent: ast.AST, name: str, lines: list[str]) -> Iterator[tuple[str, str]]:
+def _pieces_in(parent: ast.AST, name: str) -> Iterator[Piece]:
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.ClassDef):
             inner = f"{name}::{node.name}"
-            yield from _oversized_class(node, inner)
-            yield from _oversized_in(node, inner, lines)
+            yield Piece("lines of a class", inner, _length(node))
+            methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+            yield Piece("methods of a class", inner, methods)
+            yield from _pieces_in(node, inner)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = f"{name}::{node.name}"
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > MAX_FUNCTION_LINES:
-                yield inner, f"{length} lines"
+            yield Piece("lines of a function", inner, _length(node))
             if node.name == "__init__":
-                yield from _oversized_constructor(node, inner, lines)
-            yield from _oversized_in(node, inner, lines)
+                count = len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) - 1
+                yield Piece("parameters of a constructor", inner, count)
+            yield from _pieces_in(node, inner)
         else:
-            yield from _oversized_in(node, name, lines)
+            yield from _pieces_in(node, name)
 
 
-def _oversized_class(node: ast.ClassDef, name: str) -> Iterator[tuple[str, str]]:
-    length = (node.end_lineno or node.lineno) - node.lineno + 1
-    if length > MAX_CLASS_LINES:
-        yield name, f"{length} lines"
-    methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
-    if methods > MAX_METHODS:
-        yield name, f"{methods} methods"
-
-
-def _oversized_constructor(
-    node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, lines: list[str]
-) -> Iterator[tuple[str, str]]:
-    arguments = node.args
-    count = len([*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]) - 1
-    reason = _REASON.search(lines[node.lineno - 2])
-    if count > MAX_PARAMETERS and (reason is None or int(reason[1]) != count):
-        yield name, f"{count} parameters"
+def _length(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
