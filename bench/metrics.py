@@ -27,7 +27,6 @@ CASES = {
     "ApiVersions v3, 50 connections × 10": ("hybrid", frames.api_versions(3), Load(50, 10)),
     "Metadata v12, 50 connections × 1": ("hybrid", frames.metadata(_TOPIC), Load(50, 1)),
     "Metadata v12, 50 connections × 10": ("hybrid", frames.metadata(_TOPIC), Load(50, 10)),
-    # Before version 3 its answer is never kept.
     "ApiVersions v2, run by handlers, 50 connections × 1": ("pool", frames.api_versions(2), Load(50, 1)),
 }
 

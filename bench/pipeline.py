@@ -1,4 +1,4 @@
-"""What a request costs between its frame and its answer, without sockets: the pipeline with and without its cache.
+"""What a request costs between its frame and its answer, without sockets.
 
 `python -m bench.pipeline` prints the quickest of some rounds, in microseconds a request; then the same of Produce, by
 codec, with the part that the check of its records has. Times are the thread's processor time.
@@ -16,7 +16,6 @@ from klamm import Address, ConnectionContext, RequestOutcome
 from klamm.network.runtime import ListenerRuntime
 from klamm.requests.ledger import RequestLedger
 from klamm.requests.pipeline import RequestPipeline
-from klamm.requests.response_cache import ResponseCache
 from klamm.testing import EmbeddedServer
 from klamm.wire.compression import Codec
 from klamm.wire.headers import encode_request_header
@@ -38,17 +37,15 @@ SIZE_BYTES = 4
 def main() -> None:
     """Print a table."""
     bodies = {"ApiVersions v0": (18, 0, b""), "Metadata v12": (3, 12, MetadataRequest([]).encode(12))}
-    print("| | without a cache, µs | with a cache, µs |\n| --- | --- | --- |")
+    print("| | µs |\n| --- | --- |")
     with EmbeddedServer(["listeners.default.gates=[]"]) as server:
         runtime = server.server.listeners[0].runtime
         for name, (api_key, version, body) in bodies.items():
-            for kind, clients in (("equal", 1), ("different", REQUESTS)):
-                frames = [
-                    bytearray(encode_request_header(api_key, version, number, f"client-{number % clients}") + body)
-                    for number in range(REQUESTS)
-                ]
-                costs = [quickest_us(runtime, partial(list, frames), cached=cached) for cached in (False, True)]
-                print(f"| {name}, {kind} | " + " | ".join(f"{cost:.2f}" for cost in costs) + " |")
+            frames = [
+                bytearray(encode_request_header(api_key, version, number, f"client-{number}") + body)
+                for number in range(REQUESTS)
+            ]
+            print(f"| {name} | {quickest_us(runtime, partial(list, frames)):.2f} |")
         print_produce(server, runtime)
 
 
@@ -83,23 +80,18 @@ def quickest_us(
     runtime: ListenerRuntime,
     frames: Callable[[], Sequence[bytearray]],
     *,
-    cached: bool = False,
     rounds: int = ROUNDS,
 ) -> float:
     """Microseconds a request, in the quickest round; `frames` gives the requests of a round."""
     ledger = RequestLedger(runtime.clock, runtime.context, runtime.new_recorder(), None, None)
-    cache = ResponseCache(runtime.requests.routes.cacheable) if cached else None
-    pipeline = RequestPipeline(runtime.requests, ledger, cache, print, print)
+    pipeline = RequestPipeline(runtime.requests, ledger, print, print)
     connection = ConnectionContext("c", runtime.context, Address("127.0.0.1", 1), Address("127.0.0.1", 2))
     return min(_round_us(pipeline, connection, frames()) for _ in range(rounds))
 
 
 def _round_us(pipeline: RequestPipeline, connection: ConnectionContext, frames: Sequence[bytearray]) -> float:
-    cache = pipeline.cache
     started = time.thread_time()
     for frame in frames:
-        if cache is not None and cache.find(frame, connection) is not None:
-            continue
         request, _result = pipeline.submit(frame, None, connection, 1)
         if request.received_ns:
             pipeline.end((request,), RequestOutcome.ANSWERED)

@@ -33,7 +33,6 @@ MODULES: Final = (
     "core/klamm/requests/ledger.py",
     "core/klamm/requests/pending.py",
     "core/klamm/requests/pipeline.py",
-    "core/klamm/requests/response_cache.py",
     "core/klamm/wire/batch_headers.py",
     "core/klamm/wire/compression.py",
     "core/klamm/wire/error_counts.py",

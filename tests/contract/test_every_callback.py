@@ -150,7 +150,7 @@ NEEDED_AT_START = {
     "ServerExtension.ready",
     *(f"{contract.__name__}.open" for contract in CONTRACTS if issubclass(contract, Part)),
 }
-OWN = ["AuthenticationStep.pending", "ApiHandler.handle", "ApiHandler.unchanged_while"]
+OWN = ["AuthenticationStep.pending", "ApiHandler.handle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +306,7 @@ class Serving(ApiSet):
     def topic_names(self):
         return lambda topic_id: None
 
-    @handles(
-        metadata, versions=metadata.VERSIONS, blocking=False, unchanged_while=lambda self: Fault.maybe(OWN[2]) or 1
-    )
+    @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def metadata(self, request, context):
         return metadata.MetadataResponse(cluster_id="c")
 

@@ -265,7 +265,6 @@ def test_changes_in_place_are_seen_on_no_other_listener(serve):
 @on_epoll
 def test_filters_see_each_of_many_equal_requests(serve):
     served = serve(First)
-    # So many that the cache of responses would answer some.
     sent = [served.send(named()) for _ in range(300)]
     for correlation_id in sent:
         served.client().receive(ApiKey.METADATA, VERSIONS[MetadataRequest], correlation_id)

@@ -77,7 +77,7 @@ class CostMeter:
         self.factor = machine_factor()
         self._queue: deque[PendingRequest] = deque()
         ledger = RequestLedger(runtime.clock, runtime.context, None, None, None)
-        self._pipeline = RequestPipeline(runtime.requests, ledger, None, self._queue.append, self._deliver)
+        self._pipeline = RequestPipeline(runtime.requests, ledger, self._queue.append, self._deliver)
         self._delivered = threading.Event()
         self._last: PendingRequest | None = None
         self.connection = ConnectionContext("c", runtime.context, Address("127.0.0.1", 1), Address("127.0.0.1", 2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tools.messages.hot_shape import hot_reader, hot_writer
-from tools.messages.schema import snake
 from tools.messages.struct_class import StructWriter
 
 
@@ -15,16 +13,13 @@ class MethodsWriter:
         self.name, self.has_records = owner.name, owner.has_records
 
     def write(self) -> None:
-        out, name = self.module.lines, f"{snake(self.name)}"
-        # Where the short way ends, the general one goes on as a function.
-        general_decode, general_encode = f"_decode_{name}(version, buffer, offset)", f"_encode_{name}(self, version)"
-        quick_reader, quick_writer = hot_reader(self.owner), hot_writer(self.owner)
+        out = self.module.lines
         out += [
             "    @staticmethod",
             f"    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> {self.name}:",
             '        """Read a body. Raises WireError."""',
         ]
-        out += shifted([*quick_reader, f"return {general_decode}"] if quick_reader else self.decode_body(), 2)
+        out += shifted(self.decode_body(), 2)
         out.append("")
         if self.has_records:
             self.module.use("ChunkBuffer")
@@ -40,23 +35,12 @@ class MethodsWriter:
             ]
         else:
             out += ["    def encode(self, version: int) -> bytes:", '        """The body. Raises WireError."""']
-            out += shifted(
-                [*quick_writer, f"return {general_encode}"] if quick_writer else self.encode_whole("self"), 2
-            )
+            out += shifted(["out = bytearray()", *self.encode_body("self"), "return bytes(out)"], 2)
             out.append("")
-        if quick_reader:
-            out.append(f"def _decode_{name}(version: int, buffer: ReadBuffer, offset: int) -> {self.name}:")
-            out += [*shifted(self.decode_body(), 1), "", ""]
-        if quick_writer:
-            out.append(f"def _encode_{name}(message: {self.name}, version: int) -> bytes:")
-            out += [*shifted(self.encode_whole("message"), 1), "", ""]
 
     def decode_body(self) -> list[str]:
         buffer = "memoryview(buffer)" if self.has_records else "buffer if type(buffer) is bytes else bytes(buffer)"
         return self.guarded(f"return {self.owner.dispatch('read', f'{buffer}, offset, version')}[0]", "DECODE_ERRORS")
-
-    def encode_whole(self, message: str) -> list[str]:
-        return ["out = bytearray()", *self.encode_body(message), "return bytes(out)"]
 
     def encode_body(self, message: str) -> list[str]:
         return self.guarded(self.owner.dispatch("write", f"out, {message}, version"), "ENCODE_ERRORS")

@@ -33,8 +33,6 @@ class ApiHandler:
     `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
                         the processor thread.
     `advertised`        whether ApiVersions lists it.
-    `unchanged_while`   returns a token; while it is the same, equal requests on one listener have equal responses,
-                        which may then be cached. Only for handlers that depend on the request and the listener alone.
     `opaque`            where no filter, observer or authorizer wants its contents, the handler gets a
                         `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size. Where
                         `ListenerContext.reads_requests` is False it always gets one, so the API, or its versions,
@@ -49,7 +47,6 @@ class ApiHandler:
     blocking: bool = True
     inline_max_bytes: int = 0
     advertised: bool = True
-    unchanged_while: Callable[[], object] | None = None
     opaque: bool = False
 
     @property
@@ -70,7 +67,6 @@ class _Mark:
     blocking: bool
     inline_max_bytes: int
     advertised: bool
-    unchanged_while: Callable[..., object] | None
 
 
 class Finding(NamedTuple):
@@ -91,20 +87,19 @@ def handles(
     blocking: bool = True,
     inline_max_bytes: int = 0,
     advertised: bool = True,
-    unchanged_while: Callable[..., object] | None = None,
 ) -> Callable[[F], F]:
     """Mark a method (or a function `(api_set, request, context)`) as the handler of one API.
 
     `module` is the generated message module (`klamm.wire.messages.produce`); `versions` the served versions, which
     ApiVersions lists. `advertised=False` serves an API that ApiVersions does not list. For the rest see
-    `ApiHandler`; `unchanged_while` is called with the arguments that the handler gets before `(request, context)`.
+    `ApiHandler`.
 
     The handler returns a response message, `context.later()` or `context.no_response()`, or raises `KafkaError`,
     which is answered in the right shape for the request's version.
     """
 
     def mark(function: F) -> F:
-        setattr(function, _MARK, _Mark(module, versions, blocking, inline_max_bytes, advertised, unchanged_while))
+        setattr(function, _MARK, _Mark(module, versions, blocking, inline_max_bytes, advertised))
         return function
 
     return mark
@@ -188,8 +183,6 @@ def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Ite
         if problem is not None:
             raise TypeError(f"{function.__module__}.{function.__qualname__}{problem}")
         handle: Handler = _bind(function, leading) if leading else function
-        token = mark.unchanged_while
-        owner = leading or ((function.__self__,) if hasattr(function, "__self__") else ())
         yield ApiHandler(
             api_key=int(mark.module.API_KEY),
             name=mark.module.NAME,
@@ -199,7 +192,6 @@ def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Ite
             blocking=mark.blocking,
             inline_max_bytes=mark.inline_max_bytes,
             advertised=mark.advertised,
-            unchanged_while=None if token is None else _bind(token, owner) if owner else token,
         )
 
 

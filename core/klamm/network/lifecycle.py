@@ -54,7 +54,6 @@ class ChannelLifecycle:
         self._observers = runtime.observers
         self._selector = selector
         self._pipeline = pipeline
-        self._cache = pipeline.cache
         self._call_soon = call_soon
         self.delayed_closes = DelayedCloses()
         self._authentication = ChannelAuthentication(runtime, selector, self)
@@ -199,11 +198,6 @@ class ChannelLifecycle:
                     return reply or None
             if throttles:
                 network_ns, channel.network_ns = channel.network_ns, 0
-            elif self._cache is not None:
-                answer = self._cache.find(frame, connection)
-                if answer is not None:
-                    channel.receive.release(len(frame))
-                    return [answer]
             request, result = self._pipeline.submit(frame, channel, connection, self._selector.now_ns, network_ns)
         except BaseException:
             channel.receive.release(len(frame))

@@ -25,7 +25,6 @@ from klamm.requests.ledger import RequestLedger
 from klamm.requests.pending import PendingRequest
 from klamm.requests.pipeline import RequestPipeline
 from klamm.requests.request_channel import WaitingRequests
-from klamm.requests.response_cache import ResponseCache
 
 if TYPE_CHECKING:
     from klamm.network.proxy.admission import ProxyAdmission
@@ -58,8 +57,7 @@ class Reactor:
         ledger = RequestLedger(
             runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
         )
-        cache = ResponseCache(runtime.requests.routes.cacheable) if runtime.requests.may_cache else None
-        self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
+        self.pipeline = RequestPipeline(runtime.requests, ledger, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
         self.lifecycle = lifecycle_of(runtime)(runtime, self.selector, self.pipeline, self.inbox.call_soon)
         self._delayed_closes = self.lifecycle.delayed_closes.heap

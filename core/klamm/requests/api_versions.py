@@ -233,5 +233,4 @@ def _default_api_versions(
         max_version=latest,
         load=lambda: (module, handle),
         blocking=False,
-        unchanged_while=lambda: features.current,
     )

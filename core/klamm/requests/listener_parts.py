@@ -17,9 +17,7 @@ from klamm.runtime.clock import Clock
 class RequestParts:
     """Shared by all processors of a listener.
 
-    The active throttles are `listener.throttles`, which may change at any time. `may_cache` says that no part needs to
-    see each request, so that equal ones may be answered from a `ResponseCache`. `api_set` names the
-    handlers' set.
+    The active throttles are `listener.throttles`, which may change at any time. `api_set` names the handlers' set.
     """
 
     listener: ListenerContext
@@ -29,5 +27,4 @@ class RequestParts:
     slow_log: SlowLog | None
     failures: RateLimitedLog
     limits: RequestLimits
-    may_cache: bool
     api_set: str = ""

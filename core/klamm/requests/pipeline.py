@@ -26,7 +26,6 @@ from klamm.requests.execution import encode_unsupported, execute, finish
 from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
-from klamm.requests.response_cache import ResponseCache
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER, free_in_pieces
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.chunks import Buffer, close_chunks
@@ -46,16 +45,15 @@ _OUTCOME_IF_LOST: Final = {
 class RequestPipeline:
     """See the module. One per processor.
 
-    `cache` is None where each request must be seen. `enqueue` puts a request into the queue of the handlers, or keeps
-    it until there is room; `deliver` brings an answered request back to the processor's thread. `enqueue` is called on
-    the processor's thread, `deliver` on any; neither blocks.
+    `enqueue` puts a request into the queue of the handlers, or keeps it until there is room; `deliver` brings an
+    answered request back to the processor's thread. `enqueue` is called on the processor's thread, `deliver` on any;
+    neither blocks.
     """
 
     def __init__(
         self,
         parts: RequestParts,
         ledger: RequestLedger,
-        cache: ResponseCache | None,
         enqueue: Callable[[PendingRequest], None],
         deliver: Callable[[PendingRequest], None],
     ) -> None:
@@ -64,7 +62,6 @@ class RequestPipeline:
         self._ledger = ledger
         self._enqueue = enqueue
         self._deliver = deliver
-        self.cache = cache
         # Protects `stage` and `lost` of requests that other threads may answer.
         self._handed_over = Lock()
         self._lost: set[PendingRequest] = set()
@@ -88,13 +85,7 @@ class RequestPipeline:
             return self._put_in_queue(request)
         self._ledger.begin(request, now_ns)
         try:
-            result: Result
-            if not request.supported:
-                result = encode_unsupported(request)
-            elif self.cache is not None and self.cache.is_wanted and request.route.unchanged_while is not None:
-                result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
-            else:
-                result = execute(request, self._parts)
+            result: Result = execute(request, self._parts) if request.supported else encode_unsupported(request)
         except NotInlineError as error:
             request.large = request.large or error.large
             self._ledger.requeue(request, now_ns)
@@ -143,19 +134,6 @@ class RequestPipeline:
                 )
             request.supported = False
         return request
-
-    def _execute_cacheable(
-        self, request: PendingRequest, frame: Buffer, cache: ResponseCache, unchanged_while: Callable[[], object]
-    ) -> Result:
-        token = unchanged_while()
-        connection = request.context.connection
-        software = connection.client_software_name
-        result = execute(request, self._parts)
-        if connection.client_software_name is software and not (
-            request.failed or request.errors or request.error_code or request.context.throttle_time_ms
-        ):
-            cache.keep(frame, unchanged_while, token, result, request, self._ledger.count_of(request))
-        return result
 
     def _end_failed(self, request: PendingRequest) -> None:
         request.outcome = RequestOutcome.FAILED

@@ -83,11 +83,9 @@ class Route:
     request and its answer, wherever it runs. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first
     version with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the
     order of their calls; after them, `on_request` notifies observers. `renamed_by` is the last of them that changes
-    names, -1 if there is none. `opaque` says that requests are not decoded,
-    `keeps_frame` that the handler may pass on the frame of one that was;
-    `response_wanted` that a filter or an observer wants the response as a message, `response_filtered` that a filter
-    does. `unchanged_while` is
-    `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
+    names, -1 if there is none. `opaque` says that requests are not decoded, `keeps_frame` that the handler may pass on
+    the frame of one that was; `response_wanted` that a filter or an observer wants the response as a message,
+    `response_filtered` that a filter does.
     """
 
     __slots__ = (
@@ -118,7 +116,6 @@ class Route:
         "response_class",
         "response_filtered",
         "response_wanted",
-        "unchanged_while",
     )
 
     def __init__(
@@ -145,7 +142,6 @@ class Route:
         self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)
         self.on_response: tuple[RequestStep | None, ...] = tuple(one.on_response for one in wanted)
         self.renamed_by = max((number for number, one in enumerate(wanted) if one.renames), default=-1)
-        self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)
         self.response_filtered = bool(wanted)
         self.keeps_frame = handler.opaque and not wanted
@@ -236,13 +232,6 @@ class Routes:
                 route.load()
                 return True
         return False
-
-    @property
-    def cacheable(self) -> frozenset[int]:
-        """The APIs whose answers may be kept in a `ResponseCache`."""
-        return frozenset(
-            route.api_key for route in self._by_key if route is not None and route.unchanged_while is not None
-        )
 
     @property
     def served(self) -> list[tuple[int, range]]:

@@ -216,8 +216,6 @@ class Listener:
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
             failures=RateLimitedLog(logging.getLogger("klamm.requests"), later),
             limits=limits,
-            # Observers see each request, and with an authorizer answers depend on the principal.
-            may_cache=observers is None and self.context.authorizer is None,
         )
 
     def _request_limits(self, parts: ListenerParts) -> RequestLimits:

@@ -117,7 +117,7 @@ class MemoryChannel:
         self._ids = itertools.count(1)
         parts = _request_parts(self.listener, handlers, filters, observers)
         self._ledger = RequestLedger(parts.clock, self.listener.context, None, None, parts.observers)
-        self._pipeline = RequestPipeline(parts, self._ledger, None, self._queue.append, self._delivered.append)
+        self._pipeline = RequestPipeline(parts, self._ledger, self._queue.append, self._delivered.append)
 
     def call(self, request: Message, version: int) -> Any:
         """Send a request; see the class."""
@@ -173,7 +173,7 @@ def _request_parts(
     calls = [FilterCalls.of(one) for one in filters]
     log = RateLimitedLog(logging.getLogger("klamm.requests"), context.services.scheduler.schedule)
     routes = Routes(with_api_versions(handlers), "hybrid", calls, limits, starts)
-    return RequestParts(context, routes, context.services.clock, notified, None, log, limits, may_cache=False)
+    return RequestParts(context, routes, context.services.clock, notified, None, log, limits)
 
 
 def _content(chunk: Any) -> bytes:

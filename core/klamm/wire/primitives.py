@@ -30,8 +30,6 @@ _MAX_STRING: Final = 32767
 
 DECODE_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
 ENCODE_ERRORS: Final = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
-HOT_ENCODE_ERRORS: Final = (*ENCODE_ERRORS, IndexError, ValueError)
-"""What the fast path of a message may raise for a message of another shape."""
 
 
 class WireError(Exception):

@@ -47,8 +47,7 @@ class Cluster:
     `node_of` says which node a connection is for, as `NodePlaces` does. `refresh` has it learned anew soon.
     `renamed` reports an id that gets another name. `clients_log_in` says that SASL requests are passed on;
     `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know. `offers` are answers to
-    ApiVersions that were made for this layout, by listener and whether they have features from level 0 on; `generation`
-    counts the layouts.
+    ApiVersions that were made for this layout, by listener and whether they have features from level 0 on.
     """
 
     def __init__(self) -> None:
@@ -59,7 +58,6 @@ class Cluster:
         self.clients_log_in = False
         self.passing_unknown: set[str] = set()
         self.offers: dict[tuple[str, bool], ApiVersionsResponse] = {}
-        self.generation = 0
         # Protects `_turn` and `_names`.
         self._lock = threading.Lock()
         self._turn = 0
@@ -70,7 +68,6 @@ class Cluster:
         self.layout = layout
         # Not cleared: another thread may be about to add an answer for the layout before.
         self.offers = {}
-        self.generation += 1
 
     def any_node(self) -> Node | None:
         """The nodes take turns. None while no node is known."""

@@ -24,11 +24,7 @@ _FIRST_VERSION_WITH_LEVEL_0: Final = 4
 _OWN: Final = (api_versions, sasl_handshake, sasl_authenticate)
 
 
-def _generation(cluster: Cluster) -> int:
-    return cluster.generation
-
-
-@handles(api_versions, versions=api_versions.VERSIONS, blocking=False, unchanged_while=_generation)
+@handles(api_versions, versions=api_versions.VERSIONS, blocking=False)
 def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """The versions that the cluster and klamm know."""
     if error := error_of_request(request, context, cluster.is_meant):

@@ -15,6 +15,7 @@ import pytest
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.chunks import COPY_UP_TO_BYTES
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
 from klamm_broker.handlers.k00_produce import INLINE_MAX_BYTES
@@ -175,6 +176,14 @@ def test_a_fetch_takes_the_way_of_the_page(scene: Scene, completed_by: str) -> N
     elif thread == "S":
         # There are no records, so the answer is one piece of bytes.
         assert calls[len(completed) :] == [hop for hop in answered if hop.function != "NetworkSend.write_to"]
+
+
+@pytest.mark.interpreted
+def test_equal_requests_take_the_same_way(scene: Scene) -> None:
+    scene.recorded.calls.clear()
+    for _ in range(5):
+        scene.producing.call(MetadataRequest([]), 12)
+    assert [scene.recorded.count(function) for function in ("RequestPipeline.submit", "execute")] == [5, 5]
 
 
 def test_each_request_takes_at_most_fifteen_hops() -> None:

@@ -111,7 +111,6 @@ def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filter
         slow_log=parts.get("slow_log"),
         failures=RateLimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
         limits=limits,
-        may_cache=parts.get("may_cache", False),
     )
 
 

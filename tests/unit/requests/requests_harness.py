@@ -11,7 +11,6 @@ from klamm.requests.api_versions import with_api_versions
 from klamm.requests.ledger import RequestLedger
 from klamm.requests.observers import RequestObservers
 from klamm.requests.pipeline import RequestPipeline
-from klamm.requests.response_cache import ResponseCache
 from klamm.testing import ManualClock
 from klamm.wire.api_keys import spec_of
 from klamm.wire.headers import encode_request_header
@@ -51,9 +50,7 @@ def handler(module, handle, **options):
 class Line:
     """A listener with one connection. `queue` holds what waits for a handler, `delivered` what has come back."""
 
-    def __init__(
-        self, *handlers, mode="hybrid", filters=(), observed=True, counted=True, cached=False, throttles=(), limits=None
-    ):
+    def __init__(self, *handlers, mode="hybrid", filters=(), observed=True, counted=True, throttles=(), limits=None):
         self.clock = ManualClock()
         self.services = ServerServices(self.clock)
         self.connection = connection_context()
@@ -77,8 +74,7 @@ class Line:
             recorder = self.metrics.add(RequestRecorder(self.routes.served, lambda api_key: False))
         self.recorder = recorder
         self.ledger = RequestLedger(self.clock, self.listener, recorder, None, parts.observers)
-        cache = self.cache = ResponseCache(parts.routes.cacheable) if cached else None
-        self.pipeline = RequestPipeline(parts, self.ledger, cache, self.queue.append, self.delivered.append)
+        self.pipeline = RequestPipeline(parts, self.ledger, self.queue.append, self.delivered.append)
 
     def frame(self, message, version, client_id="client"):
         header = encode_request_header(message.API_KEY, version, CORRELATION_ID, client_id)

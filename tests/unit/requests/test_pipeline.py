@@ -520,61 +520,14 @@ def test_what_has_no_response_passes_no_filter_back():
 def test_apis_that_no_filter_names_cost_nothing():
     notes = []
     line = Line(
-        handler(heartbeat, pong, unchanged_while=lambda: 1),
-        handler(metadata, lambda *_: metadata.MetadataResponse(), unchanged_while=lambda: 1),
+        handler(heartbeat, pong),
+        handler(metadata, lambda *_: metadata.MetadataResponse()),
         filters=[Note("a", notes, api_keys={heartbeat.API_KEY}, blocking=True)],
     )
     other, named = line.routes.find(metadata.API_KEY), line.routes.find(heartbeat.API_KEY)
     assert (other.on_request, other.on_response) == ((), ())
-    assert other.unchanged_while is not None
     assert other.inline_max_bytes == 65536
     assert len(named.on_request) == len(named.on_response) == 1
-    assert named.unchanged_while is None, "its responses are not cached"
     assert named.inline_max_bytes == -1, "it may block"
     line.submit(metadata.MetadataRequest([]), 12)
     assert notes == []
-
-
-# ---- the response cache
-
-
-def test_equal_requests_are_answered_from_the_cache_until_a_sample_is_due():
-    ran = []
-    line = Line(
-        handler(heartbeat, lambda *_: ran.append(1) or PONG, unchanged_while=lambda: 1), observed=False, cached=True
-    )
-    frame = line.frame(ping(), 4)
-    answers = []
-    for _ in range(50):
-        found = line.cache.find(frame, line.connection)
-        if found is None:
-            request, result = line.submit(None, frame=frame)
-            line.pipeline.end((request,), RequestOutcome.ANSWERED)
-            found = b"".join(result)
-        answers.append(found)
-    assert len(set(answers)) == 1
-    assert 1 < len(ran) < 50
-    assert line.metric("RequestsPerSec") == {("Heartbeat", "4"): 50}
-
-
-def test_errors_are_not_cached():
-    response = heartbeat.HeartbeatResponse(error_code=25)
-    line = Line(handler(heartbeat, lambda *_: response, unchanged_while=lambda: 1), observed=False, cached=True)
-    frame = line.frame(ping(), 4)
-    for _ in range(10):
-        line.submit(None, frame=frame)
-        assert line.cache.find(frame, line.connection) is None
-
-
-def test_an_answer_from_before_a_change_is_not_in_the_cache_after_it():
-    generation = [1]
-
-    def changed_midway(*_):
-        generation[0] += 1
-        return PONG
-
-    line = Line(handler(heartbeat, changed_midway, unchanged_while=lambda: generation[0]), observed=False, cached=True)
-    frame = line.frame(ping(), 4)
-    for _ in range(10):
-        line.submit(None, frame=frame)
-        assert line.cache.find(frame, line.connection) is None

@@ -12,7 +12,6 @@ class Handler:
     advertised = True
     blocking = False
     inline_max_bytes = 0
-    unchanged_while = None
     opaque = False
 
     def __init__(self, module, failures=0):

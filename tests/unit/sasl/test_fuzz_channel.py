@@ -201,7 +201,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.selector = Selector(OneWire(self.wire), NoWaker(), made)
         self.expiry = ChannelExpiry(made.limits, self.selector.channels, self.selector.setup.setting_up)
         ledger = RequestLedger(self.clock, listener, None, None, None)
-        pipeline = RequestPipeline(made.requests, ledger, None, never, never)
+        pipeline = RequestPipeline(made.requests, ledger, never, never)
         self.lifecycle = ChannelLifecycle(made, self.selector, pipeline, self.call_soon)
         connection = ConnectionContext(
             "c-1", listener, address, Address("127.0.0.1", 2), opened_ns=self.clock.monotonic_ns()

@@ -100,6 +100,15 @@ def test_records_may_be_null_only_where_the_description_says_so():
         snapshot.encode(0)
 
 
+@pytest.mark.parametrize("version", [7, 9, 13])
+def test_produced_records_are_a_view_of_the_frame(version):
+    """The log writes base offsets into them."""
+    topic = TopicProduceData("topic" if version < 13 else "", bytes(16), [PartitionProduceData(1, b"records")])
+    body = bytearray(ProduceRequest(None, -1, 5, [topic]).encode(version))
+    ProduceRequest.decode(version, body).topic_data[0].partition_data[0].records[0] = 7
+    assert b"\x07ecords" in body
+
+
 def test_unknown_tagged_fields_are_skipped_and_those_that_reach_too_far_refused():
     known = FetchRequest(cluster_id="c").encode(12)
     assert FetchRequest.decode(12, known).cluster_id == "c"

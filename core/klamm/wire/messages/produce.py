@@ -12,7 +12,6 @@ from klamm.wire.primitives import (
     DECODE_ERRORS,
     EMPTY,
     ENCODE_ERRORS,
-    HOT_ENCODE_ERRORS,
     ZERO_UUID,
     ChunkBuffer,
     ReadBuffer,
@@ -50,20 +49,6 @@ NAME: Final = "Produce"
 VERSIONS: Final = range(3, 14)
 DECODABLE: Final = range(0, 14)
 FLEXIBLE_FROM: Final = 9
-_S_BhiBB = Struct(">BhiBB")
-_unpack_BhiBB = _S_BhiBB.unpack_from
-_S_BiBBB = Struct(">BiBBB")
-_unpack_BiBBB = _S_BiBBB.unpack_from
-_S_BhiBuBiBBB = Struct(">BhiB16sBiBBB")
-_unpack_BhiBuBiBBB = _S_BhiBuBiBBB.unpack_from
-_S_BB = Struct(">BB")
-_unpack_BB = _S_BB.unpack_from
-_S_BihqqqBBBBiB = Struct(">BihqqqBBBBiB")
-_unpack_BihqqqBBBBiB = _S_BihqqqBBBBiB.unpack_from
-_pack_BihqqqBBBBiB = _S_BihqqqBBBBiB.pack
-_S_BuBihqqqBBBBiB = Struct(">B16sBihqqqBBBBiB")
-_unpack_BuBihqqqBBBBiB = _S_BuBihqqqBBBBiB.unpack_from
-_pack_BuBihqqqBBBBiB = _S_BuBihqqqBBBBiB.pack
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
@@ -85,7 +70,6 @@ _pack_q = _S_q.pack
 _S_ihqqq = Struct(">ihqqq")
 _unpack_ihqqq = _S_ihqqq.unpack_from
 _pack_ihqqq = _S_ihqqq.pack
-_HEADS_2 = tuple(bytes((2, length + 1)) for length in range(127))
 
 
 class PartitionProduceData(WireStruct):
@@ -139,75 +123,14 @@ class ProduceRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceRequest:
         """Read a body. Raises WireError."""
-        view: Any = memoryview(buffer)
+        if not 0 <= version <= 13:
+            raise WireError(f"ProduceRequest has no version {version}")
         try:
-            if 9 <= version <= 12:
-                _c0, acks, timeout_ms, _c1, name_size = _unpack_BhiBB(buffer, offset)
-                name_at = offset + 9
-                name_end = name_at + name_size - 1
-                _c3, index, _records_1, _records_2, _records_3 = _unpack_BiBBB(buffer, name_end)
-                if _records_1 < 0x80:
-                    records_at = name_end + 6
-                    records_end = records_at + _records_1 - 1
-                elif _records_2 < 0x80:
-                    records_at = name_end + 7
-                    records_end = records_at + (_records_1 & 0x7F | _records_2 << 7) - 1
-                elif _records_3 < 0x80:
-                    records_at = name_end + 8
-                    records_end = records_at + (_records_1 & 0x7F | (_records_2 & 0x7F) << 7 | _records_3 << 14) - 1
-                else:
-                    records_at, records_end = 1, 0
-                if (
-                    not _c0
-                    and _c1 == 2
-                    and 0 < name_size < 0x80
-                    and _c3 == 2
-                    and records_end >= records_at
-                    and view[records_end:] == b"\x00\x00\x00"
-                ):
-                    return ProduceRequest(
-                        None,
-                        acks,
-                        timeout_ms,
-                        [
-                            TopicProduceData(
-                                str(view[name_at:name_end], "utf-8"),
-                                ZERO_UUID,
-                                [PartitionProduceData(index, view[records_at:records_end])],
-                            )
-                        ],
-                    )
-            elif version == 13:
-                _c0, acks, timeout_ms, _c1, topic_id, _c2, index, _records_1, _records_2, _records_3 = (
-                    _unpack_BhiBuBiBBB(buffer, offset)
-                )
-                if _records_1 < 0x80:
-                    records_at = offset + 30
-                    records_end = records_at + _records_1 - 1
-                elif _records_2 < 0x80:
-                    records_at = offset + 31
-                    records_end = records_at + (_records_1 & 0x7F | _records_2 << 7) - 1
-                elif _records_3 < 0x80:
-                    records_at = offset + 32
-                    records_end = records_at + (_records_1 & 0x7F | (_records_2 & 0x7F) << 7 | _records_3 << 14) - 1
-                else:
-                    records_at, records_end = 1, 0
-                if (
-                    not _c0
-                    and _c1 == 2
-                    and _c2 == 2
-                    and records_end >= records_at
-                    and view[records_end:] == b"\x00\x00\x00"
-                ):
-                    return ProduceRequest(
-                        None,
-                        acks,
-                        timeout_ms,
-                        [TopicProduceData("", topic_id, [PartitionProduceData(index, view[records_at:records_end])])],
-                    )
-        except DECODE_ERRORS:
-            pass
-        return _decode_produce_request(version, buffer, offset)
+            return (_read_produce_request_compact if version >= 9 else _read_produce_request)(
+                memoryview(buffer), offset, version
+            )[0]
+        except DECODE_ERRORS as error:
+            raise WireError(f"ProduceRequest v{version}: {error}") from error
 
     def encode_chunks(self, version: int) -> list[Any]:
         """The body as buffers and file regions. Raises WireError."""
@@ -223,17 +146,6 @@ class ProduceRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body; file regions are read. Raises WireError."""
         return join_chunks(self.encode_chunks(version))
-
-
-def _decode_produce_request(version: int, buffer: ReadBuffer, offset: int) -> ProduceRequest:
-    if not 0 <= version <= 13:
-        raise WireError(f"ProduceRequest has no version {version}")
-    try:
-        return (_read_produce_request_compact if version >= 9 else _read_produce_request)(
-            memoryview(buffer), offset, version
-        )[0]
-    except DECODE_ERRORS as error:
-        raise WireError(f"ProduceRequest v{version}: {error}") from error
 
 
 class BatchIndexAndErrorMessage(WireStruct):
@@ -357,184 +269,25 @@ class ProduceResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceResponse:
         """Read a body. Raises WireError."""
-        view: Any = memoryview(buffer)
+        if not 0 <= version <= 13:
+            raise WireError(f"ProduceResponse has no version {version}")
         try:
-            if 9 <= version <= 12:
-                _c0, name_size = _unpack_BB(buffer, offset)
-                name_at = offset + 2
-                name_end = name_at + name_size - 1
-                (
-                    _c2,
-                    index,
-                    error_code,
-                    base_offset,
-                    log_append_time_ms,
-                    log_start_offset,
-                    _c3,
-                    _c4,
-                    _c5,
-                    _c6,
-                    throttle_time_ms,
-                    _c7,
-                ) = _unpack_BihqqqBBBBiB(buffer, name_end)
-                if (
-                    _c0 == 2
-                    and 0 < name_size < 0x80
-                    and _c2 == 2
-                    and _c3 == 1
-                    and not _c4
-                    and not _c5
-                    and not _c6
-                    and not _c7
-                ):
-                    return ProduceResponse(
-                        [
-                            TopicProduceResponse(
-                                str(view[name_at:name_end], "utf-8"),
-                                ZERO_UUID,
-                                [
-                                    PartitionProduceResponse(
-                                        index,
-                                        error_code,
-                                        base_offset,
-                                        log_append_time_ms,
-                                        log_start_offset,
-                                        [],
-                                        None,
-                                        None,
-                                    )
-                                ],
-                            )
-                        ],
-                        throttle_time_ms,
-                        [],
-                    )
-            elif version == 13:
-                (
-                    _c0,
-                    topic_id,
-                    _c1,
-                    index,
-                    error_code,
-                    base_offset,
-                    log_append_time_ms,
-                    log_start_offset,
-                    _c2,
-                    _c3,
-                    _c4,
-                    _c5,
-                    throttle_time_ms,
-                    _c6,
-                ) = _unpack_BuBihqqqBBBBiB(buffer, offset)
-                if _c0 == 2 and _c1 == 2 and _c2 == 1 and not _c3 and not _c4 and not _c5 and not _c6:
-                    return ProduceResponse(
-                        [
-                            TopicProduceResponse(
-                                "",
-                                topic_id,
-                                [
-                                    PartitionProduceResponse(
-                                        index,
-                                        error_code,
-                                        base_offset,
-                                        log_append_time_ms,
-                                        log_start_offset,
-                                        [],
-                                        None,
-                                        None,
-                                    )
-                                ],
-                            )
-                        ],
-                        throttle_time_ms,
-                        [],
-                    )
-        except DECODE_ERRORS:
-            pass
-        return _decode_produce_response(version, buffer, offset)
+            return (_read_produce_response_compact if version >= 9 else _read_produce_response)(
+                buffer if type(buffer) is bytes else bytes(buffer), offset, version
+            )[0]
+        except DECODE_ERRORS as error:
+            raise WireError(f"ProduceResponse v{version}: {error}") from error
 
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
-        if version >= 9:
-            try:
-                (responses_item,) = self.responses
-                (partition_responses_item,) = responses_item.partition_responses
-                if 9 <= version <= 12:
-                    if not (
-                        self.node_endpoints
-                        or partition_responses_item.current_leader is not None
-                        and partition_responses_item.current_leader != LeaderIdAndEpoch()
-                        or partition_responses_item.record_errors != []
-                        or partition_responses_item.error_message is not None
-                    ):
-                        name = responses_item.name.encode()
-                        return (
-                            _HEADS_2[len(name)]
-                            + name
-                            + _pack_BihqqqBBBBiB(
-                                2,
-                                partition_responses_item.index,
-                                partition_responses_item.error_code,
-                                partition_responses_item.base_offset,
-                                partition_responses_item.log_append_time_ms,
-                                partition_responses_item.log_start_offset,
-                                1,
-                                0,
-                                0,
-                                0,
-                                self.throttle_time_ms,
-                                0,
-                            )
-                        )
-                elif version == 13:
-                    if not (
-                        self.node_endpoints
-                        or partition_responses_item.current_leader is not None
-                        and partition_responses_item.current_leader != LeaderIdAndEpoch()
-                        or partition_responses_item.record_errors != []
-                        or partition_responses_item.error_message is not None
-                    ):
-                        return _pack_BuBihqqqBBBBiB(
-                            2,
-                            responses_item.topic_id,
-                            2,
-                            partition_responses_item.index,
-                            partition_responses_item.error_code,
-                            partition_responses_item.base_offset,
-                            partition_responses_item.log_append_time_ms,
-                            partition_responses_item.log_start_offset,
-                            1,
-                            0,
-                            0,
-                            0,
-                            self.throttle_time_ms,
-                            0,
-                        )
-            except HOT_ENCODE_ERRORS:
-                pass
-        return _encode_produce_response(self, version)
-
-
-def _decode_produce_response(version: int, buffer: ReadBuffer, offset: int) -> ProduceResponse:
-    if not 0 <= version <= 13:
-        raise WireError(f"ProduceResponse has no version {version}")
-    try:
-        return (_read_produce_response_compact if version >= 9 else _read_produce_response)(
-            buffer if type(buffer) is bytes else bytes(buffer), offset, version
-        )[0]
-    except DECODE_ERRORS as error:
-        raise WireError(f"ProduceResponse v{version}: {error}") from error
-
-
-def _encode_produce_response(message: ProduceResponse, version: int) -> bytes:
-    out = bytearray()
-    if not 0 <= version <= 13:
-        raise WireError(f"ProduceResponse has no version {version}")
-    try:
-        (_write_produce_response_compact if version >= 9 else _write_produce_response)(out, message, version)
-    except ENCODE_ERRORS as error:
-        raise WireError(f"ProduceResponse v{version}: {error}") from error
-    return bytes(out)
+        out = bytearray()
+        if not 0 <= version <= 13:
+            raise WireError(f"ProduceResponse has no version {version}")
+        try:
+            (_write_produce_response_compact if version >= 9 else _write_produce_response)(out, self, version)
+        except ENCODE_ERRORS as error:
+            raise WireError(f"ProduceResponse v{version}: {error}") from error
+        return bytes(out)
 
 
 def _read_partition_produce_data(b: ReadBuffer, p: int, version: int) -> tuple[PartitionProduceData, int]:

@@ -49,11 +49,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 12
 _PARTITION_BYTES = 26
 
 
-def _generation(broker: BrokerServices) -> int:
-    return broker.topics.generation
-
-
-@handles(metadata, versions=range(0, 14), blocking=False, unchanged_while=_generation)
+@handles(metadata, versions=range(0, 14), blocking=False)
 def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics

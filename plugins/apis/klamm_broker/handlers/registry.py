@@ -52,7 +52,7 @@ class LazyApi(NamedTuple):
 
 def _facts(handler: ApiHandler) -> tuple[Any, ...]:
     versions = handler.min_version, handler.max_version
-    calling = handler.blocking, handler.inline_max_bytes, handler.advertised, handler.unchanged_while
+    calling = handler.blocking, handler.inline_max_bytes, handler.advertised
     return handler.api_key, handler.name, versions, calling
 
 
