@@ -129,6 +129,11 @@ def _register_fetch_sessions(nodes: Mapping[int, BrokerServices], registry: Metr
         "Partitions of all incremental fetch sessions.",
         lambda: sum(cache.partition_count for cache in caches()),
     )
+    registry.gauge(
+        "klamm:type=FetchSessions,name=MostOfOneOwner",
+        "Incremental fetch sessions on one node, of the principal with most of them.",
+        lambda: max((cache.slots.largest_share for cache in caches()), default=0),
+    )
     registry.register(
         _FETCH_SESSIONS + "IncrementalFetchSessionEvictionsPerSec",
         "counter",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, KafkaPrincipal
 from klamm.testing import ManualClock
 from klamm.wire.messages import fetch
 from klamm.wire.records import iterate_batches
@@ -328,3 +328,91 @@ def test_no_session_keeps_a_name_that_no_topic_can_have(harness: BrokerHarness) 
     assert harness.call(request, VERSION).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert harness.broker.services_of(0).fetch_sessions.partition_count == 1
     assert incremental(harness, session_id, 1).error_code == 0
+
+
+def made(cache: FetchSessionCache, owner: str, count: int, size: int = 1) -> list[int]:
+    """The ids of so many sessions that an owner asks for, as far as it gets them."""
+    sessions = [cache.create(False, size, owner) for _ in range(count)]
+    return [session.id for session in sessions if session is not None]
+
+
+def test_one_owner_leaves_slots_to_others() -> None:
+    """Also sessions in use, of which none may be evicted; and to several others."""
+    cache = cache_of(100)
+
+    assert len(made(cache, "mallory", 200)) == 90
+    assert len(made(cache, "alice", 3)) == 3
+    assert len(made(cache, "bob", 1)) == 1
+    assert len(made(cache, "mallory", 1)) == 0
+    assert cache.slots.largest_share == 90
+
+
+def test_the_owner_with_most_sessions_loses_one_first() -> None:
+    """Of those unused for two minutes, and also where others are unused for longer, or smaller."""
+    clock = ManualClock()
+    cache = cache_of(30, clock)
+    quiet = made(cache, "alice", 5)
+    clock.advance_ms(1)
+    many = made(cache, "mallory", 20)
+    assert len(many) == 20
+    clock.advance_ms(120_001)
+    for _ in range(8):
+        assert made(cache, "bob", 1)
+
+    assert [each for each in quiet if cache.get(each) is None] == []
+    assert 0 < cache.evictions == sum(cache.get(each) is None for each in many)
+
+    for each in (*quiet, *many):
+        session = cache.get(each)
+        if session is not None:
+            cache.touch(session)
+    evicted = cache.evictions
+    cache.create(False, 5, "bob")
+    assert cache.evictions == evicted + 1
+    assert [each for each in quiet if cache.get(each) is None] == []
+
+
+def test_who_has_most_takes_no_slot_from_others() -> None:
+    clock = ManualClock()
+    cache = cache_of(100, clock)
+    quiet = made(cache, "alice", 5)
+    clock.advance_ms(120_001)
+    mine = made(cache, "mallory", 100)
+    for _ in range(100):
+        made(cache, "mallory", 1, size=7)
+
+    assert all(cache.get(each) is not None for each in quiet)
+    clock.advance_ms(120_001)
+    for each in quiet:
+        session = cache.get(each)
+        assert session is not None
+        cache.touch(session)
+    assert made(cache, "mallory", 1)
+    assert [each for each in mine if cache.get(each) is None] == [mine[0]]
+
+
+def test_one_owner_leaves_partitions_to_others() -> None:
+    cache = cache_of(100, max_partitions=100)
+
+    (large,) = made(cache, "mallory", 1, size=80)
+    assert len(made(cache, "mallory", 5, size=10)) == 1
+    (small,) = made(cache, "alice", 1, size=2)
+    session = cache.get(large)
+    assert session is not None
+    request = fetch_request("t", *((index, 0) for index in range(150)), session_id=large, session_epoch=1)
+    with pytest.raises(KafkaError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        context_of(cache, request, VERSION)
+    assert cache.get(small) is not None
+
+
+def test_sessions_count_for_the_principal(harness: BrokerHarness) -> None:
+    harness.reopen(max_incremental_fetch_session_cache_slots=20)
+    harness.create_topic("t")
+    harness.principal = KafkaPrincipal("mallory")
+    sessions = [full(harness, (0, 0)).session_id for _ in range(22)]
+    assert [bool(each) for each in sessions] == [True] * 18 + [False] * 4
+
+    harness.principal = KafkaPrincipal("alice")
+    assert full(harness, (0, 0)).session_id
+    harness.principal = KafkaPrincipal("mallory")
+    assert incremental(harness, sessions[0], 1).error_code == 0

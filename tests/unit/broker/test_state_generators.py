@@ -29,7 +29,7 @@ from klamm_authorizers.acl import AclAuthorizer
 from klamm_authorizers.settings import AclSettings
 from klamm_broker.handlers.registry import APIS
 from klamm_broker.limits import TABLES
-from tests.unit.broker.broker_harness import BrokerHarness
+from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 from tests.unit.broker.state_generators import GENERATORS, LEAVES_NOTHING, ask, prepare
 
 MIB: Final = 1_048_576
@@ -97,6 +97,9 @@ def work_of_another(harness: BrokerHarness, number: int) -> None:
         assert ask(harness, InitProducerIdRequest(f"honest-{number}", 1000), 4).error_code == 0
         created = ask(harness, CreateTopicsRequest([CreatableTopic(f"honest-{number}", 1, 1)]), 7)
         assert created.topics[0].error_code == 0
+        fetched = ask(harness, fetch_request("honest", (0, 0), session_id=0, session_epoch=0), 12)
+        assert fetched.session_id != 0
+        ask(harness, fetch_request("honest", session_id=fetched.session_id, session_epoch=-1), 12)
     finally:
         harness.principal = before
 

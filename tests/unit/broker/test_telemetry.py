@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from klamm import ErrorCode
+from klamm import ErrorCode, KafkaPrincipal
 from klamm.wire.compression import Codec, compress
 from klamm.wire.messages import list_config_resources
 from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
@@ -231,3 +231,36 @@ def test_what_is_kept_of_all_clients_is_bounded() -> None:
         pushed_values.forget(instance_id)
     assert pushed_values.size_bytes == 0
     assert pushed_values.latest(count) == []
+
+
+def gauge(harness: BrokerHarness, name: str) -> float:
+    (family,) = harness.listener.services.metrics.collect(lambda each: each == name)
+    value = family.samples[0].value
+    assert isinstance(value, int)
+    return value
+
+
+def test_the_owner_with_most_clients_loses_one(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of those the one that was not seen for longest, with its values."""
+    monkeypatch.setattr("klamm_broker.telemetry.clients.MAX_CLIENTS", 10)
+    harness.reopen()
+    alter(harness, CLIENT_METRICS, "a", ("metrics", SET, "*"))
+    harness.principal = KafkaPrincipal("alice")
+    mine = [subscription(harness) for _ in range(3)]
+    assert push(harness, mine[0], pushed("alice", 1)) == 0
+    harness.principal = KafkaPrincipal("mallory")
+    invented = [subscription(harness) for _ in range(20)]
+    assert push(harness, invented[-7], pushed("oldest", 1)) == 0
+    assert push(harness, invented[-6], pushed("next", 1)) == 0
+    for each in invented[-5:]:
+        assert push(harness, each) == 0
+
+    assert values(harness) == {"alice": 1, "oldest": 1, "next": 1}
+    assert gauge(harness, "kafka.server:type=ClientMetrics,name=ClientMetricsInstanceCount") == 10
+    assert gauge(harness, "klamm:type=ClientTelemetry,name=MostOfOneOwner") == 7
+    harness.principal = KafkaPrincipal("bob")
+    subscription(harness)
+    assert values(harness) == {"alice": 1, "next": 1}
+    assert gauge(harness, "klamm:type=ClientTelemetry,name=MostOfOneOwner") == 6
+    harness.broker.telemetry.expire(harness.clock.wall_ms() + 1_000_000)
+    assert gauge(harness, "klamm:type=ClientTelemetry,name=MostOfOneOwner") == 0

@@ -13,6 +13,11 @@ from klamm.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from klamm.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from klamm.wire.messages.share_fetch import FetchPartition, FetchTopic
 from klamm_broker.limits import SHARE_PARTITIONS, Ledger
 from klamm_broker.share.account import FREE_RUNS, PARTITION_BYTES, RUN_BYTES
@@ -46,6 +51,12 @@ def altered(shares: Shares, group: str) -> Any:
     return shares.ask(AlterShareGroupOffsetsRequest(group, [AlterShareGroupOffsetsRequestTopic("t", partitions)]), 0)
 
 
+def errors(answer: Any) -> list[int]:
+    """The errors of the partitions, after one of all, which there must not be."""
+    assert answer.error_code == 0
+    return [each.error_code for topic in answer.responses for each in topic.partitions]
+
+
 @pytest.fixture
 def limited(shares: Shares) -> Shares:
     """Room for about 20 partitions, of which one owner may have half."""
@@ -60,13 +71,24 @@ def test_partitions_of_invented_groups_stay_within_the_share(limited: Shares) ->
     assert set(codes) == {0, FULL}
     assert codes.count(0) < 10
     assert ledger.used_by("127.0.0.1") == ledger.used <= ledger.share
-    assert altered(limited, "another").error_code == FULL
+    assert errors(altered(limited, "another")) == [FULL, FULL]
     limited.harness.principal = KafkaPrincipal("alice")
     limited.group = "honest"
     assert limited.join("m", group="honest").error_code == 0
     (topic,) = limited.fetch("m", 0).responses
     assert [each.error_code for each in topic.partitions] == [0]
-    assert altered(limited, "honest-too").error_code == 0
+    assert errors(altered(limited, "honest-too")) == [0, 0]
+
+
+def test_offsets_are_altered_of_as_many_partitions_as_have_room(shares: Shares) -> None:
+    """The others get an error of their own, and those that the group has go on."""
+    shares.harness.reopen(share_partitions_max_bytes=2 * PARTITION_BYTES, state_max_share_per_principal=1.0)
+
+    assert errors(altered(shares, "new")) == [0, FULL]
+    assert errors(altered(shares, "new")) == [0, FULL]
+    asked = DescribeShareGroupOffsetsRequestGroup("new", [DescribeShareGroupOffsetsRequestTopic("t", [0, 1])])
+    (group,) = shares.ask(DescribeShareGroupOffsetsRequest([asked]), 0).groups
+    assert [each.start_offset for each in group.topics[0].partitions] == [0, -1]
 
 
 def test_a_restart_counts_them_again_and_the_deletion_of_a_group_ends_it(limited: Shares) -> None:

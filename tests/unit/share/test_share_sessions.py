@@ -1,6 +1,8 @@
-"""The cache of share sessions: its limit of partitions."""
+"""The cache of share sessions: its limits, and what one owner may have."""
 
 from __future__ import annotations
+
+import contextlib
 
 import pytest
 
@@ -52,3 +54,30 @@ def test_a_session_that_grows_beyond_the_limit_ends(cache: ShareSessionCache, en
     cache.begin(key("a"), "1", partitions(0))
     cache.connection_closed("1")
     assert cache.partition_count == 0
+
+
+def test_one_owner_leaves_sessions_and_partitions_to_others() -> None:
+    """What it has goes on, and may begin again."""
+    cache = ShareSessionCache(20, 1000, lambda _key: None)
+
+    def got_one(owner: str, number: int, size: int = 1) -> bool:
+        with contextlib.suppress(KafkaError):
+            cache.begin(key(f"{owner}-{number}"), f"{owner}-{number}", partitions(*range(size)), owner)
+            return True
+        return False
+
+    assert [got_one("mallory", number) for number in range(20)] == [True] * 18 + [False] * 2
+    assert got_one("alice", 0)
+    assert got_one("mallory", 0)
+    assert cache.resume(key("mallory-0"), 1, partitions(1)).partitions
+    assert cache.slots.largest_share == 18
+
+    for number in range(1, 18):
+        cache.end(key(f"mallory-{number}"))
+    assert got_one("mallory", 1, 800)
+    assert not got_one("mallory", 2, 100)
+    assert got_one("alice", 1, 10)
+    with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
+        cache.resume(key("mallory-1"), 1, partitions(*range(1000, 1100)))
+    assert cache.resume(key("mallory-0"), 2).partitions
+    assert cache.partition_count == 13

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock
+from klamm_broker.limits.ledger import UNKNOWN_OWNER, session_ledger
 from klamm_broker.numbers import INT32_MAX, NS_PER_MS
 from klamm_broker.topics.names import MAX_LENGTH
 
@@ -25,6 +26,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _EVICTION_NS = 120_000 * NS_PER_MS
 _RESCAN_NS = 1_000 * NS_PER_MS
+_MOST_REFUSED = 1000
 
 TopicKey: TypeAlias = str | bytes
 """How a request names a topic: by name up to version 12, by 16-byte id from 13 on."""
@@ -74,10 +76,21 @@ class FetchSession:
     Its lock guards everything but `last_used_ns` and `counted`, which the cache's lock guards.
     """
 
-    __slots__ = ("counted", "created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
+    __slots__ = (
+        "counted",
+        "created_ns",
+        "epoch",
+        "id",
+        "last_used_ns",
+        "lock",
+        "owner",
+        "partitions",
+        "uses_topic_ids",
+    )
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ns: int) -> None:
+    def __init__(self, session_id: int, owner: str, uses_topic_ids: bool, now_ns: int) -> None:
         self.id = session_id
+        self.owner = owner
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.created_ns = now_ns
@@ -114,13 +127,14 @@ class FetchSessionCache:
     A full cache gives a slot to a new session by dropping one unused for two minutes, or one that has existed for two
     minutes and has fewer partitions. Room for partitions comes from sessions unused for two minutes alone, or a large
     new one would cost many others theirs. A session that grows beyond the limit ends. Thread-safe.
+
+    One owner has nine tenths at most, of slots and of partitions. Of the sessions that may go, those of the owner with
+    most go first, and none of an owner that has less than who wants the slot.
     """
 
     def __init__(self, settings: FetchSessionSettings, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
-        self._slots = settings.max_incremental_fetch_session_cache_slots
-        self._max_partitions = settings.fetch_session_max_partitions
-        self.partition_count = 0
-        """The partitions of all sessions."""
+        self.slots = session_ledger("fetch sessions", settings.max_incremental_fetch_session_cache_slots)
+        self._partitions = session_ledger("partitions of fetch sessions", settings.fetch_session_max_partitions)
         self.evictions = 0
         """Sessions that others have taken the place of."""
         self._clock = clock
@@ -128,11 +142,16 @@ class FetchSessionCache:
         # Protects the sessions and the order of last use.
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        self._refused_size = 0
-        self._refused_until_ns = 0
+        # Of an owner: the size of a session that found no slot, and until when no smaller one searches for one.
+        self._refused: dict[str, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """The partitions of all sessions."""
+        return self._partitions.used
 
     def get(self, session_id: int) -> FetchSession | None:
         """The session, or None."""
@@ -153,9 +172,10 @@ class FetchSessionCache:
             grown = len(session.partitions) - session.counted
             if not grown:
                 return
+            has_room = grown < 0 or self._partitions.fits(session.owner, grown, in_use=True)
             session.counted += grown
-            self.partition_count += grown
-            if grown < 0 or self.partition_count <= self._max_partitions:
+            self._partitions.add(session.owner, grown)
+            if has_room:
                 return
             self._drop(session)
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -169,22 +189,27 @@ class FetchSessionCache:
 
     def _drop(self, session: FetchSession) -> None:
         del self._sessions[session.id]
-        self.partition_count -= session.counted
+        self.slots.add(session.owner, -1)
+        self._partitions.add(session.owner, -session.counted)
 
-    def create(self, uses_topic_ids: bool, size: int) -> FetchSession | None:
+    def create(self, uses_topic_ids: bool, size: int, owner: str = UNKNOWN_OWNER) -> FetchSession | None:
         """A new session for `size` partitions; None if there is no room for it and none can be evicted."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
-            while self.partition_count + size > self._max_partitions:
-                if size > self._max_partitions or not self._evict_unused(now_ns):
+            while not self._partitions.fits(owner, size, in_use=True):
+                if size > self._partitions.share or not self._evict_unused(owner, now_ns):
                     return None
-            if len(self._sessions) >= self._slots and not self._evict(size, now_ns):
+            if not self._has_slot(owner) and not (self._evict(owner, size, now_ns) and self._has_slot(owner)):
                 return None
-            session = FetchSession(self._new_id(), uses_topic_ids, now_ns)
+            session = FetchSession(self._new_id(), owner, uses_topic_ids, now_ns)
             session.counted = size
-            self.partition_count += size
+            self.slots.add(owner, 1)
+            self._partitions.add(owner, size)
             self._sessions[session.id] = session
             return session
+
+    def _has_slot(self, owner: str) -> bool:
+        return self.slots.fits(owner, 1, in_use=True)
 
     def _new_id(self) -> int:
         while True:
@@ -192,27 +217,50 @@ class FetchSessionCache:
             if session_id != NO_SESSION_ID and session_id not in self._sessions:
                 return session_id
 
-    def _evict_unused(self, now_ns: int) -> bool:
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_ns - oldest.last_used_ns <= _EVICTION_NS:
-            return False
-        self._drop(oldest)
-        self.evictions += 1
-        return True
+    def _evict_unused(self, owner: str, now_ns: int) -> bool:
+        def unused() -> Iterator[FetchSession]:
+            for session in self._sessions.values():
+                if now_ns - session.last_used_ns <= _EVICTION_NS:
+                    return
+                yield session
 
-    def _evict(self, size: int, now_ns: int) -> bool:
-        if self._evict_unused(now_ns):
+        # The first of several that are alike, which was used before the others.
+        return self._evict_one(owner, unused(), lambda session: -self.slots.used_by(session.owner))
+
+    def _evict(self, owner: str, size: int, now_ns: int) -> bool:
+        if self._evict_unused(owner, now_ns):
             return True
         # Thousands of consumers without a slot must not each search through all sessions at every fetch.
-        if size <= self._refused_size and now_ns < self._refused_until_ns:
+        refused_size, until_ns = self._refused.get(owner, (0, 0))
+        if size <= refused_size and now_ns < until_ns:
             return False
-        evictable = [session for session in self._sessions.values() if now_ns - session.created_ns > _EVICTION_NS]
-        smallest = min(evictable, key=lambda session: len(session.partitions), default=None)
-        if smallest is None or len(smallest.partitions) >= size:
-            self._refused_size = size
-            self._refused_until_ns = now_ns + _RESCAN_NS
+        smaller = (
+            session
+            for session in self._sessions.values()
+            if now_ns - session.created_ns > _EVICTION_NS and len(session.partitions) < size
+        )
+        if self._evict_one(
+            owner, smaller, lambda session: (-self.slots.used_by(session.owner), len(session.partitions))
+        ):
+            return True
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        self._refused[owner] = size, now_ns + _RESCAN_NS
+        return False
+
+    def _evict_one(
+        self, owner: str, sessions: Iterable[FetchSession], order: Callable[[FetchSession], int | tuple[int, int]]
+    ) -> bool:
+        """Drop the first, in that order, of the sessions of this owner and of those who have no less."""
+        held = self.slots.used_by(owner)
+        found = min(
+            (each for each in sessions if each.owner == owner or self.slots.used_by(each.owner) >= held),
+            key=order,  # type: ignore[arg-type, unused-ignore]
+            default=None,
+        )
+        if found is None:
             return False
-        self._drop(smallest)
+        self._drop(found)
         self.evictions += 1
         return True
 
@@ -271,11 +319,17 @@ class SessionlessContext:
 class FullContext:
     """A fetch that opens a session; the response has every partition."""
 
-    __slots__ = ("_cache", "_topics_generation", "_uses_topic_ids", "_wanted")
+    __slots__ = ("_cache", "_owner", "_topics_generation", "_uses_topic_ids", "_wanted")
 
     def __init__(
-        self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool, topics_generation: int
+        self,
+        cache: FetchSessionCache,
+        wanted: Sequence[Wanted],
+        uses_topic_ids: bool,
+        topics_generation: int,
+        owner: str,
     ) -> None:
+        self._owner = owner
         self._topics_generation = topics_generation
         self._cache = cache
         self._wanted = wanted
@@ -290,7 +344,7 @@ class FullContext:
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
         session = None
         if all(len(topic) <= MAX_LENGTH for topic, _ in self._wanted):
-            session = self._cache.create(self._uses_topic_ids, len(answered))
+            session = self._cache.create(self._uses_topic_ids, len(answered), self._owner)
         if session is None:
             return NO_SESSION_ID, answered
         by_key = {
@@ -353,9 +407,13 @@ class IncrementalContext:
 
 
 def context_of(
-    cache: FetchSessionCache, request: FetchRequest, version: int, topics_generation: int = 0
+    cache: FetchSessionCache,
+    request: FetchRequest,
+    version: int,
+    topics_generation: int = 0,
+    owner: str = UNKNOWN_OWNER,
 ) -> FetchContext:
-    """The context of a request that arrives at this generation of the topics.
+    """The context of a request that arrives at this generation of the topics. A new session counts for `owner`.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, also for a session that grows beyond the limit;
     INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_TOPIC_EXCEPTION.
@@ -367,7 +425,7 @@ def context_of(
         wanted = _each_once(request, version)
         if request.session_epoch == FINAL_EPOCH:
             return SessionlessContext(wanted, topics_generation)
-        return FullContext(cache, wanted, uses_topic_ids, topics_generation)
+        return FullContext(cache, wanted, uses_topic_ids, topics_generation, owner)
     session = cache.get(request.session_id)
     if session is None:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

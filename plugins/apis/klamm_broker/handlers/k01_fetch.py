@@ -24,7 +24,8 @@ from klamm import KafkaError, handles
 from klamm.wire.messages import fetch
 from klamm.wire.messages.fetch import FetchRequest, FetchResponse
 from klamm_broker.fetch.reading import READ_AT_ONCE, DelayedFetch, PendingFetch
-from klamm_broker.fetch.sessions import context_of
+from klamm_broker.fetch.sessions import INITIAL_EPOCH, context_of
+from klamm_broker.limits import UNKNOWN_OWNER, owner_of
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
@@ -38,7 +39,8 @@ def fetch_records(broker: BrokerServices, request: FetchRequest, context: Reques
     if request.session_id and broker.fetch_sessions.size_of(request.session_id) > READ_AT_ONCE:
         context.leave_processor()
     try:
-        session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation)
+        owner = owner_of(context) if request.session_epoch == INITIAL_EPOCH else UNKNOWN_OWNER
+        session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation, owner)
     except KafkaError as error:
         return FetchResponse(error_code=error.error_code)
     pending = PendingFetch(broker, request, context, session)

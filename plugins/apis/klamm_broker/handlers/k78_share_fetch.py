@@ -37,6 +37,7 @@ from klamm.wire.messages.share_fetch import (
 from klamm_broker.groups.share.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
+from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import require_group
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
 from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
@@ -115,7 +116,7 @@ def _session(
     if request.share_session_epoch == INITIAL_EPOCH:
         if acknowledges:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return sessions.begin(key, context.connection.connection_id, wanted)
+        return sessions.begin(key, context.connection.connection_id, wanted, owner_of(context))
     forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
     return sessions.resume(key, request.share_session_epoch, wanted, forgotten)
 

@@ -6,7 +6,8 @@ exist is created if one of the topics exists. Answered once that is durable. Fol
 
 - An empty group id: INVALID_GROUP_ID.
 - A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
-- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an offset below 0: INVALID_REQUEST.
+- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an offset below 0: INVALID_REQUEST; one that the group
+  has not read and that has no room: GROUP_MAX_SIZE_REACHED.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.
@@ -54,6 +55,7 @@ def alter_share_offsets(
     )
     response = AlterShareGroupOffsetsResponse()
     offsets: dict[Partition, int] = {}
+    results: dict[Partition, list[AlterShareGroupOffsetsResponsePartition]] = {}
     for requested in request.topics:
         is_denied = requested.topic_name in denied
         topic = None if is_denied else broker.topics.get(requested.topic_name)
@@ -74,6 +76,9 @@ def alter_share_offsets(
                 result.error_code = ErrorCode.INVALID_REQUEST
             else:
                 offsets[partition] = each.start_offset
+                results.setdefault(partition, []).append(result)
     if group is not None:
-        alter(broker, group, offsets, owner_of(context))
+        for partition, error in alter(broker, group, offsets, owner_of(context)).items():
+            for result in results[partition]:
+                result.error_code, result.error_message = error.error_code, error.message
     return response

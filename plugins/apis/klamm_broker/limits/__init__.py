@@ -8,7 +8,7 @@ owners    who has made what, across restarts
 
 from __future__ import annotations
 
-from klamm_broker.limits.ledger import Ledger
+from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger
 from klamm_broker.limits.owners import owner_of
 from klamm_broker.limits.tables import (
     CONFIGS,
@@ -31,6 +31,7 @@ __all__ = [
     "TABLES",
     "TOPICS",
     "TRANSACTIONAL_IDS",
+    "UNKNOWN_OWNER",
     "Ledger",
     "StateLimits",
     "owner_of",

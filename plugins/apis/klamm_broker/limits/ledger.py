@@ -11,6 +11,8 @@ from klamm import ErrorCode, KafkaError
 UNLIMITED: Final = 1 << 62
 UNKNOWN_OWNER: Final = ""
 """The owner of what was made by an unknown owner, e.g. before owners were kept: it counts for the total alone."""
+SESSION_SHARE: Final = 0.9
+LEAST_SHARED: Final = 20
 FREE_FOR_NEW: Final = 0.8
 """The part of what an owner may have that new entries may fill. The rest is for those that are in use and grow."""
 
@@ -114,6 +116,11 @@ class Ledger:
     def present_share(self) -> int:
         """Return how much an owner may have now."""
         return int(self._allowance(self.total - self.used))
+
+
+def session_ledger(name: str, total: int) -> Ledger:
+    """Return a ledger of what clients do well without: one owner may have nine tenths, of few things all."""
+    return Ledger(name, total, SESSION_SHARE if total >= LEAST_SHARED else 1.0)
 
 
 def text_bytes(text: str) -> int:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.share.group import ShareGroup
 from klamm_broker.share import persistence
-from klamm_broker.share.persistence import SharePartitionKey
 
 if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
+    from klamm_broker.share.live_partition import LiveSharePartition
     from klamm_broker.topics.topic import Partition, Topic
 
 NO_OFFSET = -1
@@ -82,19 +82,23 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
     return group
 
 
-def alter(broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int], owner: str) -> None:
+def alter(
+    broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int], owner: str
+) -> dict[Partition, KafkaError]:
     """Let a group without members begin at these offsets; durable on return. What is new counts for `owner`.
 
-    Raises StoreError; KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room for new ones: then none is altered.
+    Returns the errors of partitions that are not altered: GROUP_MAX_SIZE_REACHED where there is no room for a new one.
+    Raises StoreError.
     """
-    lives = [broker.shares.get_or_create(group.group_id, partition, owner) for partition in offsets]
-    statements = [
-        statement
-        for partition, offset in offsets.items()
-        for statement in persistence.put_start(
-            SharePartitionKey(group.group_id, partition.topic.id, partition.index), offset
-        )
-    ]
+    starts: list[tuple[LiveSharePartition, int]] = []
+    refused: dict[Partition, KafkaError] = {}
+    for partition, offset in offsets.items():
+        try:
+            starts.append((broker.shares.get_or_create(group.group_id, partition, owner), offset))
+        except KafkaError as error:
+            refused[partition] = error
+    statements = [statement for live, offset in starts for statement in persistence.put_start(live.key, offset)]
     broker.groups.shares.write_and_wait(group, statements)
-    for live, offset in zip(lives, offsets.values(), strict=True):
+    for live, offset in starts:
         live.set_start(offset)
+    return refused

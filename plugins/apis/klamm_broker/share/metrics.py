@@ -39,6 +39,11 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
     registry.gauge(
         _SESSIONS + "SharePartitionsCount", "Partitions of all share sessions.", lambda: shares.sessions.partition_count
     )
+    registry.gauge(
+        "klamm:type=ShareSessions,name=MostOfOneOwner",
+        "Share sessions of the principal with most of them.",
+        lambda: shares.sessions.slots.largest_share,
+    )
     registry.register(
         _SESSIONS + "ShareSessionEvictionsPerSec",
         "counter",

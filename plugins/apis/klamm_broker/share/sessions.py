@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.limits.ledger import UNKNOWN_OWNER, session_ledger
 from klamm_broker.numbers import INT32_MAX
 
 INITIAL_EPOCH: Final = 0
@@ -31,10 +32,13 @@ class SessionKey(NamedTuple):
 class ShareSession:
     """One session. Only the requests of one connection use it, which come one after the other."""
 
-    __slots__ = ("connection_id", "epoch", "is_alive", "key", "new", "partitions", "rotation")
+    __slots__ = ("connection_id", "counted", "epoch", "is_alive", "key", "new", "owner", "partitions", "rotation")
 
-    def __init__(self, key: SessionKey, connection_id: str) -> None:
+    def __init__(self, key: SessionKey, connection_id: str, owner: str) -> None:
         self.key = key
+        self.owner = owner
+        # Of its partitions, by the cache.
+        self.counted = 0
         self.connection_id = connection_id
         self.epoch = 1
         self.is_alive = True
@@ -59,40 +63,50 @@ class ShareSession:
 
 
 class ShareSessionCache:
-    """All sessions, at most `max_sessions`, with at most `max_partitions` in all.
+    """All sessions, at most `max_sessions`, with at most `max_partitions` in all. One owner has nine tenths at most.
 
     `ended(key)` is called, under no lock, after a session has ended, but not for those that end with their connection:
     the network thread does not wait for that. They are `unreleased` until `released`, or until another begins.
     """
 
     def __init__(self, max_sessions: int, max_partitions: int, ended: Callable[[SessionKey], object]) -> None:
-        self._max_sessions = max_sessions
-        self._max_partitions = max_partitions
+        self.slots = session_ledger("share sessions", max_sessions)
+        self._partitions = session_ledger("partitions of share sessions", max_partitions)
         self._ended = ended
         # Protects the sessions, their epochs and those of each connection.
         self._lock = threading.Lock()
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[str, set[SessionKey]] = {}
         self._unreleased: dict[SessionKey, ShareSession] = {}
-        self.partition_count = 0
-        """The partitions of all sessions."""
         self.evictions = 0
         """Sessions that have ended because another began for their member."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, key: SessionKey, connection_id: str, partitions: Iterable[TopicPartition]) -> ShareSession:
+    @property
+    def partition_count(self) -> int:
+        """The partitions of all sessions."""
+        return self._partitions.used
+
+    def begin(
+        self,
+        key: SessionKey,
+        connection_id: str,
+        partitions: Iterable[TopicPartition],
+        owner: str = UNKNOWN_OWNER,
+    ) -> ShareSession:
         """A new session, in place of an older one of the member. Raises KafkaError(SHARE_SESSION_LIMIT_REACHED)."""
         with self._lock:
             old = self._drop(key)
             holds = old is not None or self._unreleased.pop(key, None) is not None
-            session = ShareSession(key, connection_id)
+            session = ShareSession(key, connection_id, owner)
             session.add(partitions)
-            count = self.partition_count + len(session.partitions)
-            full = len(self._sessions) >= self._max_sessions or count > self._max_partitions
+            # One that begins again goes on with what it had.
+            has_slot = old is not None or self.slots.fits(owner, 1, in_use=True)
+            full = not has_slot or not self._count(session, old.counted if old is not None else 0)
             if not full:
-                self.partition_count = count
+                self.slots.add(owner, 1)
                 self._sessions[key] = session
                 self._by_connection.setdefault(connection_id, set()).add(key)
         if old is not None:
@@ -120,13 +134,10 @@ class ShareSessionCache:
             if epoch != session.epoch:
                 raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
             session.epoch = 1 if epoch >= INT32_MAX else epoch + 1
-            before = len(session.partitions)
             session.add(added)
             for partition in forgotten:
                 session.partitions.pop(partition, None)
-            grown = len(session.partitions) - before
-            self.partition_count += grown
-            full = grown > 0 and self.partition_count > self._max_partitions
+            full = not self._count(session)
             if full:
                 self._drop(key)
         if full:
@@ -173,6 +184,15 @@ class ShareSessionCache:
             if self.is_unreleased(session):
                 del self._unreleased[session.key]
 
+    def _count(self, session: ShareSession, had: int = 0) -> bool:
+        """Count the session's partitions; False if there is no room for more than it had."""
+        grown = len(session.partitions) - session.counted
+        if grown > had and not self._partitions.fits(session.owner, grown, in_use=True):
+            return False
+        self._partitions.add(session.owner, grown)
+        session.counted += grown
+        return True
+
     def _found(self, key: SessionKey) -> ShareSession:
         session = self._sessions.get(key)
         if session is None:
@@ -183,7 +203,8 @@ class ShareSessionCache:
         session = self._sessions.pop(key, None)
         if session is not None:
             session.is_alive = False
-            self.partition_count -= len(session.partitions)
+            self.slots.add(session.owner, -1)
+            self._partitions.add(session.owner, -session.counted)
             keys = self._by_connection.get(session.connection_id)
             if keys is not None:
                 keys.discard(key)

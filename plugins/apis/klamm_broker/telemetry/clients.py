@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,9 @@ from klamm import ErrorCode, KafkaError, RateLimitedLog
 from klamm.metrics import Counter, MetricsRegistry
 from klamm.runtime import Clock, Scheduler
 from klamm.wire.compression import Codec, decompress
+from klamm_broker.limits import owner_of
 from klamm_broker.storage.meta_properties import random_uuid, uuid_text
+from klamm_broker.telemetry.client_table import ClientTable
 from klamm_broker.telemetry.otlp import TelemetryError, read_metrics
 from klamm_broker.telemetry.subscriptions import (
     ALL_METRICS,
@@ -55,6 +56,7 @@ class ClientInstance:
         "last_get_ms",
         "last_push_ms",
         "metrics",
+        "owner",
         "seen_ms",
         "subscription_id",
         "terminating",
@@ -62,9 +64,10 @@ class ClientInstance:
     )
 
     def __init__(
-        self, instance_id: bytes, client_id: str, version: int, metrics: tuple[str, ...], interval_ms: int
+        self, instance_id: bytes, owner: str, client_id: str, version: int, metrics: tuple[str, ...], interval_ms: int
     ) -> None:
         self.id = instance_id
+        self.owner = owner
         self.client_id = client_id
         self.version = version
         self.metrics = metrics
@@ -120,7 +123,7 @@ class ClientTelemetry:
         self._random_bytes = random_bytes
         # Protects the clients, their fields and their values.
         self._lock = threading.Lock()
-        self._clients: OrderedDict[bytes, ClientInstance] = OrderedDict()
+        self._clients: ClientTable[ClientInstance] = ClientTable(MAX_CLIENTS)
         self._values = PushedValues()
         self._log = RateLimitedLog(log, scheduler.schedule)
         counter = metrics.counter
@@ -134,6 +137,11 @@ class ClientTelemetry:
         self._failures = counter(_METRICS + "plugin-error-count", "Pushes of metrics that cannot be read.")
         metrics.gauge(
             _METRICS + "ClientMetricsInstanceCount", "Clients that push metrics or may.", lambda: len(self._clients)
+        )
+        metrics.gauge(
+            "klamm:type=ClientTelemetry,name=MostOfOneOwner",
+            "Clients that push metrics, of the principal with most of them.",
+            lambda: self._clients.most_of_one_owner,
         )
         metrics.gauge(
             "klamm:type=ClientTelemetry,name=Bytes",
@@ -203,7 +211,7 @@ class ClientTelemetry:
             raise KafkaError(ErrorCode.INVALID_RECORD) from None
         self._pushes.add()
         with self._lock:
-            if instance_id in self._clients:
+            if self._clients.get(instance_id) is not None:
                 self._values.take(instance_id, client.client_id, points)
 
     def _check(
@@ -227,11 +235,11 @@ class ClientTelemetry:
         client = self._clients.get(instance_id)
         version = self.configs.version
         if client is None or client.version != version:
-            client = self._clients[instance_id] = self._new_client(instance_id, context, version)
-            if len(self._clients) > MAX_CLIENTS:
-                self._values.forget(self._clients.popitem(last=False)[0])
-        self._clients.move_to_end(instance_id)
-        client.seen_ms = now_ms
+            client = self._new_client(instance_id, context, version)
+            lost = self._clients.put(client)
+            if lost is not None:
+                self._values.forget(lost.id)
+        self._clients.seen(client, now_ms)
         return client
 
     def _new_client(self, instance_id: bytes, context: RequestContext, version: int) -> ClientInstance:
@@ -242,6 +250,7 @@ class ClientTelemetry:
         interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
         return ClientInstance(
             instance_id,
+            owner_of(context),
             (context.client_id or "")[:MAX_CLIENT_ID_CHARS],
             version,
             metrics,
@@ -251,9 +260,9 @@ class ClientTelemetry:
     def expire(self, now_ms: int) -> None:
         """Remove clients that were silent for three intervals."""
         with self._lock:
-            for client in list(self._clients.values()):
+            for client in self._clients:
                 if now_ms - client.seen_ms > max(_MIN_EXPIRY_MS, 3 * client.interval_ms):
-                    del self._clients[client.id]
+                    self._clients.remove(client.id)
                     self._values.forget(client.id)
 
     def _samples(self) -> Iterator[tuple[dict[str, str], float]]:

@@ -33,7 +33,7 @@ class RecordEncryption(RequestFilter):
         self._names = TopicNames()
         self._is_wanted = first_match((settings.topics,))
         self._plain_passes = settings.plain_values == "pass"
-        self._refused = RefusedPartitions("record_encryption")
+        self._refused = RefusedPartitions()
         self._refusals = Refusals("record_encryption")
         self._ring: KeyRing | None = None
         self._host: ListenerContext | None = None

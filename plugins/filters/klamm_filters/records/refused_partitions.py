@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from klamm import Answer, ErrorCode, KafkaError, RequestContext
 from klamm.wire.messages.produce import (
@@ -32,8 +33,11 @@ Check = Callable[[Any, Any], "Refusal | None"]
 class RefusedPartitions:
     """One for each filter. As in Kafka, a partition that is refused does not keep the others from being written."""
 
-    def __init__(self, filter_name: str) -> None:
-        self._key = f"klamm.filters.{filter_name}"
+    def __init__(self) -> None:
+        self._refused: WeakKeyDictionary[RequestContext, list[TopicProduceResponse]] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._refused)
 
     def take_out(self, request: ProduceRequest, context: RequestContext, check: Check) -> ProduceRequest | Answer:
         """What goes on to the broker, or the answer if nothing is left.
@@ -55,13 +59,13 @@ class RefusedPartitions:
         request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
         if not request.topic_data:
             return Answer(ProduceResponse(responses=refused))
-        # Requests of one connection may wait together, so each has its own.
-        context.connection.state.setdefault(self._key, {})[context.correlation_id] = refused
+        # Requests of one connection may wait together, also with one correlation id.
+        self._refused[context] = refused
         return request
 
     def put_back(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """The response with what `take_out` has refused."""
-        refused = context.connection.state.get(self._key, {}).pop(context.correlation_id, ())
+        refused = self._refused.pop(context, [])
         written = {(topic.name, topic.topic_id): topic for topic in response.responses} if refused else {}
         for topic in refused:
             beside = written.get((topic.name, topic.topic_id))

@@ -69,7 +69,7 @@ class RecordValidation(RequestFilter):
         super().__init__(settings)
         self._names = TopicNames()
         self._rules = _Rules(RecordValidationSettings())
-        self._refused = RefusedPartitions("record_validation")
+        self._refused = RefusedPartitions()
         self._refusals = Refusals("record_validation")
         self._records: RecordAccess | None = None
 
