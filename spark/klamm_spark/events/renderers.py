@@ -1,7 +1,8 @@
 """Audit events in other formats: pure functions from an event (see `klamm_spark.events.event`) to a JSON object.
 
 `kip673` gives Kafka's request log as KIP-673 has it, `cloudevents` CloudEvents 1.0, `ocsf` the Open Cybersecurity
-Schema Framework 1.8.0. Each takes events of every kind, except `kip673`, which takes requests only.
+Schema Framework 1.8.0, `ecs` the Elastic Common Schema, `splunk` an event of Splunk's HTTP Event Collector. Each takes
+events of every kind, except `kip673`, which takes requests only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from klamm_spark.events import other_names
 from klamm_spark.events.event import (
     ADMIN,
     AUDIT_GAP,
@@ -210,15 +212,8 @@ def _source(event: Event) -> dict[str, Any]:
     return {"ip": event["client_address"], "port": event["client_port"]}
 
 
-def user_of(event: Event) -> str:
-    """The principal; of a failed login the one that it claimed, or its certificate's subject, which nothing proves."""
-    subject = event.get("certificate_subject")
-    claimed: str = event.get("attempted_principal") or (f"User:{subject}" if subject else event["principal"])
-    return claimed
-
-
 def _user(event: Event) -> dict[str, Any]:
-    user = user_of(event)
+    user = other_names.user_of(event)
     return {"name": user.partition(":")[2] or user, "uid": user}
 
 
@@ -321,9 +316,25 @@ _OCSF: Final[dict[str, Callable[[Event], dict[str, Any]]]] = {
     AUDIT_GAP: _gap,
 }
 
+# ---- the others
+
+
+def ecs(event: Event) -> dict[str, Any]:
+    """The Elastic Common Schema, by the names of `klamm_spark.events.other_names`."""
+    return other_names.ecs(event, timestamp(event))
+
+
+def splunk(event: Event) -> dict[str, Any]:
+    """Return the event as Splunk's HTTP Event Collector takes it."""
+    about = {"host": event["node"], "source": "klamm", "sourcetype": "klamm:audit"}
+    return {"time": event["time_us"] / 1e6, **about, "event": dict(event)}
+
+
 RENDERERS: Final[dict[str, Callable[[Event], dict[str, Any] | None]]] = {
     "kip673": kip673,
     "cloudevents": cloudevents,
     "ocsf": ocsf,
+    "ecs": ecs,
+    "splunk": splunk,
 }
 """By name."""

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from klamm import __version__, escape_control_characters
 from klamm_spark.events.event import AUDIT_GAP
-from klamm_spark.events.renderers import RENDERERS, timestamp, user_of
+from klamm_spark.events.other_names import TABLE, facts, otlp
+from klamm_spark.events.renderers import RENDERERS, timestamp
 
 Event = Mapping[str, Any]
 _SHOWN_RESOURCES: Final = 5
 _SEVERITIES: Final = {"denied": 7, "refused": 5, "error": 4, "unknown": 7}
 _GAP_SEVERITY: Final = 9
 _UNSET: Final = "(unset)"
-_CEF_TEXTS: Final = (
-    ("src", "client_address"),
-    ("spt", "client_port"),
-    ("requestClientApplication", "client_software_name"),
-    ("outcome", "outcome"),
-    ("reason", "reason"),
-    ("msg", "detail"),
-    ("in", "request_bytes"),
-    ("out", "response_bytes"),
-    ("cnt", "repeat_count"),
-    ("dvchost", "node"),
-    ("externalId", "event_id"),
-    ("deviceInboundInterface", "listener"),
-)
-_CEF_LABELLED: Final = (
-    ("cs1", "clientId", "client_id"),
-    ("cs2", "errorName", "error_name"),
-    ("cs3", "saslMechanism", "sasl_mechanism"),
-    ("cs4", "attemptedPrincipal", "attempted_principal"),
-    ("cs5", "connectionId", "connection_id"),
-    ("flexString2", "certificateIssuer", "certificate_issuer"),
-)
+_AUDIT_FACILITY: Final = 13
+"""Of syslog: log audit."""
+_SYSLOG_SEVERITIES: Final = {"denied": 4, "refused": 4, "error": 4, "unknown": 5}
+_SYSLOG_GAP, _SYSLOG_OTHER = 3, 6
+_NOT_IN_SYSLOG: Final = re.compile(r"[^\x21-\x7e]")
 
 
 def text(event: Event) -> str:
@@ -112,12 +97,15 @@ def cef(event: Event) -> str:
     severity = _GAP_SEVERITY if kind == AUDIT_GAP else _SEVERITIES.get(event["outcome"], 2)
     head = ("klamm", "klamm", __version__, f"{kind}.{event['action']}", name, str(severity))
     fields = [("rt", event["time_us"] // 1000), ("cat", kind), ("app", "kafka"), ("act", name)]
-    fields += [(key, event[field]) for key, field in _CEF_TEXTS if event.get(field) is not None]
-    if event.get("principal") is not None:
-        fields.append(("suser", user_of(event)))
-    for key, label, field in _CEF_LABELLED:
-        if event.get(field):
-            fields += [(f"{key}Label", label), (key, event[field])]
+    found = facts(event)
+    for names in TABLE:
+        value = found.get(names.field)
+        if value in (None, "") or not names.cef:
+            continue
+        key, _, label = names.cef.partition(" ")
+        if key == "src" and ":" in value:
+            key, label = "c6a2", "Source IPv6 Address"
+        fields += [(f"{key}Label", label), (key, value)] if label else [(key, value)]
     if event.get("resources"):
         resources = " ".join(f"{one['type']}:{one['name']}" for one in event["resources"])
         fields += [("cs6Label", "resources"), ("cs6", resources)]
@@ -144,10 +132,21 @@ def _as_json(render: Callable[[Event], dict[str, Any] | None]) -> Callable[[Even
     return line
 
 
+def syslog(event: Event) -> str:
+    """RFC 5424: the event in JSON as the message, the node as the host, the boot as the process."""
+    level = _SYSLOG_GAP if event["kind"] == AUDIT_GAP else _SYSLOG_SEVERITIES.get(event["outcome"], _SYSLOG_OTHER)
+    lengths = ((event["node"], 255), ("klamm", 48), (event["boot"], 128), (event["action"], 32))
+    words = (_NOT_IN_SYSLOG.sub("_", value)[:most] or "-" for value, most in lengths)
+    message = json.dumps(event, separators=(",", ":")).replace("\x7f", "\\u007f")
+    return f"<{_AUDIT_FACILITY * 8 + level}>1 {timestamp(event)} {' '.join(words)} - {message}"
+
+
 FORMATS: Final[dict[str, Callable[[Event], str | None]]] = {
     "text": text,
     "jsonl": _as_json(dict),
     "cef": cef,
+    "syslog": syslog,
+    "otlp": _as_json(lambda event: otlp(event, text(event), __version__)),
     **{name: _as_json(render) for name, render in RENDERERS.items()},
 }
 """By name: one line for an event, or None where the format has no such events."""

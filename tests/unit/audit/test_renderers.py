@@ -31,7 +31,7 @@ def ocsf_validators():
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['event']['kind']}-{vector['event']['action']}")
-@pytest.mark.parametrize("name", RENDERERS)
+@pytest.mark.parametrize("name", ["kip673", "cloudevents", "ocsf"])
 def test_renderings_are_the_stored_ones(vector, name):
     assert RENDERERS[name](vector["event"]) == vector[name]
 
