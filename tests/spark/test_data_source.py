@@ -89,19 +89,15 @@ def test_segments_deleted_unread_stop_the_stream_by_default(follow, tmp_path):
     assert follow(failOnDataLoss="false")[0] == [*range(5), *range(10, 20)]
 
 
-def test_a_spool_at_a_uri(tmp_path):
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-
-    from klamm_spark.spark.data_source import AuditDataSource, read_batches
+def test_a_spool_that_is_packed_is_read_in_parts(tmp_path):
+    from klamm_spark.spark.data_source import read_batches
     from klamm_spark.spool.offsets import SpoolFollower
-    from klamm_spark.storage.arrow_paths import ArrowPath
 
     for path in write_sample_spool(tmp_path / "spool", sample_events(300), events_per_segment=100):
         path.with_suffix(".jsonl.zst").write_bytes(compress(path.read_bytes(), "zstd"))
         path.unlink()
     write_sample_spool(tmp_path / "spool", sample_events(50, node="node-2"))
-    far = ArrowPath("spool", SubTreeFileSystem(str(tmp_path), LocalFileSystem()))
-    follower = pickle.loads(pickle.dumps(SpoolFollower(far, True)))
+    follower = pickle.loads(pickle.dumps(SpoolFollower(tmp_path / "spool", True)))
     pieces = follower.pieces({}, follower.latest({}))
     assert sum(len(batch) for piece in pieces for batch in read_batches(follower, piece)) == 350
     half = follower.latest({}, 40_000)
@@ -109,78 +105,26 @@ def test_a_spool_at_a_uri(tmp_path):
     rest = follower.pieces(half, follower.latest(half))
     numbers = [len(follower.read(piece).splitlines()) for piece in [*follower.pieces({}, half), *rest]]
     assert sum(numbers) == 350
-    with pytest.raises(ValueError, match="klamm_audit cannot read viewfs://x/spool: PyArrow says"):
-        AuditDataSource({"path": "viewfs://x/spool"}).reader(None)
-
-
-OPTIONS = (
-    ({"since": "{middle}"}, lambda event, middle: event["time_us"] >= middle),
-    ({"SINCE": "{middle}", "until": "{middle}"}, lambda event, middle: False),
-    ({"until": "{middle}", "node": "node-2"}, lambda event, middle: event["time_us"] < middle and of(event, "node-2")),
-    ({"node": "node-1, other"}, lambda event, middle: of(event, "node-1")),
-    ({"since": "1h"}, lambda event, middle: False),
-    ({"node": "none"}, lambda event, middle: False),
-)
-
-
-def of(event, node):
-    return event["node"] == node
-
-
-@pytest.mark.parametrize(("options", "wanted"), OPTIONS)
-def test_a_part_of_a_spool_is_read(spark, two_nodes, options, wanted):
-    spool, events, middle = two_nodes
-    text = f"2026-01-01T00:00:00.{middle % 1_000_000:06d}"
-    given = {name: value.format(middle=text) for name, value in options.items()}
-    found = {row.event_id for row in spark.read.format("klamm_audit").options(**given).load(spool).collect()}
-    expected = {event["event_id"] for event in events if wanted(event, middle)}
-    assert found == expected
-
-
-def test_a_stream_of_a_part(follow, tmp_path):
-    write_sample_spool(tmp_path / "spool", sample_events(300), events_per_segment=100)
-    write_sample_spool(tmp_path / "spool", sample_events(40, node="node-2"))
-    assert follow(node="node-1", since="2026-01-01T00:00:00.150")[0] == list(range(150, 300))
-
-
-def test_old_segments_and_other_nodes_are_not_opened(spark, two_nodes):
-    spool, _, middle = two_nodes
-    since = f"2026-01-01T00:00:00.{middle % 1_000_000:06d}"
-    for options, parts in (({}, 10), ({"since": since}, 4), ({"node": "node-2"}, 4), ({"node": "none"}, 1)):
-        # Where there is nothing to read, Spark has one partition.
-        rows = spark.read.format("klamm_audit").options(**options).load(spool)
-        assert rows.rdd.getNumPartitions() == parts, options
-
-
-def test_lines_that_are_no_events_are_in_every_part(tmp_path):
-    from klamm_spark.spark.data_source import batches_of
-    from klamm_spark.spark.selection import Selection
-
-    (event,) = sample_events(1)
-    data = f"{json.dumps(event)}\nno event\n".encode()
-    for selection in (Selection(since_us=1 << 60), Selection(until_us=1), Selection(nodes=("other",))):
-        found = [row for batch in batches_of(data) for part in selection.rows(batch) for row in part.to_pylist()]
-        assert [row["bad_line"] for row in found] == ["no event"]
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"since": "yesterday"}, 'the option since takes e.g. 24h, 7d, .*not "yesterday"'),
-        ({"node": "a,"}, 'the option node takes names, separated by commas, not "a,"'),
-        ({"sinse": "24h"}, "klamm_audit has no option sinse, only path, live"),
+        ({"lives": "true"}, "klamm_audit has no option lives, only path, live"),
+        ({"live": "perhaps"}, 'the option live takes true or false, not "perhaps"'),
+        ({"path": "s3a://b/spool"}, "the format klamm_audit reads a folder, not s3a://b/spool: Spark"),
     ],
 )
 def test_a_wrong_option_is_an_error(options, problem):
     from klamm_spark.spark.data_source import AuditDataSource
 
     with pytest.raises(ValueError, match=problem):
-        AuditDataSource({"path": "/spool", **options})
+        AuditDataSource({"path": "/spool", **options}).reader(None)
 
 
 def test_no_scan_gets_the_filter_of_another(spark, two_nodes):
     """With Spark's push-down, which a session may have for other formats."""
-    spool, events, _ = two_nodes
+    spool, events = two_nodes
     spark.conf.set(PUSHDOWN, "true")
     rows = spark.read.format("klamm_audit").load(spool)
     kinds = sorted({event["kind"] for event in events})
@@ -196,12 +140,12 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def two_nodes(spark, tmp_path):
-    """Ten segments of two nodes, their events, and a time in the middle of the first node's."""
+    """Ten segments of two nodes, and their events."""
     first, second = list(sample_events(600)), list(sample_events(400, node="node-2", seed=2))
     write_sample_spool(tmp_path / "spool", first, events_per_segment=100)
     write_sample_spool(tmp_path / "spool", second, events_per_segment=100)
     before = spark.conf.get(PUSHDOWN)
-    yield str(tmp_path / "spool"), [*first, *second], first[350]["time_us"]
+    yield str(tmp_path / "spool"), [*first, *second]
     spark.conf.set(PUSHDOWN, before)
 
 

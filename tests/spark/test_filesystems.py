@@ -8,7 +8,7 @@ import cramjam
 import pytest
 
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.storage.filesystems import HadoopPath, path_from_uri, path_of
+from klamm_spark.storage.filesystems import HadoopPath, create_durably, path_of
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import MOUNT, settings_of
@@ -108,19 +108,19 @@ def test_a_hadoop_path_has_the_methods_of_a_path(spark, far):
     with pytest.raises(FileNotFoundError):
         list(path.iterdir())
     file = path / "a b=%" / "1.compact"
-    for text in ("one", "another", "a third"):
-        file.replace(text.encode())
-        assert file.read_text("utf-8") == text
-    assert [path.name for path in (folder / "x" / "a b=%").iterdir()] == ["1.compact"]
+    for text in ("a text", "another"):
+        create_durably(file, text.encode())
+        assert file.read_bytes() == b"a text", "its name stands for its content"
+    assert [path.name for path in file.parent.iterdir()] == ["1.compact"]
     assert (file.stem, file.suffix, file.parent.name) == ("1", ".compact", "a b=%")
     (listed,) = file.parent.glob("*.compact")
-    assert (listed, listed.stat().st_size, listed.is_dir()) == (file, 7, False)
+    assert (listed, listed.stat().st_size, listed.is_dir()) == (file, 6, False)
     assert abs(listed.stat().st_mtime - time.time()) < 3600
     assert [found.is_dir() for found in path.iterdir()] == [True]
     file.unlink(missing_ok=True)
     assert list(file.parent.iterdir()) == []
     with pytest.raises(FileSystemError, match="hdfs://host/x cannot be used: Wrong FS: hdfs://host/x"):
-        path_from_uri("hdfs://host/x", path).exists()
+        HadoopPath("hdfs://host/x", path._file_system).exists()
 
 
 @pytest.mark.parametrize(

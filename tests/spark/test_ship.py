@@ -196,12 +196,6 @@ def test_a_missing_spool_is_reported(ship, tmp_path):
         ship(tmp_path / "nowhere", settings_of(tmp_path / "lake"))
 
 
-def test_a_parquet_table_of_an_earlier_build_is_reported(tmp_path):
-    (tmp_path / "events" / "_spark_metadata").mkdir(parents=True)
-    with pytest.raises(LakeError, match="is a Parquet table of an earlier build"):
-        Lake(tmp_path).require_events()
-
-
 def test_a_jvm_that_ended_first_is_reported_and_is_not_an_error():
     from py4j.protocol import Py4JNetworkError
 

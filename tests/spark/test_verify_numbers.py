@@ -75,21 +75,6 @@ def test_segments_that_overlap_are_named(spark, ship, tmp_path):
     assert (code, "  more than once in the lake: 8-9" in said) == (1, True)
 
 
-def test_what_only_another_file_of_the_same_name_has_is_not_shipped(spark, ship, tmp_path):
-    settings = settings_of(tmp_path / "lake")
-    (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
-    ship(tmp_path / "spool", settings)
-    # The first has the name of the segment, the second one whose name has a character that URIs escape.
-    for number, name in enumerate((path.name, "a b.jsonl")):
-        (tmp_path / "spool" / "node-1" / "copies").mkdir(exist_ok=True)
-        lines = map(line_of, sample_events(5, first_seq=50 + 10 * number))
-        (tmp_path / "spool" / "node-1" / "copies" / name).write_bytes(b"".join(lines))
-        code, said = verified(spark, tmp_path / "spool", settings)
-        assert code == 1
-        missing = "50-54, 60-64" if number else "50-54"
-        assert f"  not shipped: {missing}" in said
-
-
 def test_a_gap_that_only_the_spool_reports_counts(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     events = list(sample_events(20))

@@ -4,6 +4,7 @@ import json
 
 from klamm_spark.events.renderers import RENDERERS
 from klamm_spark.lake.views import register_views
+from tests.audit_samples import write_sample_spool
 from tests.spark.conftest import settings_of
 from tests.unit.audit.test_renderers import VECTORS
 
@@ -11,11 +12,8 @@ from tests.unit.audit.test_renderers import VECTORS
 def test_views_give_the_stored_renderings(spark, ship, tmp_path):
     from klamm_spark.lake.layout import Lake
 
-    folder = tmp_path / "spool" / "node-1"
-    folder.mkdir(parents=True)
-    events = [vector["event"] for vector in VECTORS]
-    lines = "".join(json.dumps(event) + "\n" for event in events)
-    (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_text(lines)
+    events = sorted((vector["event"] for vector in VECTORS), key=lambda event: event["seq"])
+    write_sample_spool(tmp_path / "spool", events)
     ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
     register_views(spark, Lake(tmp_path / "lake"))
     for name in RENDERERS:

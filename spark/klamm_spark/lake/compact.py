@@ -13,7 +13,6 @@ from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import merge_seals
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.storage.filesystems import HadoopPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,11 +40,12 @@ def run(
 
 def require_one_writer(spark: SparkSession, lake: Lake) -> None:
     """Raises LakeError if two drivers that commit to this Delta table may overwrite each other's commits."""
-    if not isinstance(lake.root, HadoopPath) or lake.root.scheme not in _ONE_WRITER:
+    scheme, at_uri, _ = str(lake.root).partition("://")
+    if not at_uri or scheme not in _ONE_WRITER:
         return
-    key = f"spark.delta.logStore.{lake.root.scheme}.impl"
+    key = f"spark.delta.logStore.{scheme}.impl"
     if spark.conf.get(key, None) in (None, "io.delta.storage.S3SingleDriverLogStore"):
         raise LakeError(
-            f"Delta's commits in {lake.root.scheme}:// are safe from one driver only: stop klamm audit ship "
+            f"Delta's commits in {scheme}:// are safe from one driver only: stop klamm audit ship "
             f"and give --alone, or set {key} to a log store for several, e.g. io.delta.storage.S3DynamoDBLogStore"
         )

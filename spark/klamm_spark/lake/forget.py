@@ -107,7 +107,7 @@ def _record(lake: Lake, by_segment: DataFrame, signer: SealSigner | None, rule: 
     """Write the records; how many lines they are of."""
     if signer is not None:
         keep_key(lake, signer)
-    seals, known = read_seals(lake).seals, read_forgotten(lake, rule.lake, lake_is_optional=True).segments
+    seals, known = read_seals(lake).seals, read_forgotten(lake, rule.lake).segments
     count = 0
     records: list[tuple[Record, str]] = []
     for row in by_segment.toLocalIterator():

@@ -19,7 +19,7 @@ from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.text_files import read_text_files, write_text_file
 from klamm_spark.spool.layout import DIGEST_DIGITS, NODE_END, parse_object
 from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner
-from klamm_spark.storage.filesystems import AnyPath, replace_durably
+from klamm_spark.storage.filesystems import AnyPath, create_durably
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -38,8 +38,7 @@ class Record:
     """What was forgotten of a segment at one time: the events before `before_us` of these `kinds`.
 
     `seqs` are their numbers, as `Ranges` writes them. `whole` says that no line is left; there are no digests then.
-    `digests_sha256` is that of `digests`, which stand in a column of their own. `lake` is the `Lake.table_id`; it is
-    empty in records of earlier builds.
+    `digests_sha256` is that of `digests`, which stand in a column of their own. `lake` is the `Lake.table_id`.
     """
 
     segment: str
@@ -50,16 +49,13 @@ class Record:
     seqs: str
     whole: bool
     digests_sha256: str
-    lake: str = ""
+    lake: str
     key_id: str = ""
     signature: str = ""
 
     def to_json(self) -> bytes:
         """What is signed, if `signature` is empty."""
-        values = asdict(self)
-        if not self.lake:
-            del values["lake"]
-        return json.dumps(values, separators=(",", ":")).encode()
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def signed(self, signer: SealSigner) -> Record:
         """The record with a signature."""
@@ -82,29 +78,24 @@ class Forgotten:
 
 class KnownForgotten(NamedTuple):
     """What was forgotten by segments, what is wrong with the table, and how many records there are; of those that
-    count, how many each key has signed, and how many name no lake."""
+    count, how many each key has signed."""
 
     segments: dict[str, Forgotten]
     breaks: list[str]
     records: int
     signed_by: Counter[str]
-    of_no_lake: int
 
 
 class _Expected(NamedTuple):
-    """What a record must have to count: one of the `keys`, if there are any, and the lake, or no lake if that is
-    `optional`."""
+    """What a record must have to count: one of the `keys`, if there are any, and the lake."""
 
     keys: PublicKeys
     lake: str
-    optional: bool
 
     def problem(self, record: Record) -> str | None:
         """What is wrong with the lake or the signature of a record."""
-        if record.lake != self.lake and record.lake:
+        if record.lake != self.lake:
             return f"is of another lake: {record.lake}"
-        if not (record.lake or self.optional):
-            return "names no lake"
         if self.keys and not record.signature:
             return "is not signed"
         signed = replace(record, signature="").to_json()
@@ -128,21 +119,18 @@ def keep_key(lake: Lake, signer: SealSigner) -> None:
     """Write the public key to the lake, once."""
     path: AnyPath = lake.root / "keys" / _KEYS / f"{signer.key_id}{PUBLIC_SUFFIX}"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_durably(path, signer.public_pem.decode("ascii"))
+        create_durably(path, signer.public_pem)
 
 
-def read_forgotten(
-    lake: Lake, lake_id: str, trusted: Collection[str] = (), *, lake_is_optional: bool = False
-) -> KnownForgotten:
-    """All records. Those that are not in order count as if they were not there: those of another lake than `lake_id`;
-    those that name none, unless `lake_is_optional`; with `trusted` ids of keys, those that none of these has signed.
+def read_forgotten(lake: Lake, lake_id: str, trusted: Collection[str] = ()) -> KnownForgotten:
+    """Return all records. Those that are not in order count as if they were not there: those of another lake than
+    `lake_id`, and with `trusted` ids of keys, those that none of these has signed.
 
     Raises KeyFileError.
     """
-    expected = _Expected(keys_of(lake, _KEYS, trusted), lake_id, lake_is_optional)
-    known = KnownForgotten({}, [], 0, Counter(), 0)
-    count = of_no_lake = 0
+    expected = _Expected(keys_of(lake, _KEYS, trusted), lake_id)
+    known = KnownForgotten({}, [], 0, Counter())
+    count = 0
     for file in read_text_files(lake.forgotten, _COLUMNS):
         if file.problem:
             known.breaks.append(f"{file.path} {file.problem}")
@@ -154,10 +142,9 @@ def read_forgotten(
                 known.breaks.append(f"{file.path}: {segment}: the record of what was forgotten {error}")
                 continue
             _add(known, record, digests)
-            of_no_lake += not record.lake
             if expected.keys:
                 known.signed_by[record.key_id] += 1
-    return known._replace(records=count, of_no_lake=of_no_lake)
+    return known._replace(records=count)
 
 
 def _parse(segment: str, text: str, digests: str, expected: _Expected) -> Record:

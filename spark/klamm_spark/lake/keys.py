@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_spark.spool.layout import node_folders
 from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, public_files
-from klamm_spark.storage.filesystems import AnyPath, replace_durably
+from klamm_spark.storage.filesystems import AnyPath, create_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,8 +32,7 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
                 say(f"{path}: {error}")
                 continue
             if path.name not in known and path.stem == key_id:
-                kept.mkdir(parents=True, exist_ok=True)
-                replace_durably(kept / path.name, pem.decode("ascii"))
+                create_durably(kept / path.name, pem)
                 which = "another key than before" if known else "the key"
                 say(
                     f"seals of {folder.name} are signed with {which}: {key_id}; compare it with that of klamm audit key"

@@ -31,7 +31,6 @@ PARTITIONS: Final = ("date", "hour")
 COMMITS: Final = "_delta_log"
 MIN_KEEP_HOURS: Final = 168
 """Younger files of the lake are never deleted: they may be about to be committed, or be read."""
-_PARQUET_LOG: Final = "_spark_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,8 @@ class Lake:
         """The table of what was forgotten."""
         return self.root / "forgotten"
 
-    def require_delta(self) -> None:
-        """Raises LakeError if the events are a Parquet table, as earlier builds wrote them."""
-        if (self.events / _PARQUET_LOG).is_dir():
-            raise LakeError(
-                f"{self.events} is a Parquet table of an earlier build: move {self.root} away, and klamm audit ship "
-                "ships what the spool has"
-            )
-
     def require_events(self) -> None:
         """Raises LakeError if nothing was shipped here."""
-        self.require_delta()
         if not self.has_events():
             raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
 

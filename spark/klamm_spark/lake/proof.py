@@ -57,11 +57,6 @@ class LakeProof:
             signers = ", ".join(f"{count:,} by {key}" for key, count in sorted(self.forgotten.signed_by.items()))
             yield f"forgotten: {lines:,} events by {self.forgotten.records:,} records, signed: {signers or 'none'}"
             yield f"forgotten: the lake of the records must be {self.lake_id}"
-        if self.forgotten.of_no_lake:
-            yield (
-                f"forgotten: {self.forgotten.of_no_lake:,} records are of an earlier klamm and name no lake: who can "
-                "write to the lake can have copied them from another one of the same key"
-            )
 
 
 def prove(
@@ -77,7 +72,7 @@ def prove(
     table_id = lake.table_id(spark)
     if lake_id not in ("", table_id):
         breaks.append(f"{lake.events} is not the lake {lake_id}: its id is {table_id}")
-    forgotten = read_forgotten(lake, lake_id or table_id, trusted, lake_is_optional=not lake_id)
+    forgotten = read_forgotten(lake, lake_id or table_id, trusted)
     folders = _streams(lake, seals, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
     for segment, rest in sorted(forgotten.segments.items()):

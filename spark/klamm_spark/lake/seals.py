@@ -9,7 +9,6 @@ and the last one of a boot twice: as it was shipped, and as the server has marke
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -95,6 +94,7 @@ class Ledger:
         seals = read_seals(lake).seals
         self.known: set[str] = set()
         self.aside: dict[str, str] = {}
+        self._damaged: set[str] = set()
         self._keys = {"", *(seal.key_id for seal in seals.values())}
         """Of which it is known whether the lake has them."""
         self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
@@ -110,9 +110,9 @@ class Ledger:
 
     def read(self, path: AnyPath) -> Sealed | None:
         """A segment, for `add`. None if it is not what its seal says, or does not fit the chain of its stream: it is
-        set aside, and named once. One that has no seal yet is looked at again."""
+        set aside, and named once. One that has no seal yet, or that its store did not give, is looked at again."""
         stem = path.name.partition(".")[0]
-        if self.aside.get(stem, _NO_SEAL) != _NO_SEAL:
+        if stem in self._damaged:
             return None
         try:
             sealed = self._read(path, stem)
@@ -122,6 +122,8 @@ class Ledger:
                 self._say(f"{path} was deleted before it was shipped: klamm audit verify shows its events")
                 return None
             reason = str(error)
+            if isinstance(error, ValueError):
+                self._damaged.add(stem)
         if not reason:
             self.aside.pop(stem, None)
             self._streams[_stream(sealed.seal)][sealed.seal.index] = sealed.seal
@@ -177,20 +179,15 @@ class Ledger:
         try:
             seal = Seal.read(seal_path)
         except FileNotFoundError as error:
-            raise ValueError(_NO_SEAL) from error
+            raise OSError(_NO_SEAL) from error
         if seal.segment != stem:
             raise ValueError(f"its seal is that of {seal.segment}")
         pieces = self._lines.pieces(path.read_bytes(), path.suffix)
-        # The lake needs the digests of the lines: the whole is hashed only where a seal of an earlier klamm has none.
-        whole = None if seal.lines_sha256 else hashlib.sha256()
         size_bytes, digests = 0, list[str]()
         for piece in pieces:
             size_bytes += len(piece)
             digests += digests_of(piece)
-            if whole is not None:
-                whole.update(piece)
-        found = size_bytes, len(digests), whole.hexdigest() if whole is not None else lines_sha256(digests)
-        if found != (seal.size_bytes, seal.events, seal.lines_sha256 or seal.sha256):
+        if (size_bytes, len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):
             raise ValueError("it differs from its seal")
         return Sealed(path, seal_path, seal, "".join(digests))
 

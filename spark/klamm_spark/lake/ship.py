@@ -68,7 +68,6 @@ def run(
     """
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(pipeline.settings, spark)
     require_spool(spool)
-    lake.require_delta()
     local = isinstance(spool, Path) and isinstance(lake.root, Path)
     if stop is None:
         stop = threading.Event()

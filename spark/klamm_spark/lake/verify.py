@@ -8,15 +8,12 @@ inserted there. What the lake proves without the spool: `klamm_spark.lake.proof`
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -29,11 +26,10 @@ from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import reading_what_is_there
 from klamm_spark.lake.sisters import Sisters, check_sisters
 from klamm_spark.settings.spark import Pipeline, SparkSettings
-from klamm_spark.spark.content import SparkContent
-from klamm_spark.spool.chain import FileContent, NodeFolder, read_folder
-from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, sealed_segments, stream_mark
-from klamm_spark.spool.reader import SEGMENT_GLOB, require_spool, spool_of
-from klamm_spark.storage.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
+from klamm_spark.spool.chain import NodeFolder, read_folder
+from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, stream_mark
+from klamm_spark.spool.reader import require_spool, spool_of
+from klamm_spark.storage.filesystems import AnyPath, parse_location, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -51,15 +47,7 @@ _HEADLINES: Final = {
 }
 SEGMENTS_DELETED: Final = "segments_deleted"
 _LINES: Final = 20
-_FILES_CHOSEN: Final = 1_000
-"""Of more files, Spark reads all."""
-_PLAIN_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
-"""A name of a file that has the same form in a URI."""
 _GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
-_READ: Final = {
-    **dict.fromkeys(("node", "boot", "kind", "action", "detail", "gap_boot"), "string"),
-    **dict.fromkeys(("seq", "gap_first_seq", "gap_last_seq"), "long"),
-}
 
 
 class NodeBoot(NamedTuple):
@@ -199,8 +187,11 @@ def _verify_both(
     require_spool(place)
     # The spool first: segments that are sealed and shipped meanwhile must not look lost.
     trusted = pipeline.settings.key_ids
-    folders = _read_folders(spark, lake, place, trusted)
-    in_spool, reported = _numbers_in(spark, place, folders)
+    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
+    folders = [
+        read_folder(folder, keys_of(lake, folder.name, trusted, place) or None) for folder in node_folders(place)
+    ]
+    in_spool, reported = _numbers_in(folders)
     shipped = lake.read_events(spark)
     proof = prove(spark, lake, anchors, trusted, pipeline.settings.lake_id)
     found = sequences(shipped)
@@ -419,77 +410,19 @@ def _interrupted(events: DataFrame) -> Iterator[str]:
         yield f"{row['api_name']} of {row['resources']} by {client}, which a crash interrupted ({row['event_id']})"
 
 
-def _read_folders(spark: SparkSession, lake: Lake, place: AnyPath, trusted: Collection[str]) -> list[NodeFolder]:
-    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
-    with ExitStack() as stack:
-        content = SparkContent(spark) if isinstance(place, HadoopPath) else stack.enter_context(closing(FileContent()))
-        return [
-            read_folder(folder, content, keys_of(lake, folder.name, trusted, place) or None)
-            for folder in node_folders(place)
-        ]
-
-
-def _numbers_in(
-    spark: SparkSession, spool: AnyPath, folders: Sequence[NodeFolder]
-) -> tuple[dict[NodeBoot, Ranges], ReportedGaps]:
-    """The numbers of all sealed segments of a spool, and the gaps that it reports."""
+def _numbers_in(folders: Sequence[NodeFolder]) -> tuple[dict[NodeBoot, Ranges], ReportedGaps]:
+    """Return the numbers of all sealed segments of a spool, and the gaps that it reports."""
     pairs: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
-    counted = [numbers for folder in folders for numbers in folder.numbers.values()]
-    for numbers in counted:
-        pairs[NodeBoot(numbers.node, numbers.boot)].append((numbers.first_seq, numbers.last_seq))
+    for node, boot, first, last in chain(*(folder.seqs for folder in folders)):
+        pairs[NodeBoot(node, boot)].append((first, last))
     reported = ReportedGaps()
-    add_gaps(reported, chain(*(numbers.gaps for numbers in counted)))
+    add_gaps(reported, chain(*(folder.sealed_gaps for folder in folders)))
     unsealed = ReportedGaps()
     add_gaps(unsealed, chain(*(folder.gaps for folder in folders)))
     for node_boot, first in unsealed.crashed.items():
         reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
     reported.unsealed = unsealed.ranges
-    known = {node_boot: Ranges(found) for node_boot, found in pairs.items()}
-    lines = _lines_to_parse(spark, spool, folders)
-    if lines is not None:
-        events = _numbered(lines)
-        for node_boot, ranges in sequences(events).ranges.items():
-            known[node_boot] = known.get(node_boot, Ranges()) | ranges
-        # Who can write to the spool can put any file there.
-        sealed = {path.resolve() for folder in folders for path in folder.sealed}
-        gaps = events.where(F.col("kind") == AUDIT_GAP).select(*_GAP_COLUMNS, "file").distinct().collect()
-        add_gaps(reported, (row.asDict() for row in gaps if path_from_uri(row["file"], spool) in sealed))
-    return known, reported
-
-
-def _lines_to_parse(spark: SparkSession, spool: AnyPath, folders: Sequence[NodeFolder]) -> DataFrame | None:
-    """The lines of all segments whose numbers are not known, and perhaps of further ones; None if there are none."""
-    if not any(sealed_segments(folder) for folder in node_folders(spool)):
-        return None
-    lines = (
-        spark.read.format("text")
-        .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", SEGMENT_GLOB)
-        # The chain shows damaged files, and retention may delete files that were listed.
-        .options(ignoreCorruptFiles=True, ignoreMissingFiles=True)
-        .load(str(spool.resolve()))
-    )
-    known = Counter(name for folder in folders for name in folder.numbers)
-    if not known:
-        return lines
-    # There may be copies of a segment, in folders of no node too.
-    there = Counter(unquote(urlsplit(uri).path).rpartition("/")[2] for uri in lines.inputFiles())
-    names = [name for name, count in there.items() if count > known[name]]
-    if not names:
-        return None
-    if len(names) > _FILES_CHOSEN or not all(map(_PLAIN_NAME.fullmatch, names)):
-        return lines
-    return lines.where(F.col("_metadata.file_name").isin(names))
-
-
-def _numbered(lines: DataFrame) -> DataFrame:
-    # Events that are in the quarantine count too: they are missing in the lake.
-    event = F.from_json("value", ", ".join(f"{name} {kind}" for name, kind in _READ.items())).alias("event")
-    return (
-        lines.select(event, F.col("_metadata.file_path").alias("file"))
-        .select("event.*", "file")
-        .dropna(subset=["node", "boot", "seq"])
-    )
+    return {node_boot: Ranges(found) for node_boot, found in pairs.items()}, reported
 
 
 def _ranges_of(rows: Iterable[Row]) -> dict[NodeBoot, Ranges]:

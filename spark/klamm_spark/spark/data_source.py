@@ -2,13 +2,11 @@
 
     spark.readStream.format("klamm_audit").option("live", "true").load("/var/lib/klamm/audit")
 
-PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the spool: a folder, or a URI that
-PyArrow knows, such as `s3://BUCKET/FOLDER`; `since` and `until`, a part of the time, e.g. `24h` before the load or
-`2026-01-31T12:00`; `node`, the nodes, separated by commas; `live`, whether segments that are still being written are
-read too (default `true`); `maxBytesPerTrigger`, the most bytes in a micro-batch (default 64 MiB); `failOnDataLoss`
-(default `true`), whether a stream fails if retention has deleted what it has not read. Another option is an error.
-Other nodes and segments that were sealed before `since` are not read. A line that is not an event has null columns, and
-its text is in `bad_line`; it has no time. A third as fast as Spark's own file source, which `klamm audit ship` uses.
+PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the folder of the spool; `live`, whether
+segments that are still being written are read too (default `true`); `maxBytesPerTrigger`, the most bytes in a
+micro-batch (default 64 MiB); `failOnDataLoss` (default `true`), whether a stream fails if retention has deleted what it
+has not read. Another option is an error. A line that is not an event has null columns, and its text is in `bad_line`;
+it has no time. A third as fast as Spark's own file source, which `klamm audit ship` uses.
 
 Filters stay with Spark: Spark 4.2 gives all scans of a DataFrame the filters that one of them has pushed down.
 """
@@ -18,7 +16,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,16 +26,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from klamm.runtime import SystemClock
 from klamm_spark.events.event import ACTIONS, FIELDS, SCHEMA_VERSION
 from klamm_spark.spark.schema import EVENT_SCHEMA
-from klamm_spark.spark.selection import Selection
 from klamm_spark.spool.offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
-from klamm_spark.storage.arrow_paths import arrow_path
 from klamm_spark.storage.filesystems import parse_location
 
 NAME: Final = "klamm_audit"
-_OPTIONS: Final = ("path", "live", "maxBytesPerTrigger", "failOnDataLoss", "since", "until", "node")
+_OPTIONS: Final = ("path", "live", "maxBytesPerTrigger", "failOnDataLoss")
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 _ROW: Final = StructType(
@@ -55,7 +50,6 @@ class AuditDataSource(DataSource):
         unknown = {name.lower() for name in options} - {name.lower() for name in _OPTIONS}
         if unknown:
             raise ValueError(f"klamm_audit has no option {', '.join(sorted(unknown))}, only {', '.join(_OPTIONS)}")
-        self._selection = Selection.of(options, SystemClock().wall_us())
 
     @classmethod
     def name(cls) -> str:
@@ -68,13 +62,13 @@ class AuditDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _Reader(_follower(self.options), self._selection)
+        return _Reader(_follower(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         max_bytes = int(self.options.get("maxBytesPerTrigger", str(_DEFAULT_MAX_BYTES)))
         lossless = _flag(self.options, "failOnDataLoss")
-        return _StreamReader(_follower(self.options), self._selection, max_bytes, lossless)
+        return _StreamReader(_follower(self.options), max_bytes, lossless)
 
 
 class _Piece(InputPartition):
@@ -84,26 +78,21 @@ class _Piece(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, follower: SpoolFollower, selection: Selection) -> None:
+    def __init__(self, follower: SpoolFollower) -> None:
         self._follower = follower
-        self._selection = selection
 
     def partitions(self) -> Sequence[InputPartition]:
-        pieces = self._follower.pieces({}, self._follower.latest({}))
-        return [_Piece(piece) for piece in self._selection.pieces(pieces, self._follower)]
+        return [_Piece(piece) for piece in self._follower.pieces({}, self._follower.latest({}))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there are no partitions, Spark has one of its own.
-        if not isinstance(partition, _Piece):
-            return
-        for batch in read_batches(self._follower, partition.piece):
-            yield from self._selection.rows(batch)
+        if isinstance(partition, _Piece):
+            yield from read_batches(self._follower, partition.piece)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, follower: SpoolFollower, selection: Selection, max_bytes: int, fail_on_data_loss: bool) -> None:
+    def __init__(self, follower: SpoolFollower, max_bytes: int, fail_on_data_loss: bool) -> None:
         self._follower = follower
-        self._selection = selection
         self._max_bytes = max_bytes
         self._fail_on_data_loss = fail_on_data_loss
         self._available_now: Offset | None = None
@@ -132,13 +121,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             left = {node: position for node, position in start.items() if self._follower.holds(node, position)}
             pieces = self._follower.pieces(left, end)
-        return [_Piece(piece) for piece in self._selection.pieces(pieces, self._follower)]
+        return [_Piece(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, _Piece):
-            return
-        for batch in read_batches(self._follower, partition.piece):
-            yield from self._selection.rows(batch)
+        if isinstance(partition, _Piece):
+            yield from read_batches(self._follower, partition.piece)
 
 
 def read_batches(follower: SpoolFollower, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -197,8 +184,7 @@ def _follower(options: Any) -> SpoolFollower:
         raise ValueError('the format klamm_audit needs the spool: .load("/path/of/the/spool")')
     folder = parse_location(path, Path())
     if not isinstance(folder, Path):
-        # It has the methods of a Path that a follower calls.
-        folder = cast(Path, arrow_path(folder))
+        raise ValueError(f"the format klamm_audit reads a folder, not {folder}: Spark's format text reads a URI")
     return SpoolFollower(folder, _flag(options, "live"))
 
 

@@ -61,7 +61,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEQ_DIGITS: Final = 20
 _TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
 _MOST: Final = 1 << 63
-_OPTIONAL: Final = ("lines_sha256", "sisters", "key_id", "signature")
+_OPTIONAL: Final = ("sisters", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
 """Of the SHA-256 of a line."""
 REQUESTS: Final = "requests"
@@ -128,7 +128,7 @@ class Seal:
     `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
     segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
     a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
-    `sealed_time_us` is wall-clock time. `lines_sha256` is left out by an earlier klamm. `signature` is that of the
+    `sealed_time_us` is wall-clock time. `signature` is that of the
     file's content without it, in base64, by the key `key_id`; both are left out where nothing signs. `sisters` are the
     newest seals of the server's other streams, each as `Sister` writes it: so no stream can be taken away whole.
     """
@@ -145,11 +145,11 @@ class Seal:
     sha256: str
     previous_chain: str
     chain: str
+    lines_sha256: str
     sealed_time_us: int
     torn_bytes: int = 0
     clean: bool = True
     final: bool = False
-    lines_sha256: str = ""
     sisters: str = ""
     key_id: str = ""
     signature: str = ""
@@ -216,7 +216,7 @@ def parse_object(kind: type[T], data: bytes | str) -> T:
 
 
 def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:
-    """The next value of the hash chain; of a seal of an earlier klamm, `lines_sha256` is empty."""
+    """Return the next value of the hash chain."""
     return hashlib.sha256(f"{previous_chain}{sha256}{lines_sha256}".encode("ascii")).hexdigest()
 
 

@@ -95,13 +95,6 @@ class SpoolFollower:
         """Whether the segment of a node's offset still exists."""
         return any(segment == position["segment"] for segment, _ in self.segments(node))
 
-    def is_older(self, piece: Piece, since_us: int) -> bool:
-        """Whether the segment of a piece was sealed before that time."""
-        if not since_us:
-            return False
-        seal = read_seal(self._path(piece.node, piece.segment))
-        return seal is not None and seal.sealed_time_us < since_us
-
     def read(self, piece: Piece) -> bytes:
         """The lines of a piece. Raises DataLossError if its segment is gone."""
         path = self._path(piece.node, piece.segment)

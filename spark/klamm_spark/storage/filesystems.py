@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated
 
@@ -26,10 +25,6 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)([^/]*)(.*)", re.DOTALL
 _BUCKETS: Final = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs"})
 _PATTERN: Final = re.compile(r"[*?{}\[\]\\]")
 _READ_BYTES: Final = 8 * 1024 * 1024
-_VISIBLE_WHEN_CLOSED: Final = "fs.capability.outputstream.abortable"
-"""Hadoop's name for stores where a file appears when it is closed, whole and at once."""
-_ATOMIC_OVERWRITES: Final = frozenset({"hdfs"})
-"""File systems where a rename that overwrites is atomic."""
 
 
 class Status(NamedTuple):
@@ -40,32 +35,34 @@ class Status(NamedTuple):
     is_dir: bool
 
 
-class PureHadoopPath:
-    """The name of a `HadoopPath`, as `pathlib.PurePath` is that of a Path."""
+class HadoopPath:
+    """A path in a file system of Hadoop. Without a session, only its name can be used.
 
-    __slots__ = ("_file_system", "uri")
+    Methods are those of `pathlib.Path`. They raise FileNotFoundError as it does, and FileSystemError for every other
+    failure of the store.
+    """
 
-    def __init__(self, uri: str, file_system: _FileSystem | None = None) -> None:
+    __slots__ = ("_file_system", "_known", "uri")
+
+    def __init__(self, uri: str, file_system: _FileSystem | None = None, known: Status | None = None) -> None:
         self.uri = uri.rstrip("/")
         self._file_system = file_system
+        self._known = known
 
     def __str__(self) -> str:
         return self.uri
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.uri!r})"
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PureHadoopPath) and self.uri == other.uri
+        return isinstance(other, HadoopPath) and self.uri == other.uri
 
     def __hash__(self) -> int:
         return hash(self.uri)
 
-    def __lt__(self, other: Self) -> bool:
+    def __lt__(self, other: HadoopPath) -> bool:
         return self.uri < other.uri
 
-    def __truediv__(self, name: str) -> Self:
-        return type(self)(f"{self.uri}/{name}", self._file_system)
+    def __truediv__(self, name: str) -> HadoopPath:
+        return HadoopPath(f"{self.uri}/{name}", self._file_system)
 
     @property
     def name(self) -> str:
@@ -80,37 +77,14 @@ class PureHadoopPath:
         return Path(self.name).stem
 
     @property
-    def parent(self) -> Self:
-        return type(self)(self.uri.rpartition("/")[0], self._file_system)
+    def parent(self) -> HadoopPath:
+        return HadoopPath(self.uri.rpartition("/")[0], self._file_system)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return tuple(self.uri.split("/"))
-
-    @property
-    def scheme(self) -> str:
-        """`s3a` of `s3a://bucket/lake`."""
-        return self.uri.partition(":")[0]
-
-    def with_name(self, name: str) -> Self:
+    def with_name(self, name: str) -> HadoopPath:
         return self.parent / name
 
-    def resolve(self) -> Self:
+    def resolve(self) -> HadoopPath:
         return self
-
-
-class HadoopPath(PureHadoopPath):
-    """A path in a file system of Hadoop. Without a session, only its name can be used.
-
-    Methods are those of `pathlib.Path`. They raise FileNotFoundError as it does, and FileSystemError for every other
-    failure of the store.
-    """
-
-    __slots__ = ("_known",)
-
-    def __init__(self, uri: str, file_system: _FileSystem | None = None, known: Status | None = None) -> None:
-        super().__init__(uri, file_system)
-        self._known = known
 
     def exists(self) -> bool:
         with translated(self.uri):
@@ -131,8 +105,9 @@ class HadoopPath(PureHadoopPath):
 
     def iterdir(self) -> Iterator[HadoopPath]:
         with translated(self.uri):
-            found = [self._listed(status) for status in self._fs.listStatus(self._path)]
-        yield from found
+            statuses = list(self._fs.listStatus(self._path))
+        for status in statuses:
+            yield HadoopPath(status.getPath().toString(), self._file_system, _status(status))
 
     def glob(self, pattern: str) -> Iterator[HadoopPath]:
         """The files of this folder whose names match; none if there is no such folder."""
@@ -152,9 +127,6 @@ class HadoopPath(PureHadoopPath):
                 stream.close()
         return b"".join(parts)
 
-    def read_text(self, encoding: str) -> str:
-        return self.read_bytes().decode(encoding)
-
     def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
         """Create the folder and its parents, if it does not exist."""
         with translated(self.uri):
@@ -165,21 +137,10 @@ class HadoopPath(PureHadoopPath):
         with translated(self.uri):
             self._fs.delete(self._path, False)
 
-    def replace(self, data: bytes) -> None:
-        """Replace the content atomically: readers see the old or the new, and a crash leaves one of them.
-
-        Raises FileSystemError, before it has changed anything, if the store cannot do so.
-        """
-        with translated(self.uri):
-            self._opened.replace(self, data)
-
     def create(self, data: bytes) -> None:
         """Write a file that readers see whole or not at all. If there is one already, it stays."""
         with translated(self.uri):
             self._opened.create(self, data)
-
-    def _listed(self, status: Any) -> HadoopPath:
-        return HadoopPath(status.getPath().toString(), self._file_system, _status(status))
 
     @property
     def _opened(self) -> _FileSystem:
@@ -200,7 +161,6 @@ class _FileSystem:
     """One file system of Hadoop, in the session's JVM."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
-        self.gateway: Any = spark.sparkContext._gateway
         jvm: Any = spark.sparkContext._jvm
         self.jvm = jvm
         self.conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
@@ -220,61 +180,13 @@ class _FileSystem:
         with translated(uri):
             return str(self.fs.makeQualified(self.path(uri)).toString())
 
-    def resolved(self, uri: str) -> Any:
-        """The target of a path of viewfs; any other path itself."""
-        return self.fs.resolvePath(self.path(uri))
-
-    def replace_method(self, folder: HadoopPath) -> str:
-        """How to replace a file atomically: `close`, `rename` or, for a folder of this machine, its path."""
-        path = self.path(folder.uri)
-        if self.fs.hasPathCapability(path, _VISIBLE_WHEN_CLOSED):
-            return "close"
-        real = self.resolved(folder.uri)
-        scheme = str(real.toUri().getScheme())
-        if scheme == "file":
-            return str(real.toUri().getPath())
-        if scheme not in _ATOMIC_OVERWRITES:
-            raise FileSystemError(
-                f"a file cannot be replaced at once at {folder}: {scheme}:// does not promise it, and a crash would "
-                'lose what the commit log says; sink = "delta" does not need it'
-            )
-        return "rename"
-
-    def replace(self, target: HadoopPath, data: bytes) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        method = self.replace_method(target.parent)
-        path = self.path(target.uri)
-        if method == "close":
-            self._write(path, data)
-            return
-        if method != "rename":
-            _replace_local(Path(method) / target.name, data)
-            return
-        temporary = self.path(str(target.with_name(f".{target.name}.klamm")))
-        self._write(temporary, data)
-        # FileSystem.rename does not overwrite.
-        kind = getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename")
-        options = self.gateway.new_array(kind, 1)
-        options[0] = kind.OVERWRITE
-        files = self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), self.conf)
-        files.rename(temporary, path, options)
-
     def create(self, target: HadoopPath, data: bytes) -> None:
         temporary = self.path(str(target.with_name(f".{target.name}.klamm")))
-        self._write(temporary, data)
+        stream = self.fs.create(temporary, True)
+        stream.write(bytearray(data))
+        stream.close()
         if not self.fs.rename(temporary, self.path(target.uri)):
             self.fs.delete(temporary, False)
-
-    def _write(self, path: Any, data: bytes) -> None:
-        stream = self.fs.create(path, True)
-        try:
-            stream.write(bytearray(data))
-        except BaseException:
-            # Closing it would make it visible.
-            if stream.hasCapability(_VISIBLE_WHEN_CLOSED):
-                stream.abort()
-            raise
-        stream.close()
 
 
 AnyPath = Path | HadoopPath
@@ -342,25 +254,6 @@ def path_of(location: str | Path, spark: SparkSession | None = None) -> AnyPath:
         return HadoopPath(location)
     file_system = _FileSystem(spark, location)
     return HadoopPath(file_system.qualified(location), file_system)
-
-
-def path_from_uri(uri: str, table: AnyPath) -> AnyPath:
-    """The path of a URI in a commit log, where special characters are escaped; relative ones are below `table`."""
-    parts = urlsplit(uri)
-    path = unquote(parts.path)
-    if not parts.scheme:
-        return (table / path).resolve()
-    if isinstance(table, Path):
-        return Path(path)
-    return HadoopPath(f"{parts.scheme}://{parts.netloc}{path}", table._file_system)
-
-
-def replace_durably(path: AnyPath, text: str) -> None:
-    """Replace a file atomically and durably."""
-    if isinstance(path, HadoopPath):
-        path.replace(text.encode())
-    else:
-        _replace_local(path, text.encode())
 
 
 def create_durably(path: AnyPath, data: bytes) -> None:

@@ -15,7 +15,7 @@ _JARS: Final = {
 _MAX_MESSAGE_CHARS: Final = 400
 
 
-class FileSystemError(Exception):
+class FileSystemError(OSError):
     """A file system cannot be used; the message says which path, and why."""
 
 

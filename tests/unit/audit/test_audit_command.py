@@ -20,11 +20,9 @@ from klamm_spark.spark import session
 from klamm_spark.spark.session import SparkUnavailableError
 from klamm_spark.storage.filesystems import (
     SPOOL_IS_A_FILE,
-    HadoopPath,
     check_location,
     is_uri,
     parse_location,
-    path_from_uri,
 )
 from klamm_spark.storage.hadoop_errors import FileSystemError, translate
 
@@ -126,14 +124,6 @@ def test_uris(location):
     assert check_location(location) is None
     assert is_uri(location)
     assert parse_location(location, Path("/base")) == location
-
-
-def test_paths_of_a_commit_log():
-    lake = HadoopPath("s3a://bucket/lake/")
-    assert path_from_uri("s3a://bucket/lake/a%20b=%25/part", lake) == lake / "a b=%" / "part"
-    assert path_from_uri("a%20b/part", lake) == lake / "a b" / "part"
-    for uri in ("file:///lake/a%20b", "a%20b"):
-        assert path_from_uri(uri, Path("/lake")) == Path("/lake/a b")
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,6 @@ def test_a_file_that_was_put_beside_a_segment_is_named(tmp_path, signers, suffix
     forged.write_bytes(compress(data, "gzip") if suffix else data)
     found = read_folder(folder, keys=PublicKeys([signers[0].public_pem]))
     assert found.breaks == [f"{forged} was changed: its SHA-256 differs from its seal"]
-    assert len(found.sealed) == 5
 
 
 def test_what_is_no_gap_in_a_segment_that_is_being_written_reports_none(tmp_path):

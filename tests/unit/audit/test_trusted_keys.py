@@ -95,51 +95,34 @@ def test_signatures_that_were_taken_from_the_first_seals_are_counted(folder, lak
 
 @pytest.mark.parametrize("signed_by", [None, 0, 1])
 def test_with_trusted_ids_only_their_records_of_what_was_forgotten_count(lake, signers, signed_by):
-    record = Record("s", 1, 1, "all", 0, "", whole=False, digests_sha256=digests_sha256(""))
+    record = Record("s", 1, 1, "all", 0, "", whole=False, digests_sha256=digests_sha256(""), lake="one")
     if signed_by is not None:
         record = record.signed(signers[signed_by])
         keep_key(lake, signers[signed_by])
     write_records(lake, [(record, "")])
-    known = read_forgotten(lake, "", lake_is_optional=True)
-    assert (known.breaks, known.of_no_lake) == ([], 1)
-    assert len(read_forgotten(lake, "", [signers[0].key_id], lake_is_optional=True).breaks) == (signed_by != 0)
+    assert read_forgotten(lake, "one").breaks == []
+    assert len(read_forgotten(lake, "one", [signers[0].key_id]).breaks) == (signed_by != 0)
 
 
 @pytest.mark.parametrize(
-    ("of", "optional", "problem"),
-    [
-        ("one", False, None),
-        ("one", True, None),
-        ("another", False, "is of another lake: another"),
-        ("another", True, "is of another lake: another"),
-        ("", True, None),
-        ("", False, "names no lake"),
-    ],
+    ("of", "problem"),
+    [("one", None), ("another", "is of another lake: another"), ("", "is of another lake: ")],
 )
-def test_a_record_counts_in_its_own_lake_only(lake, signers, of, optional, problem):
+def test_a_record_counts_in_its_own_lake_only(lake, signers, of, problem):
     record = Record("s", 1, 1, "all", 0, "", whole=True, digests_sha256=digests_sha256(""), lake=of)
     keep_key(lake, signers[0])
     write_records(lake, [(record.signed(signers[0]), "")])
-    known = read_forgotten(lake, "one", lake_is_optional=optional)
+    known = read_forgotten(lake, "one")
     assert [line.partition(" forgotten ")[2] for line in known.breaks] == ([problem] if problem else [])
     assert list(known.segments) == ([] if problem else ["s"])
 
 
-@pytest.mark.parametrize("change", [{"lake": "one"}, {"lake": ""}])
-def test_who_has_no_key_cannot_give_a_record_to_another_lake(lake, signers, change):
+def test_who_has_no_key_cannot_give_a_record_to_another_lake(lake, signers):
     record = Record("s", 1, 1, "all", 0, "", whole=True, digests_sha256=digests_sha256(""), lake="another")
     keep_key(lake, signers[0])
-    write_records(lake, [(replace(record.signed(signers[0]), **change), "")])
-    known = read_forgotten(lake, "one", lake_is_optional=True)
+    write_records(lake, [(replace(record.signed(signers[0]), lake="one"), "")])
+    known = read_forgotten(lake, "one")
     assert (known.segments, ["wrong signature" in line for line in known.breaks]) == ({}, [True])
-
-
-def test_a_record_of_an_earlier_klamm_is_signed_without_a_lake():
-    record = Record("s", 1, 2, "all", 3, "0-2", whole=True, digests_sha256="d", key_id="k")
-    assert record.to_json() == (
-        b'{"segment":"s","forgotten_time_us":1,"before_us":2,"kinds":"all","lines":3,"seqs":"0-2","whole":true,'
-        b'"digests_sha256":"d","key_id":"k","signature":""}'
-    )
 
 
 def test_folders_of_nodes_that_were_swapped_are_found(folder, lake, signers):
