@@ -1,7 +1,7 @@
-"""Writes `core/klamm/wire/messages/` from descriptions of Kafka's messages.
+"""Writes `core/klamm/wire/messages/` and `coordinator_records/` from descriptions of Kafka's messages.
 
-    python tools/generate_messages.py              write, from tools/messages/descriptions.json
-    python tools/generate_messages.py --from-jars  refresh the descriptions from the `kafka-clients` jars first
+    python tools/generate_messages.py              write, from the descriptions in tools/messages
+    python tools/generate_messages.py --from-jars  refresh the descriptions from the jars first
     python tools/generate_messages.py --check      only list the files that differ from what would be written
 
 The modules of APIs that no API set serves are in `messages/between_brokers`, which git does not keep: the build of a
@@ -26,10 +26,13 @@ from tools.messages.api_keys import render_api_keys  # noqa: E402
 from tools.messages.descriptions import (  # noqa: E402
     BETWEEN_BROKERS,
     COMMITTED,
+    COMMITTED_RECORDS,
     EXTRA,
     as_committed,
     committed,
+    committed_records,
     from_jars,
+    records_from_jars,
 )
 from tools.messages.entities import render_entity_fields  # noqa: E402
 from tools.messages.methods import MethodsWriter  # noqa: E402
@@ -54,7 +57,7 @@ def renamed(schemas: list[Schema]) -> dict[str, dict[str, str]]:
 
 
 def render(name: str, schemas: list[Schema]) -> str:
-    """The module of one API (request and response), or of one schema that is no API."""
+    """The module of one API (request and response), of a record (key and value), or of one schema that is neither."""
     module = Module(renamed(schemas))
     for schema in schemas:
         for struct in schema.structs.values():
@@ -127,6 +130,18 @@ def generate(raws: dict[str, Raw]) -> dict[Path, str]:
     return files
 
 
+def generate_records(raws: dict[str, Raw]) -> dict[Path, str]:
+    """The modules of the records that coordinators write, by path below `ROOT`."""
+    folder = WIRE / "coordinator_records"
+    files = {
+        folder / f"{snake(name)}.py": render(name, [Schema(raws[name + kind]) for kind in ("Key", "Value")])
+        for name in sorted(name.removesuffix("Key") for name in raws if name.endswith("Key"))
+    }
+    doc = "One module per record that coordinators keep in internal topics: its key and its value."
+    files[folder / "__init__.py"] = HEAD.format(doc=doc).split("\n\nfrom")[0] + "\n"
+    return files
+
+
 def formatted(files: dict[Path, str]) -> dict[Path, str]:
     """The same, as ruff formats it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +160,8 @@ def formatted(files: dict[Path, str]) -> dict[Path, str]:
 def stale_files(files: dict[Path, str]) -> list[Path]:
     """Those that are missing or different, and modules beside them that nothing describes; paths below `ROOT`."""
     stale = [path for path, text in files.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
-    present = {path.relative_to(ROOT) for path in (ROOT / WIRE / "messages").glob("*.py")}
+    folders = (ROOT / WIRE / name for name in ("messages", "coordinator_records"))
+    present = {path.relative_to(ROOT) for folder in folders for path in folder.glob("*.py")}
     return stale + sorted(present - files.keys())
 
 
@@ -155,10 +171,11 @@ def main() -> int:
     parser.add_argument("--from-jars", action="store_true", help="read the descriptions from the jars")
     arguments = parser.parse_args()
     write_between_brokers()
-    raws = from_jars() if arguments.from_jars else committed()
-    files = formatted(generate(raws))
+    raws, records = (from_jars(), records_from_jars()) if arguments.from_jars else (committed(), committed_records())
+    files = formatted({**generate(raws), **generate_records(records)})
     if arguments.from_jars:
         files[COMMITTED.relative_to(ROOT)] = as_committed(raws)
+        files[COMMITTED_RECORDS.relative_to(ROOT)] = as_committed(records)
     stale = stale_files(files)
     if arguments.check:
         print("\n".join(f"stale: {path}" for path in stale) or "up to date")

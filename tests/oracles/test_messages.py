@@ -19,7 +19,7 @@ from klamm.wire.struct_base import WireStruct
 from tests.oracles.samples import samples
 from tests.peers.kafka_jars import classpath, jar
 from tools.generate_errors import rows_of_java
-from tools.messages.descriptions import COMMITTED, OLD, as_committed, from_jars
+from tools.messages.descriptions import COMMITTED, COMMITTED_RECORDS, OLD, as_committed, from_jars, records_from_jars
 from tools.messages.schema import snake
 
 pytestmark = pytest.mark.interop
@@ -62,6 +62,7 @@ def is_older_than_current(key, version):
 
 def test_the_committed_descriptions_are_those_of_the_jars():
     assert COMMITTED.read_text() == as_committed(from_jars()), "run python tools/generate_messages.py --from-jars"
+    assert COMMITTED_RECORDS.read_text() == as_committed(records_from_jars())
 
 
 def test_error_codes_are_those_of_java():

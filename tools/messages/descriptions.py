@@ -17,6 +17,9 @@ from typing import Any
 from tools.messages.schema import Raw, Versions
 
 COMMITTED = Path(__file__).resolve().parent / "descriptions.json"
+COMMITTED_RECORDS = Path(__file__).resolve().parent / "coordinator_records.json"
+COORDINATORS = ("group", "transaction", "share")
+"""The coordinators that keep their state as records of internal topics. Each has a jar of its own."""
 CURRENT = "4.4.0"
 OLD = "3.9.1"
 EXTRA = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
@@ -42,6 +45,8 @@ BETWEEN_BROKERS = (
 )
 """APIs that brokers and controllers call on one another. No API set serves them, so git does not keep their modules."""
 LAST_IN_OLD = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
+NOT_WRITTEN = ("LegacyOffsetCommit", "ConsumerGroupPartitionMetadata", "ShareUpdate")
+"""Records of older releases, and one that klamm has no need of."""
 # Names, types and versions. The texts in the jars are left there.
 KEPT = frozenset(
     ("name", "type", "apiKey", "validVersions", "flexibleVersions", "offeredVersions", "latestVersionUnstable")
@@ -62,6 +67,19 @@ KEPT = frozenset(
 def committed() -> dict[str, Raw]:
     """The committed descriptions of every message that klamm knows, by name."""
     return {raw["name"]: raw for raw in json.loads(COMMITTED.read_text())}
+
+
+def committed_records() -> dict[str, Raw]:
+    """The committed descriptions of keys and values of coordinator records, by name."""
+    return {raw["name"]: raw for raw in json.loads(COMMITTED_RECORDS.read_text())}
+
+
+def records_from_jars() -> dict[str, Raw]:
+    """The descriptions of keys and values of coordinator records, by name, from the jars of the current release."""
+    found: dict[str, Raw] = {}
+    for coordinator in COORDINATORS:
+        found.update(load(CURRENT, f"kafka-{coordinator}-coordinator"))
+    return {name: raw for name, raw in found.items() if not name.startswith(NOT_WRITTEN)}
 
 
 def as_committed(raws: dict[str, Raw]) -> str:
@@ -129,12 +147,12 @@ def walk(message: Raw) -> Iterator[tuple[str, Raw]]:
     return below(message["fields"], "")
 
 
-def load(version: str) -> dict[str, Raw]:
+def load(version: str, artifact: str = "kafka-clients") -> dict[str, Raw]:
     """All descriptions in a jar, by name."""
     from tests.peers.kafka_jars import jar
 
     found = {}
-    with zipfile.ZipFile(jar("kafka-clients", version)) as archive:
+    with zipfile.ZipFile(jar(artifact, version)) as archive:
         for path in archive.namelist():
             if path.startswith("common/message/") and path.endswith(".json"):
                 text = re.sub(r"^\s*//.*$", "", archive.read(path).decode(), flags=re.MULTILINE)

@@ -54,7 +54,8 @@ class StructFunction:
         if default == "None":
             set_to = f"{value} is not None"
             if item.struct is not None and item.default != "null":
-                return f"{set_to} and {value} != {self.owner.class_name(item.struct)}()"
+                differs = f"{value} != {self.owner.class_name(item.struct)}()"
+                return f"({value} is None or {differs})" if self.may_be_null_in_tag(item) else f"{set_to} and {differs}"
             return set_to
         if default == 'b""' or default == '""':
             return value if not item.nullable else f"{value} != {default}"
@@ -63,6 +64,10 @@ class StructFunction:
         if default == "True":
             return f"not {value}"
         return f"{value} != {default}"
+
+    def may_be_null_in_tag(self, item: Field) -> bool:
+        """Return True for a tagged struct that may be null: its default is not null, and its mark is another."""
+        return item.struct is not None and not item.is_array and bool(item.tagged & item.nullable)
 
     def refuse_null(self, name: str, value: str) -> list[str]:
         self.module.use("null_not_allowed")

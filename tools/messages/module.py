@@ -36,7 +36,8 @@ class Module:
     def text(self, name: str, schemas: list[Schema]) -> str:
         """Everything, not yet formatted."""
         body = "\n".join(self.lines)
-        head = HEAD.format(doc=f"{name}: request and response." if len(schemas) == 2 else f"{name}.")
+        parts = "key and value" if schemas[0].is_record else "request and response"
+        head = HEAD.format(doc=f"{name}: {parts}." if len(schemas) == 2 else f"{name}.")
         constants = [*self._facts(name, schemas[0]), *self._codecs(body), *self.constants.values()]
         return head + "\n".join(self._imports(body)) + "\n\n" + "\n".join(constants) + "\n\n\n" + body + "\n"
 
@@ -57,6 +58,8 @@ class Module:
     def _facts(self, name: str, schema: Schema) -> list[str]:
         if schema.api_key < 0:
             return []
+        if schema.is_record:
+            return [f"RECORD_TYPE: Final = {schema.api_key}"]
         span, offered = schema.versions, schema.offered
         return [
             f"API_KEY: Final = {schema.api_key}",

@@ -16,6 +16,8 @@ class ReaderFunction(StructFunction):
             if item not in self.plain or self.condition(item.versions):
                 default = owner.default(item)
                 value = "[]" if default == "EMPTY" else default
+                if self.may_be_null_in_tag(item) and item.struct is not None and item.default != "null":
+                    value = f"{owner.class_name(item.struct)}()"
                 lines.append(f"{item.name}: {owner.python_type(item)} = {value}")
         for condition, items in self.runs():
             body = self.read_run(items)
@@ -50,7 +52,7 @@ class ReaderFunction(StructFunction):
             test = [
                 "_present = b[p]",
                 "p += 1",
-                "if _present < 0x80:",
+                "if _present:" if self.may_be_null_in_tag(item) else "if _present < 0x80:",
                 "    " + plain[0],
                 "else:",
                 f"    {item.name} = None",

@@ -90,6 +90,7 @@ class Schema:
         self.name: str = raw["name"]
         self.api_key: int = raw.get("apiKey", -1)
         self.is_response: bool = raw["type"] == "response"
+        self.is_record: bool = raw["type"].startswith("coordinator-")
         self.versions = Versions.parse(raw["validVersions"])
         self.flexible = Versions.parse(raw.get("flexibleVersions", "none"))
         self.offered = Versions.parse(raw.get("offeredVersions", raw["validVersions"]))
@@ -107,7 +108,7 @@ class Schema:
         return struct
 
     def _field(self, raw: Raw, parent: Versions) -> Field:
-        versions = Versions.parse(raw["versions"]) & parent
+        versions = Versions.parse(raw.get("versions", raw.get("taggedVersions"))) & parent
         tagged = Versions.parse(raw.get("taggedVersions"))
         kind: str = raw["type"]
         element = kind.removeprefix("[]")

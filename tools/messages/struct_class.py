@@ -61,7 +61,7 @@ class StructWriter:
         out.append(f'    """Versions {covers}."""' if self.root else f'    """Part of {self.schema.name}."""')
         slots = ", ".join(f'"{item.name}"' for item in fields)
         out.append(f"    __slots__ = ({slots}{',' if len(fields) == 1 else ''})")
-        if self.root and self.schema.api_key >= 0:
+        if self.root and self.schema.api_key >= 0 and not self.schema.is_record:
             out.append(f"    API_KEY: ClassVar[int] = {self.schema.api_key}")
         errors = self.error_fields() if self.schema.is_response else None
         if errors:

@@ -56,9 +56,10 @@ class WriterFunction(StructFunction):
             writer = f"_write_{snake(self.owner.class_name(item.struct))}{self.suffix}"
             if not nullable:
                 return [f"{writer}({out}, {value} or {self.owner.class_name(item.struct)}(), version)"]
+            null = "\\x00" if self.may_be_null_in_tag(item) else "\\xff"
             test = [
                 f"if {value} is None:",
-                f'    {out} += b"\\xff"',
+                f'    {out} += b"{null}"',
                 "else:",
                 f'    {out} += b"\\x01"',
                 f"    {writer}({out}, {value}, version)",

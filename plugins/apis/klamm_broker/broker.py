@@ -23,6 +23,7 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
+from klamm_broker.internal_topics import InternalTopics
 from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
@@ -39,11 +40,11 @@ from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.accounts import TopicAccounts
-from klamm_broker.topics.auto_creation import AutoTopicCreation, open_auto_creation
+from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
-from klamm_broker.topics.topic import Topic
+from klamm_broker.topics.topic import Partition, Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers, TransactionRegistry
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Broker(ApiSet):
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
+        self.internal_topics: InternalTopics
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
         self.transactions: TransactionCoordinator
@@ -181,10 +183,11 @@ class Broker(ApiSet):
             self._partitions_gone,
             self.fetch_purgatory.check_and_complete,
             self.cluster.placement,
-            self._opening.add,
+            self._partitions_added,
         )
+        self.internal_topics = InternalTopics(self.store, self.topics, self.logs, server.clock, self._opening.add)
         self.topics.load(server.data_dir, TopicAccounts(self.limits[TOPICS]))
-        self.auto_creation = open_auto_creation(self.topics, settings)
+        self.auto_creation = AutoTopicCreation(self.topics, settings)
         shared = server.services.shared
         broker_metrics.register(self.topics, self.logs.producers, self._views, server.services.metrics)
         self._open_groups(server)
@@ -196,6 +199,7 @@ class Broker(ApiSet):
         self._random_bytes = server.random_bytes
         self.cluster.load(self.topics, self.store, self.groups.coordinator_moved)
         self.cluster.publish(shared, self.topics)
+        self.internal_topics.open()
         shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:
@@ -263,7 +267,8 @@ class Broker(ApiSet):
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._compaction.run)
             self.live.subscribe(self._set_cleaner_backoff)
-        self._opening.start(self.maintenance, self.topics.all())
+        self._opening.start(self.maintenance, (each for each in self.topics.all() if not each.is_internal))
+        self.internal_topics.start(self.maintenance)
         self.maintenance.start("klamm-log-maintenance")
 
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
@@ -284,6 +289,7 @@ class Broker(ApiSet):
         self.shares.close()
         self.long_work.close()
         self._compaction.stop()
+        self.internal_topics.close()
         self.logs.close(self.live.current.num_recovery_threads_per_data_dir)
         self.store.close()
 
@@ -351,6 +357,12 @@ class Broker(ApiSet):
             run_later=self.long_work.submit,
             shares=self.shares,
         )
+
+    def _partitions_added(self, partitions: Sequence[Partition]) -> None:
+        if partitions[0].topic.is_internal:
+            self.internal_topics.partitions_added(partitions)
+        else:
+            self._opening.add(partitions)
 
     def _partitions_gone(self, topics: Sequence[Topic]) -> None:
         for partition in (each for topic in topics for each in topic.partitions):

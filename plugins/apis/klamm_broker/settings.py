@@ -10,6 +10,7 @@ from klamm import setting
 from klamm.config import CLUSTER_WIDE, did_you_mean
 from klamm_broker.configs.topic_config import COMPRESSION_TYPES
 from klamm_broker.group_type_settings import GroupTypeSettings
+from klamm_broker.internal_topic_settings import InternalTopicSettings
 from klamm_broker.numbers import INT32_MAX, INT64_MAX
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
@@ -28,7 +29,7 @@ def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, GroupTypeSettings):
+class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, InternalTopicSettings, GroupTypeSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(

@@ -6,7 +6,7 @@ import pytest
 
 from klamm_broker.log import SerialWorker
 from klamm_broker.log.background_compaction import BackgroundCompaction
-from klamm_broker.topics.auto_creation import new_topic
+from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness
 
 WITHIN_S = 20
@@ -66,9 +66,9 @@ def test_topics_are_created_with_the_next(tmp_path, monkeypatch):
     creation = harness.open().auto_creation
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        creation.create({"a": new_topic("a", 1)})
+        creation.create({"a": NewTopic(1, {})})
         creation.wait()
-    creation.create({"b": new_topic("b", 1)})
+    creation.create({"b": NewTopic(1, {})})
     creation.wait()
     assert {topic.name for topic in harness.broker.topics.all()} == {"a", "b"}
     harness.broker.close()

@@ -32,8 +32,9 @@ from klamm_broker.limits import TABLES, Ledger, owner_of
 from klamm_broker.limits.table import StateTable
 from klamm_broker.limits.tables import CONFIGS, GROUPS, OFFSETS, TOPICS, TRANSACTIONAL_IDS
 from klamm_broker.settings import BrokerSettings
+from klamm_broker.storage.migrations import MIGRATIONS
 from klamm_broker.storage.shared_tables import SharedTables
-from klamm_broker.storage.store import MIGRATIONS, Store
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.accounts import PARTITION_BYTES
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.state_generators import GENERATORS

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
-from klamm_broker.storage.store import MIGRATIONS, Statement, Store, StoreError
+from klamm_broker.storage.migrations import MIGRATIONS
+from klamm_broker.storage.store import Statement, Store, StoreError
 
 NORMAL, FULL = 1, 2
 Outcome = tuple[str, StoreError | None]

@@ -13,7 +13,8 @@ from klamm_broker.share import persistence
 from klamm_broker.share.partition import Acknowledgement, FetchedBatch, Limits, SharePartition
 from klamm_broker.share.record_state import ACKNOWLEDGED
 from klamm_broker.share.state_changes import StateBatch, StateChanges
-from klamm_broker.storage.store import MIGRATIONS, Store
+from klamm_broker.storage.migrations import MIGRATIONS
+from klamm_broker.storage.store import Store
 from tests.unit.share.saved import KEY, Saved
 
 ACCEPT, RELEASE = 1, 2

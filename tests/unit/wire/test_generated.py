@@ -8,13 +8,20 @@ from klamm.wire.struct_base import NO_ERROR_FIELDS, ErrorFields
 from klamm_broker.control.control import HANDLERS as CONTROL_HANDLERS
 from klamm_broker.handlers.registry import APIS
 from klamm_gateway.forwarded_apis import forwarded_apis
-from tools.generate_messages import NOT_KEPT, formatted, generate, stale_files, write_between_brokers
-from tools.messages.descriptions import BETWEEN_BROKERS, committed
+from tools.generate_messages import (
+    NOT_KEPT,
+    formatted,
+    generate,
+    generate_records,
+    stale_files,
+    write_between_brokers,
+)
+from tools.messages.descriptions import BETWEEN_BROKERS, committed, committed_records
 from tools.messages.schema import Schema, Struct
 
 
 def test_the_committed_modules_are_what_the_generator_makes():
-    stale = stale_files(formatted(generate(committed())))
+    stale = stale_files(formatted({**generate(committed()), **generate_records(committed_records())}))
     assert stale == [], "run python tools/generate_messages.py"
 
 

@@ -17,9 +17,14 @@ PARTITIONS: Final = 50
 _KEYS_KEPT: Final = 4096
 
 
-@lru_cache(_KEYS_KEPT)
 def coordinator_partition(key: str) -> int:
-    """The partition that a key belongs to: Java's `abs(key.hashCode()) % PARTITIONS`."""
+    """The partition that a key belongs to."""
+    return partition_for(key, PARTITIONS)
+
+
+@lru_cache(_KEYS_KEPT)
+def partition_for(key: str, partitions: int) -> int:
+    """Return one of so many partitions for a key: Java's `abs(key.hashCode()) % partitions`."""
     code = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(units), 2):
@@ -27,7 +32,7 @@ def coordinator_partition(key: str) -> int:
     if code >= 1 << 31:
         code -= 1 << 32
     # Java has no positive number for the smallest one; Kafka takes 0.
-    return 0 if code == -(1 << 31) else abs(code) % PARTITIONS
+    return 0 if code == -(1 << 31) else abs(code) % partitions
 
 
 class Coordinators:

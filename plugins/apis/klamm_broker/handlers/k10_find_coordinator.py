@@ -4,7 +4,9 @@ Of groups (0), transactions (1), share partitions (2, from v6), by Kafka's hash 
 request's listener. From v4 several keys per request. Follows `KafkaApis.handleFindCoordinatorRequest`; an
 unknown type of key, or a malformed share key: INVALID_REQUEST.
 
-Deviation: there is no `__consumer_offsets` topic to be created first, so COORDINATOR_NOT_AVAILABLE never occurs.
+The coordinator's internal topic is created in the background if there is none.
+
+Deviation: a coordinator does not wait for its topic, so COORDINATOR_NOT_AVAILABLE never occurs.
 
 Authorization: DESCRIBE on the group or transactional id, CLUSTER_ACTION on the cluster for share keys.
 """
@@ -19,6 +21,7 @@ from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import find_coordinator
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from klamm_broker.security.authorization import denial, require_cluster, require_group
+from klamm_broker.topics.names import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _FIRST_VERSION_WITH_SHARE_KEYS = 6
 _GROUP, _TRANSACTION, _SHARE = range(3)
+_TOPICS = {_GROUP: CONSUMER_OFFSETS}
+"""The internal topics of coordinators."""
 _NO_NODE_ID = -1
 _NO_ERROR = "NONE"
 """What Kafka says in versions 1 to 3 beside an error code of 0."""
@@ -41,18 +46,25 @@ def find_coordinators(
     """Name the coordinator of each key. Raises KafkaError for a single key that is wrong or denied."""
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
     if not many:
-        _check(context, request.key_type, request.key)
-        found = broker.cluster.coordinator(request.key, context.listener)
+        found = _find(broker, request.key_type, request.key, context)
         return FindCoordinatorResponse(error_message=_NO_ERROR, node_id=found.node_id, host=found.host, port=found.port)
     coordinators = []
     for key in request.coordinator_keys:
         try:
-            _check(context, request.key_type, key)
-            found = broker.cluster.coordinator(key, context.listener)
-            coordinators.append(Coordinator(key, found.node_id, found.host, found.port))
+            coordinators.append(_find(broker, request.key_type, key, context))
         except KafkaError as error:
             coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
     return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _find(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Coordinator:
+    """Name the coordinator of a key, and have its topic created if there is none. Raises KafkaError."""
+    _check(context, key_type, key)
+    name = _TOPICS.get(key_type)
+    if name is not None and broker.topics.get(name) is None:
+        broker.auto_creation.require_internal(name)
+    found = broker.cluster.coordinator(key, context.listener)
+    return Coordinator(key, found.node_id, found.host, found.port)
 
 
 def _check(context: RequestContext, key_type: int, key: str) -> None:

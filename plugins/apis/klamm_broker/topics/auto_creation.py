@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import KafkaError, clipped
 from klamm_broker.limits import owner_of
+from klamm_broker.topics.internal import internal_topic
+from klamm_broker.topics.names import INTERNAL_TOPICS
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, TopicRegistry
 
@@ -26,47 +28,15 @@ MAX_WAITING_PARTITIONS: Final = 10_000
 """Partitions of the topics that wait. Further topics are not queued; the client's next request tries again."""
 
 _NAMES_PER_TRANSACTION: Final = 100
-_INTERNAL_PARTITIONS: Final = 50
-_INTERNAL_SEGMENT_BYTES: Final = "104857600"
-
-INTERNAL_TOPICS_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "__consumer_offsets": {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": _INTERNAL_SEGMENT_BYTES,
-    },
-    "__transaction_state": {
-        "cleanup.policy": "compact",
-        "compression.type": "uncompressed",
-        "min.insync.replicas": "1",
-        "segment.bytes": _INTERNAL_SEGMENT_BYTES,
-        "unclean.leader.election.enable": "false",
-    },
-    "__share_group_state": {
-        "cleanup.policy": "delete",
-        "compression.type": "producer",
-        "min.insync.replicas": "1",
-        "retention.ms": "-1",
-        "segment.bytes": _INTERNAL_SEGMENT_BYTES,
-    },
-}
-"""What Kafka gives its internal topics."""
-
-
-def new_topic(name: str, num_partitions: int) -> NewTopic:
-    """The settings of a topic created without any: `num_partitions` unless it is one of Kafka's internal topics."""
-    configs = INTERNAL_TOPICS_CONFIGS.get(name)
-    return NewTopic(num_partitions, {}) if configs is None else NewTopic(_INTERNAL_PARTITIONS, configs)
 
 
 class AutoTopicCreation:
     """Creates topics in the background. From any thread; only `wait` and `close` block."""
 
-    def __init__(self, topics: TopicRegistry, *, num_partitions: int, replication_factor: int) -> None:
+    def __init__(self, topics: TopicRegistry, settings: BrokerSettings) -> None:
         self._topics = topics
-        self._num_partitions = num_partitions
-        self._replication_factor = replication_factor
-        self._max_waiting = max(1, MAX_WAITING_PARTITIONS // num_partitions)
+        self._settings = settings
+        self._max_waiting = max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
         # Protects the names that wait, those being created, and the thread.
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
@@ -76,16 +46,14 @@ class AutoTopicCreation:
     def request(self, names: Sequence[str], context: RequestContext) -> None:
         """Create topics in the background: those not being created yet, as far as the client's quota allows."""
         try:
-            self._topics.placement.check_replication_factor(self._replication_factor)
+            self._topics.placement.check_replication_factor(self._settings.default_replication_factor)
         except KafkaError:
             return
         topics: dict[str, NewTopic] = {}
         for name in self.not_under_way(names):
             if name == KRAFT_METADATA_TOPIC:
                 continue
-            topic = new_topic(name, self._num_partitions)._replace(
-                replication_factor=self._replication_factor, owner=owner_of(context)
-            )
+            topic = self._new_topic(name, owner_of(context))
             try:
                 context.charge_mutations(topic.partitions, strict=True)
             except KafkaError:
@@ -96,6 +64,18 @@ class AutoTopicCreation:
             listener = context.listener
             listener.services.emit_admin_event("topic_auto_created", detail, listener=listener.name)
         self.create(topics)
+
+    def require_internal(self, name: str) -> None:
+        """Queue the creation of one of the broker's internal topics, unless it is there. Never waits."""
+        if self._topics.get(name) is None and self.not_under_way((name,)):
+            self.create({name: internal_topic(name, self._settings)})
+
+    def _new_topic(self, name: str, owner: str) -> NewTopic:
+        """Return the topic with the settings that it gets without any, for the share of an owner."""
+        if name in INTERNAL_TOPICS:
+            return internal_topic(name, self._settings)._replace(owner=owner)
+        settings = self._settings
+        return NewTopic(settings.num_partitions, {}, (), settings.default_replication_factor, owner)
 
     def not_under_way(self, names: Iterable[str]) -> list[str]:
         """The names that are neither queued nor being created, as many as the queue takes."""
@@ -147,9 +127,3 @@ class AutoTopicCreation:
             finally:
                 # Metadata that said "unknown topic" may be cached: a client must be able to try again.
                 self._topics.metadata_changed()
-
-
-def open_auto_creation(topics: TopicRegistry, settings: BrokerSettings) -> AutoTopicCreation:
-    """Return the creation of topics with a broker's defaults."""
-    partitions, replicas = settings.num_partitions, settings.default_replication_factor
-    return AutoTopicCreation(topics, num_partitions=partitions, replication_factor=replicas)

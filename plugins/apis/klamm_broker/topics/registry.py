@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -77,7 +77,7 @@ class TopicRegistry:
         on_partitions_gone: Callable[[Sequence[Topic]], None],
         wake: Callable[[Partition], object],
         placement: ReplicaPlacement,
-        open_later: Callable[[Iterable[Partition]], None],
+        open_later: Callable[[Sequence[Partition]], None],
     ) -> None:
         self._store = store
         self._logs = logs

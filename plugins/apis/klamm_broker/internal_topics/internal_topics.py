@@ -1,0 +1,163 @@
+"""`InternalTopics`: writes what the store has to internal topics, off the path of requests.
+
+A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic is behind by some tens
+of milliseconds, and of what changes meanwhile it gets the last state. What could not be written is found by a
+comparison of topic and store, as is what a crash has left undone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm import KafkaError
+from klamm_broker.internal_topics.classic_group_records import CLASSIC_GROUPS
+from klamm_broker.internal_topics.offset_records import OFFSETS
+from klamm_broker.internal_topics.topic_projection import TopicProjection
+from klamm_broker.topics.names import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock, Scheduler
+    from klamm_broker.internal_topics.record_source import RecordSource
+    from klamm_broker.log import LogManager
+    from klamm_broker.storage.store import Store
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic import Partition
+
+log = logging.getLogger("klamm.broker.internal_topics")
+
+_LINGER_MS: Final = 20
+_SLICE_NS: Final = 20_000_000
+_PAUSES_PER_SLICE: Final = 10
+_RETRY_MS: Final = 1000
+_PUT_AGREEING: Final = "INSERT INTO internal_topics (name) VALUES (?)"
+
+SOURCES: Final[Mapping[str, Sequence[RecordSource]]] = {CONSUMER_OFFSETS: (OFFSETS, CLASSIC_GROUPS)}
+
+
+class InternalTopics:
+    """All internal topics that are written. Any thread may call anything.
+
+    Life: `open()` → `start()` → `close()`, when nothing more is submitted to the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        topics: TopicRegistry,
+        logs: LogManager,
+        clock: Clock,
+        open_later: Callable[[Iterable[Partition]], None],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._clock = clock
+        self._logs = logs
+        self._open_later = open_later
+        self._projections = [
+            TopicProjection(name, sources, store, topics, clock, self._has_records) for name, sources in SOURCES.items()
+        ]
+        # Held while topics are written.
+        self._work_lock = threading.Lock()
+        # Protects whether work is scheduled.
+        self._lock = threading.Lock()
+        self._scheduler: Scheduler | None = None
+        self._is_scheduled = False
+        self._paused_until_ns = 0
+        # The last work failed: further failures are not logged.
+        self._fails = False
+
+    def open(self) -> None:
+        """Follow the store for the topics that are there. Raises StoreError."""
+        agreeing = {name for (name,) in self._store.read("SELECT name FROM internal_topics")}
+        if agreeing:
+            # Before anything else changes: what follows may be in a topic or not when the power fails.
+            self._store.write_and_wait([("DELETE FROM internal_topics", ())])
+        for projection in self._projections:
+            topic = self._topics.get(projection.name)
+            if topic is not None:
+                projection.begin(topic, agrees=self._logs.is_clean and projection.name in agreeing)
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Have the scheduler's thread do the work."""
+        self._scheduler = scheduler
+        for name in SOURCES:
+            topic = self._topics.get(name)
+            if topic is not None:
+                self.partitions_added(topic.partitions)
+        self._store.on_commit = self._store_changed
+
+    def partitions_added(self, partitions: Sequence[Partition]) -> None:
+        """Write a topic that is new or has grown. A directory is made for those partitions only that get records."""
+        self._open_later(each for each in partitions if self._has_records(each))
+        self._schedule(0)
+
+    def catch_up(self) -> None:
+        """Write everything that was submitted to the store before. Raises KafkaError."""
+        self._store.write_and_wait([])
+        with self._work_lock:
+            for projection in self._projections:
+                projection.work(lambda: True)
+
+    def close(self) -> None:
+        """Write what is due, and note in the store which topics agree with it."""
+        self._scheduler = None
+        try:
+            self._store.write_and_wait([])
+            with self._work_lock:
+                # A comparison takes too long for a stop: the next start makes it.
+                following = [each for each in self._projections if each.agrees]
+                for projection in following:
+                    projection.work(lambda: True)
+            if following:
+                self._store.submit([(_PUT_AGREEING, (each.name,)) for each in following])
+        except KafkaError as error:
+            log.warning("internal topics are compared at the next start: %s", error)
+
+    def _has_records(self, partition: Partition) -> bool:
+        if partition.opened_log is not None:
+            return True
+        return (self._logs.data_dir / f"{partition.topic.name}-{partition.index}").is_dir()
+
+    def _store_changed(self) -> None:
+        if not self._is_scheduled:
+            self._schedule(_LINGER_MS)
+
+    def _schedule(self, delay_ms: float) -> None:
+        with self._lock:
+            if self._scheduler is not None and not self._is_scheduled:
+                self._is_scheduled = True
+                pause_ms = (self._paused_until_ns - self._clock.monotonic_ns()) / 1e6
+                self._scheduler.schedule(max(delay_ms, pause_ms), self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        started_ns = self._clock.monotonic_ns()
+        has_more = self._work_until(started_ns + _SLICE_NS)
+        ended_ns = self._clock.monotonic_ns()
+        self._paused_until_ns = ended_ns + _PAUSES_PER_SLICE * (ended_ns - started_ns)
+        if has_more:
+            self._schedule(_RETRY_MS if self._fails else 0)
+
+    def _work_until(self, deadline_ns: int) -> bool:
+        """Write what is due. Returns whether there may be more: time was up, or something failed."""
+        has_more = failed = False
+        with self._work_lock:
+            for projection in self._projections:
+                try:
+                    has_more |= projection.work(lambda: self._clock.monotonic_ns() < deadline_ns)
+                except Exception as error:
+                    has_more = failed = True
+                    projection.compare_anew()
+                    if not self._fails:
+                        unexpected = None if isinstance(error, KafkaError) else error
+                        log.error(
+                            "%s cannot be written, it is compared again: %s",
+                            projection.name,
+                            error,
+                            exc_info=unexpected,
+                        )
+        self._fails = failed
+        return has_more

@@ -1,0 +1,65 @@
+"""`RecordSource`: rows of the store, and the coordinator records that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+Row: TypeAlias = tuple[Any, ...]
+
+TopicIds: TypeAlias = Callable[[str], bytes]
+"""Returns the id of a topic, 16 zero bytes if there is none of that name."""
+
+_pack_int16 = Struct(">h").pack
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record of an internal topic; no value: a tombstone. The hash of `owner` gives its partition."""
+
+    owner: str
+    key: bytes
+    value: bytes | None
+
+
+class RecordSource(NamedTuple):
+    """One sort of things that the store has, and a topic shows.
+
+    `keys` are the columns that identify one, in all `tables` whose changes count. `query` has a row or several for each
+    thing in `{changed}`: its keys, and other columns, which are null if the store does not have it. `owner_keys` are
+    those columns on which the partition depends, the first ones of `keys`.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    tables: tuple[str, ...]
+    query: str
+    to_records: Callable[[Iterable[Row], TopicIds], Iterator[CoordinatorRecord]]
+    owner_keys: int = 1
+    owner: Callable[[Row], str] = lambda row: str(row[0])
+
+    def owners(self) -> str:
+        """Return the query for what decides on partitions."""
+        columns = ", ".join(self.keys[: self.owner_keys])
+        return " UNION ".join(f"SELECT {columns} FROM {table}" for table in self.tables)  # noqa: S608
+
+    def rows_of_owner(self) -> str:
+        """Return the query for everything of one owner, whose keys are the parameters of each table in turn."""
+        columns = ", ".join(self.keys)
+        condition = " AND ".join(f"{key} = ?" for key in self.keys[: self.owner_keys])
+        selects = (f"SELECT {columns} FROM {table} WHERE {condition}" for table in self.tables)  # noqa: S608
+        return self.query.format(changed=f"({' UNION '.join(selects)})")
+
+
+class _Key(Protocol):
+    def encode(self, version: int) -> bytes: ...
+
+
+def record_key(record_type: int, key: _Key) -> bytes:
+    """Return the bytes of a key: the type of the record in front."""
+    return _pack_int16(record_type) + key.encode(0)
+
+
+def record_value(version: int, value: _Key) -> bytes:
+    """Return the bytes of a value: its version in front."""
+    return _pack_int16(version) + value.encode(version)

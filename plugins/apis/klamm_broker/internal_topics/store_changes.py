@@ -1,0 +1,91 @@
+"""`StoreChanges`: which rows of the store have changed since they were last asked for.
+
+Triggers of the connection note the keys of what commits change, in temporary tables, which are in memory and end with
+the connection. So no code that writes to the store has to know, and what is changed often is noted once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_broker.internal_topics.record_source import RecordSource, Row
+    from klamm_broker.storage.store import Store
+
+_AT_ONCE: Final = 500
+"""Things whose rows are read while commits wait."""
+_EVENTS: Final = (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old"))
+
+
+class StoreChanges:
+    """Changes of the things that one topic shows. One thread at a time."""
+
+    def __init__(self, store: Store, sources: Sequence[RecordSource]) -> None:
+        self._store = store
+        self._sources = sources
+
+    def follow(self) -> None:
+        """Note changes from now on. Raises StoreError."""
+        script = "".join(statement for source in self._sources for statement in _triggers(source))
+        self._store.exclusively(lambda connection: connection.executescript(f"BEGIN; {script} COMMIT;"))
+
+    def ignore(self) -> None:
+        """Note nothing any more. Raises StoreError."""
+        script = "".join(f"DROP TABLE IF EXISTS temp.changed_{source.name};" for source in self._sources)
+        drops = "".join(
+            f"DROP TRIGGER IF EXISTS temp.{_trigger(source, table, event)};"
+            for source in self._sources
+            for table in source.tables
+            for event, _row in _EVENTS
+        )
+        self._store.exclusively(lambda connection: connection.executescript(f"BEGIN; {drops} {script} COMMIT;"))
+
+    def take(self) -> Iterator[tuple[RecordSource, list[Row]]]:
+        """Yield what has changed, as it is now, some at a time; it counts as written. Raises StoreError."""
+        for source in self._sources:
+            while rows := self._store.exclusively(_Taking(source)):
+                yield source, rows
+
+    def owners(self, source: RecordSource) -> Iterable[Row]:
+        """Return all on which partitions depend. Raises StoreError."""
+        return self._store.read(source.owners())
+
+    def rows_of(self, source: RecordSource, owner: Row) -> list[Row]:
+        """Return the rows of everything of one owner, as they are now. Raises StoreError."""
+        return self._store.read(source.rows_of_owner(), [*owner] * len(source.tables))
+
+
+class _Taking:
+    """Reads some of what has changed, and forgets that it has."""
+
+    def __init__(self, source: RecordSource) -> None:
+        columns = ", ".join(source.keys)
+        some = f"SELECT {columns} FROM temp.changed_{source.name} ORDER BY {columns} LIMIT {_AT_ONCE}"  # noqa: S608
+        self._query = source.query.format(changed=f"({some})")
+        self._forget = f"DELETE FROM temp.changed_{source.name} WHERE ({columns}) IN ({some})"  # noqa: S608
+
+    def __call__(self, connection: sqlite3.Connection) -> list[Row]:
+        rows = connection.execute(self._query).fetchall()
+        if rows:
+            connection.execute(self._forget)
+        return rows
+
+
+def _trigger(source: RecordSource, table: str, event: str) -> str:
+    return f"note_{source.name}_{table}_{event.lower()}"
+
+
+def _triggers(source: RecordSource) -> Iterator[str]:
+    columns = ", ".join(source.keys)
+    changed = f"changed_{source.name}"
+    yield f"CREATE TEMP TABLE {changed} ({columns}, PRIMARY KEY ({columns})) WITHOUT ROWID;"
+    for table in source.tables:
+        for event, row in _EVENTS:
+            values = ", ".join(f"{row}.{key}" for key in source.keys)
+            # Not `INSERT OR IGNORE`: the conflict clause of the statement that fires a trigger would count instead.
+            yield (
+                f"CREATE TEMP TRIGGER {_trigger(source, table, event)} AFTER {event} ON main.{table}"
+                f" BEGIN INSERT INTO {changed} VALUES ({values}) ON CONFLICT DO NOTHING; END;"
+            )
