@@ -45,8 +45,14 @@ BETWEEN_BROKERS = (
 )
 """APIs that brokers and controllers call on one another. No API set serves them, so git does not keep their modules."""
 LAST_IN_OLD = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
-NOT_WRITTEN = ("LegacyOffsetCommit", "ConsumerGroupPartitionMetadata", "ShareUpdate")
-"""Records of older releases, and one that klamm has no need of."""
+NOT_WRITTEN = (
+    "LegacyOffsetCommit",
+    "ConsumerGroupPartitionMetadata",
+    "ConsumerGroupRegularExpression",
+    "ShareGroupStatePartitionMetadata",
+    "ShareUpdate",
+)
+"""Records of older releases, and those that klamm has no need of."""
 # Names, types and versions. The texts in the jars are left there.
 KEPT = frozenset(
     ("name", "type", "apiKey", "validVersions", "flexibleVersions", "offeredVersions", "latestVersionUnstable")

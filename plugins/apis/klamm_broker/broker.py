@@ -44,7 +44,7 @@ from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.registry import TopicRegistry
-from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers, TransactionRegistry
 
 if TYPE_CHECKING:
@@ -98,11 +98,7 @@ class Broker(ApiSet):
         self.config_account: ConfigAccount
         self.group_configs: GroupConfigs
         self.telemetry: ClientTelemetry
-        self.long_work: Workers
-        self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
-        self.auto_creation: AutoTopicCreation
-        self.internal_topics: InternalTopics
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
         self.transactions: TransactionCoordinator
@@ -183,7 +179,7 @@ class Broker(ApiSet):
             self._partitions_gone,
             self.fetch_purgatory.check_and_complete,
             self.cluster.placement,
-            self._partitions_added,
+            lambda partitions: self.internal_topics.partitions_added(partitions),
         )
         self.internal_topics = InternalTopics(self.store, self.topics, self.logs, server.clock, self._opening.add)
         self.topics.load(server.data_dir, TopicAccounts(self.limits[TOPICS]))
@@ -248,8 +244,7 @@ class Broker(ApiSet):
             self.store.close()
 
     def _schedule_periodic_work(self) -> None:
-        settings = self.live.current
-        logs = self.logs
+        settings, logs = self.live.current, self.logs
         self.maintenance = self.scheduler.sibling()
 
         def every(period_ms: int, work: Callable[[int], None]) -> Timer:
@@ -259,7 +254,10 @@ class Broker(ApiSet):
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
         every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
-        every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every(
+            settings.producer_id_expiration_check_interval_ms,
+            lambda now_ms: logs.producers.expire(now_ms, self.live.current.producer_id_expiration_ms),
+        )
         every(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.transactions.abort_timed_out)
         every(settings.transaction_remove_expired_transaction_cleanup_interval_ms, self.transactions.expire)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
@@ -275,10 +273,6 @@ class Broker(ApiSet):
         self._cleaner_timer.cancel()
         backoff_ms = settings.log_cleaner_backoff_ms
         self._cleaner_timer = self.maintenance.every(backoff_ms, lambda: self._compaction.run(self.clock.wall_ms()))
-
-    def _expire_producers(self, now_ms: int) -> None:
-        # Logs that are not open yet forget them when they are.
-        self.logs.producers.expire(now_ms, self.live.current.producer_id_expiration_ms)
 
     def close(self) -> None:
         """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""
@@ -357,12 +351,6 @@ class Broker(ApiSet):
             run_later=self.long_work.submit,
             shares=self.shares,
         )
-
-    def _partitions_added(self, partitions: Sequence[Partition]) -> None:
-        if partitions[0].topic.is_internal:
-            self.internal_topics.partitions_added(partitions)
-        else:
-            self._opening.add(partitions)
 
     def _partitions_gone(self, topics: Sequence[Topic]) -> None:
         for partition in (each for topic in topics for each in topic.partitions):

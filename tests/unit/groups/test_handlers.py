@@ -116,6 +116,7 @@ class Desk:
 
     def __init__(self, play: Playbook) -> None:
         self.play = play
+        self.required: list[str] = []
         features = types.SimpleNamespace(level=lambda _name: 1)
         settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic", "consumer"))
         broker = types.SimpleNamespace(
@@ -124,6 +125,7 @@ class Desk:
             topics=Topics(),
             settings=settings,
             features=features,
+            auto_creation=types.SimpleNamespace(require_internal=self.required.append),
         )
         self.broker: Any = broker
         self.handlers: dict[int, ApiHandler] = {each.api_key: each for each in bind_handlers(FUNCTIONS, broker)}
@@ -411,6 +413,12 @@ def test_find_coordinator(desk: Desk, version: int, key_type: int) -> None:
         else:
             assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
             assert found.error_message
+
+
+def test_find_coordinator_has_its_topic_created(desk: Desk) -> None:
+    for key_type in (0, 1, 9):
+        desk.ask(find_coordinator.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["key"]), 4)
+    assert desk.required == ["__consumer_offsets", "__transaction_state"]
 
 
 def test_find_coordinator_refuses_share_keys_that_are_none(desk: Desk) -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm import KafkaError
-from klamm_broker.internal_topics.classic_group_records import CLASSIC_GROUPS
-from klamm_broker.internal_topics.offset_records import OFFSETS
 from klamm_broker.internal_topics.topic_projection import TopicProjection
-from klamm_broker.topics.names import CONSUMER_OFFSETS
+from klamm_broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
-    from klamm_broker.internal_topics.record_source import RecordSource
     from klamm_broker.log import LogManager
     from klamm_broker.storage.store import Store
     from klamm_broker.topics.registry import TopicRegistry
@@ -34,7 +31,7 @@ _PAUSES_PER_SLICE: Final = 10
 _RETRY_MS: Final = 1000
 _PUT_AGREEING: Final = "INSERT INTO internal_topics (name) VALUES (?)"
 
-SOURCES: Final[Mapping[str, Sequence[RecordSource]]] = {CONSUMER_OFFSETS: (OFFSETS, CLASSIC_GROUPS)}
+WRITTEN: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
 class InternalTopics:
@@ -56,9 +53,8 @@ class InternalTopics:
         self._clock = clock
         self._logs = logs
         self._open_later = open_later
-        self._projections = [
-            TopicProjection(name, sources, store, topics, clock, self._has_records) for name, sources in SOURCES.items()
-        ]
+        # Grows under the lock of the work.
+        self._projections: dict[str, TopicProjection] = {}
         # Held while topics are written.
         self._work_lock = threading.Lock()
         # Protects whether work is scheduled.
@@ -75,7 +71,7 @@ class InternalTopics:
         if agreeing:
             # Before anything else changes: what follows may be in a topic or not when the power fails.
             self._store.write_and_wait([("DELETE FROM internal_topics", ())])
-        for projection in self._projections:
+        for projection in self._needed():
             topic = self._topics.get(projection.name)
             if topic is not None:
                 projection.begin(topic, agrees=self._logs.is_clean and projection.name in agreeing)
@@ -83,14 +79,17 @@ class InternalTopics:
     def start(self, scheduler: Scheduler) -> None:
         """Have the scheduler's thread do the work."""
         self._scheduler = scheduler
-        for name in SOURCES:
+        for name in WRITTEN:
             topic = self._topics.get(name)
             if topic is not None:
                 self.partitions_added(topic.partitions)
         self._store.on_commit = self._store_changed
 
     def partitions_added(self, partitions: Sequence[Partition]) -> None:
-        """Write a topic that is new or has grown. A directory is made for those partitions only that get records."""
+        """Open the logs of a topic that is new or has grown. Of an internal topic, those only that have records."""
+        if not partitions[0].topic.is_internal:
+            self._open_later(partitions)
+            return
         self._open_later(each for each in partitions if self._has_records(each))
         self._schedule(0)
 
@@ -98,7 +97,7 @@ class InternalTopics:
         """Write everything that was submitted to the store before. Raises KafkaError."""
         self._store.write_and_wait([])
         with self._work_lock:
-            for projection in self._projections:
+            for projection in self._needed():
                 projection.work(lambda: True)
 
     def close(self) -> None:
@@ -108,13 +107,24 @@ class InternalTopics:
             self._store.write_and_wait([])
             with self._work_lock:
                 # A comparison takes too long for a stop: the next start makes it.
-                following = [each for each in self._projections if each.agrees]
+                following = [each for each in self._projections.values() if each.agrees]
                 for projection in following:
                     projection.work(lambda: True)
             if following:
                 self._store.submit([(_PUT_AGREEING, (each.name,)) for each in following])
         except KafkaError as error:
             log.warning("internal topics are compared at the next start: %s", error)
+
+    def _needed(self) -> Iterable[TopicProjection]:
+        """Return the projections of all topics that are there, or were."""
+        for name in WRITTEN:
+            if name not in self._projections and self._topics.get(name) is not None:
+                from klamm_broker.internal_topics.sources import SOURCES
+
+                self._projections[name] = TopicProjection(
+                    name, SOURCES[name], self._store, self._topics, self._clock, self._has_records
+                )
+        return self._projections.values()
 
     def _has_records(self, partition: Partition) -> bool:
         if partition.opened_log is not None:
@@ -145,7 +155,7 @@ class InternalTopics:
         """Write what is due. Returns whether there may be more: time was up, or something failed."""
         has_more = failed = False
         with self._work_lock:
-            for projection in self._projections:
+            for projection in self._needed():
                 try:
                     has_more |= projection.work(lambda: self._clock.monotonic_ns() < deadline_ns)
                 except Exception as error:

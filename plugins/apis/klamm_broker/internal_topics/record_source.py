@@ -41,7 +41,7 @@ class RecordSource(NamedTuple):
     def owners(self) -> str:
         """Return the query for what decides on partitions."""
         columns = ", ".join(self.keys[: self.owner_keys])
-        return " UNION ".join(f"SELECT {columns} FROM {table}" for table in self.tables)  # noqa: S608
+        return " UNION ".join(f"SELECT DISTINCT {columns} FROM {table}" for table in self.tables)  # noqa: S608
 
     def rows_of_owner(self) -> str:
         """Return the query for everything of one owner, whose keys are the parameters of each table in turn."""
@@ -51,15 +51,18 @@ class RecordSource(NamedTuple):
         return self.query.format(changed=f"({' UNION '.join(selects)})")
 
 
-class _Key(Protocol):
-    def encode(self, version: int) -> bytes: ...
+class Encodes(Protocol):
+    """A key or a value."""
+
+    def encode(self, version: int) -> bytes:
+        """Return its bytes."""
 
 
-def record_key(record_type: int, key: _Key) -> bytes:
+def record_key(record_type: int, key: Encodes) -> bytes:
     """Return the bytes of a key: the type of the record in front."""
     return _pack_int16(record_type) + key.encode(0)
 
 
-def record_value(version: int, value: _Key) -> bytes:
+def record_value(version: int, value: Encodes) -> bytes:
     """Return the bytes of a value: its version in front."""
     return _pack_int16(version) + value.encode(version)
