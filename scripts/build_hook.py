@@ -75,7 +75,7 @@ class BuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What a build needs beside hatchling."""
+        """Return the packages that a build needs beside hatchling."""
         return ["mypy[mypyc]>=2.4"] if _is_wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the functions of one struct have in common: which fields there are, and under which conditions."""
+"""The fields that the functions of one struct have in common, and their conditions."""
 
 from __future__ import annotations
 

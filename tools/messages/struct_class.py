@@ -117,7 +117,7 @@ class StructWriter:
 
 
 def has_errors(struct: Struct) -> bool:
-    """Whether it has error codes, its own or in lists below."""
+    """Return True if it has error codes, its own or in lists below."""
     return any(
         is_error(item) or (item.is_array and item.struct is not None and has_errors(item.struct))
         for item in struct.fields
@@ -125,5 +125,5 @@ def has_errors(struct: Struct) -> bool:
 
 
 def is_error(item: Field) -> bool:
-    """Whether it says that something failed. A topic whose configs are not shown has been created all the same."""
+    """Return True if it says that something failed. A topic whose configs are not shown has been created all the same."""
     return item.name.endswith("error_code") and item.name != "topic_config_error_code"

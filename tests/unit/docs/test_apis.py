@@ -2,11 +2,11 @@
 
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.releases import RELEASES
-from scripts import generate_apis
+from tools import generate_apis
 
 
 def test_the_page_of_apis_is_up_to_date():
-    assert generate_apis.PAGE.read_text(encoding="utf-8") == generate_apis.page(), "run python scripts/generate_apis.py"
+    assert generate_apis.PAGE.read_text(encoding="utf-8") == generate_apis.page(), "run python tools/generate_apis.py"
 
 
 def test_each_missing_api_and_no_other_has_a_reason():

@@ -11,7 +11,7 @@ import klamm.testing
 from klamm.api.contracts import contract_of
 from klamm.api.provider import ProviderKind
 from klamm.cli.templates import KINDS
-from scripts import generate_plugin_pages
+from tools import generate_plugin_pages
 
 PAGES = generate_plugin_pages.FOLDER
 INDEX = (PAGES / "README.md").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_the_tutorial_is_short():
 def test_every_kind_of_part_has_a_page(kind):
     path = generate_plugin_pages.page_of(kind)
     text = path.read_text(encoding="utf-8")
-    assert text == generate_plugin_pages.page(kind), "run python scripts/generate_plugin_pages.py"
+    assert text == generate_plugin_pages.page(kind), "run python tools/generate_plugin_pages.py"
     assert f"]({path.name}) | `{kind}` |" in INDEX
     written = text.partition(generate_plugin_pages.MARK)[0]
     assert f"(../hooks.md#{KINDS[kind].hook})" in written

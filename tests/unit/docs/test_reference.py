@@ -9,8 +9,8 @@ import pytest
 
 import klamm.wire
 from klamm.wire.api_keys import SPECS
-from scripts import generate_names, generate_reference
 from tests.contract.test_public_names import documented_names
+from tools import generate_names, generate_reference
 
 names_page = functools.cache(generate_names.names_page)
 messages_page = functools.cache(generate_names.messages_page)
@@ -18,19 +18,17 @@ messages_page = functools.cache(generate_names.messages_page)
 
 def test_the_page_of_settings_is_up_to_date():
     assert generate_reference.PAGE.read_text(encoding="utf-8") == generate_reference.page(), (
-        "run python scripts/generate_reference.py"
+        "run python tools/generate_reference.py"
     )
 
 
 @pytest.mark.interpreted
 def test_the_page_of_names_is_up_to_date():
-    assert generate_names.NAMES.read_text(encoding="utf-8") == names_page(), "run python scripts/generate_names.py"
+    assert generate_names.NAMES.read_text(encoding="utf-8") == names_page(), "run python tools/generate_names.py"
 
 
 def test_the_page_of_messages_is_up_to_date():
-    assert generate_names.MESSAGES.read_text(encoding="utf-8") == messages_page(), (
-        "run python scripts/generate_names.py"
-    )
+    assert generate_names.MESSAGES.read_text(encoding="utf-8") == messages_page(), "run python tools/generate_names.py"
 
 
 def test_every_namespace_is_there():

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.shares import is_in_share
 
 ROOT = Path(__file__).resolve().parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +39,29 @@ def test_documents_alone_run_the_tests_of_documents(check):
 
 
 def test_every_generator_is_called():
+    """But those that read Kafka's jars, and run at a release of Kafka."""
     script = (ROOT / "scripts" / "generate").read_text(encoding="utf-8")
-    generators = {path.stem.removeprefix("generate_") for path in (ROOT / "scripts").glob("generate_*.py")}
-    assert generators == set(script.partition("scripts/generate_{")[2].partition("}")[0].split(","))
+    generators = {path.stem.removeprefix("generate_") for path in (ROOT / "tools").glob("generate_*.py")}
+    called = set(script.partition("tools/generate_{")[2].partition("}")[0].split(","))
+    assert generators - {"errors", "releases"} == called
+    assert list((ROOT / "scripts").glob("generate_*")) == [], "generators are in one folder"
+
+
+def test_the_folders_of_packages_are_listed_alike():
+    """`pyproject.toml` cannot say it once: hatchling and mypy take no patterns here."""
+    build, mypy = PROJECT["tool"]["hatch"]["build"], PROJECT["tool"]["mypy"]
+    folders = sorted(
+        {
+            str(path.parent.parent.relative_to(ROOT))
+            for path in ROOT.glob("[cps]*/**/__init__.py")
+            if path.parent.name.startswith(("klamm", "pyspark_klamm"))
+            and "templates" not in path.parts
+            and not (path.parent.parent / "__init__.py").exists()
+        }
+    )
+    assert sorted(build["dev-mode-dirs"]) == folders
+    assert sorted({str(Path(package).parent) for package in build["targets"]["wheel"]["packages"]}) == folders
+    assert sorted(folder for folder in mypy["mypy_path"] if not folder.startswith("examples")) == folders
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4])
