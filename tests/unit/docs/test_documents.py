@@ -27,6 +27,7 @@ DOCUMENTS = [
     ROOT / "CODE_OF_CONDUCT.md",
     ROOT / "spark" / "README.md",
     *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("bench/results/*.md"),
     *ROOT.glob("examples/**/*.md"),
 ]
 # test_plugin_pages.py and test_new_plugin.py build the packages of these pages, and run their tests.
