@@ -125,5 +125,5 @@ def has_errors(struct: Struct) -> bool:
 
 
 def is_error(item: Field) -> bool:
-    """Return True if it says that something failed. A topic whose configs are not shown has been created all the same."""
+    """Return True if it says that something failed. A topic whose configs are not shown has been created anyway."""
     return item.name.endswith("error_code") and item.name != "topic_config_error_code"
