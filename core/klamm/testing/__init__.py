@@ -25,6 +25,7 @@ from klamm.testing.conformance import (
 )
 from klamm.testing.conformance.silent_transport import SilentTransport
 from klamm.testing.embedded import EmbeddedServer
+from klamm.testing.groups import Group, GroupMember
 from klamm.testing.memory import MemoryChannel, MemoryListener
 from klamm.testing.raw_client import RawClient
 from klamm.testing.secure import SecureServer
@@ -37,6 +38,8 @@ __all__ = [
     "ConsumedRecord",
     "Decision",
     "EmbeddedServer",
+    "Group",
+    "GroupMember",
     "Isolation",
     "ManualClock",
     "MemoryChannel",

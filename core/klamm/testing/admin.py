@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from klamm.config.problems import did_you_mean
 from klamm.runtime.clock import Clock, SystemClock
+from klamm.testing.groups import Group
 from klamm.testing.raw_client import RawClient
 from klamm.wire.batch_headers import RecordBatchHeader
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -252,6 +253,14 @@ class Admin:
     def groups(self) -> dict[str, str]:
         """The groups that there are, each with its state, e.g. `Stable` or `Empty`."""
         return {group.group_id: group.group_state for group in self.call(list_groups.ListGroupsRequest()).groups}
+
+    def group(self, name: str) -> Group:
+        """Return a group of consumers, which need not be there yet."""
+        return Group(self, name)
+
+    def call_group(self, name: str, request: Message, version: int) -> Any:
+        """Return the response of the group's coordinator to a request."""
+        return self.call(request, version)
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups. Raises KafkaError, e.g. for one that has members."""

@@ -68,11 +68,18 @@ class ClusterAdmin(Admin):
             found.update(self._at((node.host, node.port)).groups())
         return found
 
+    def call_group(self, name: str, request: Message, version: int) -> Any:
+        """Return the response of the group's coordinator to a request."""
+        return self._coordinator(name).call(request, version)
+
     def delete_groups(self, *names: str) -> None:
         """Delete groups, each at its coordinator."""
         for name in names:
-            found = super().call(FindCoordinatorRequest(name), _FIND_COORDINATOR_VERSION)
-            self._at((found.host, found.port)).delete_groups(name)
+            self._coordinator(name).delete_groups(name)
+
+    def _coordinator(self, group: str) -> _Once:
+        found = super().call(FindCoordinatorRequest(group), _FIND_COORDINATOR_VERSION)
+        return self._at((found.host, found.port))
 
 
 class _Once(Admin):

@@ -21,6 +21,7 @@ from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
 from klamm.testing.cluster_admin import ClusterAdmin
+from klamm.testing.groups import Group
 from klamm.testing.raw_client import RawClient
 
 T = TypeVar("T")
@@ -274,6 +275,10 @@ class EmbeddedServer:
         return self.admin.consume(
             topic, count, partition=partition, offset=offset, isolation=isolation, timeout_s=timeout_s
         )
+
+    def group(self, name: str) -> Group:
+        """Return a group of consumers, e.g. `group("readers").wait(members=2)`, `.lag()`, `.committed()`."""
+        return self.admin.group(name)
 
     def reset(self) -> None:
         """Delete all topics and all groups without members, take all faults away, and forget what was recorded."""

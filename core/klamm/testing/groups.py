@@ -1,0 +1,172 @@
+"""`Group`: what tests ask of a group of consumers: its members, what they are assigned, its offsets and its lag."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm.wire.entities import CONSUMER_PROTOCOL
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from klamm.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+if TYPE_CHECKING:
+    from klamm.testing.admin import Admin
+
+Partition = tuple[str, int]
+
+_LIST_VERSION: Final = 5
+_DESCRIBE_VERSION: Final = 5
+_DESCRIBE_CONSUMER_VERSION: Final = 0
+_OFFSET_FETCH_VERSION: Final = 8
+_LOOK_EVERY_S: Final = 0.005
+_PROTOCOL_VERSION: Final = struct.Struct(">h")
+
+
+class GroupMember(NamedTuple):
+    """A member of a group as `Group.members` returns it; `partitions` are those that it is assigned."""
+
+    member_id: str
+    client_id: str
+    instance_id: str | None
+    partitions: tuple[Partition, ...]
+
+
+class Group:
+    """A group of consumers, of the classic or the consumer protocol (KIP-848). Raises KafkaError for other kinds."""
+
+    def __init__(self, admin: Admin, name: str) -> None:
+        self._admin = admin
+        self.name = name
+
+    @property
+    def state(self) -> str:
+        """The group's state by Kafka's name, e.g. `Stable`; `Dead` if there is no such group."""
+        return self._listed()[0]
+
+    def members(self) -> list[GroupMember]:
+        """Return the members in the order of their client ids; none if there is no such group."""
+        _state, kind = self._listed()
+        if kind == "consumer":
+            members = self._consumer_members()
+        elif kind == "classic":
+            members = self._classic_members()
+        elif not kind:
+            members = []
+        else:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{self.name} is a {kind} group")
+        return sorted(members, key=lambda member: (member.client_id, member.member_id))
+
+    def committed(self) -> dict[Partition, int]:
+        """Return the committed offset of each partition that has one."""
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.name, topics=None)])
+        (found,) = self._admin.call_group(self.name, request, _OFFSET_FETCH_VERSION).groups
+        _check(found.error_code, self.name)
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in found.topics
+            for each in topic.partitions
+            if each.committed_offset >= 0
+        }
+
+    def lag(self) -> dict[Partition, int]:
+        """Return how many offsets lie behind the committed one, up to the end of the log, of each partition.
+
+        A partition that is assigned and has no committed offset counts from the beginning of its log.
+        """
+        committed = self.committed()
+        assigned = {partition for member in self.members() for partition in member.partitions}
+        found = {}
+        for topic, index in sorted(committed.keys() | assigned):
+            at = committed.get((topic, index))
+            start = self._admin.offset(topic, index, -2) if at is None else at
+            found[topic, index] = self._admin.offset(topic, index) - start
+        return found
+
+    def wait(
+        self,
+        *,
+        state: str | None = None,
+        members: int | None = None,
+        lag: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> Group:
+        """Wait until the group has this state, so many members, and this lag in all partitions together.
+
+        With `members` above 0 the state is `Stable` unless another is given. Returns the group; raises TimeoutError,
+        which says what the group is.
+        """
+        wanted = "Stable" if members and state is None else state
+        deadline = time.monotonic() + timeout_s
+        while not (
+            (wanted is None or self.state == wanted)
+            and (members is None or len(self.members()) == members)
+            and (lag is None or _total(self.lag()) == lag)
+        ):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"group {self.name}: not within {timeout_s:g} s; it {self._described()}")
+            time.sleep(_LOOK_EVERY_S)
+        return self
+
+    def _described(self) -> str:
+        return f"is {self.state}, has {len(self.members())} members and a lag of {_total(self.lag())}"
+
+    def _listed(self) -> tuple[str, str]:
+        for group in self._admin.call_group(self.name, ListGroupsRequest(), _LIST_VERSION).groups:
+            if group.group_id == self.name:
+                return group.group_state, group.group_type.lower()
+        return "Dead", ""
+
+    def _consumer_members(self) -> list[GroupMember]:
+        request = ConsumerGroupDescribeRequest([self.name])
+        (found,) = self._admin.call_group(self.name, request, _DESCRIBE_CONSUMER_VERSION).groups
+        _check(found.error_code, self.name)
+        return [
+            GroupMember(
+                one.member_id,
+                one.client_id,
+                one.instance_id,
+                _pairs({topic.topic_name: topic.partitions for topic in one.assignment.topic_partitions}),
+            )
+            for one in found.members
+        ]
+
+    def _classic_members(self) -> list[GroupMember]:
+        request = DescribeGroupsRequest([self.name])
+        (found,) = self._admin.call_group(self.name, request, _DESCRIBE_VERSION).groups
+        _check(found.error_code, self.name)
+        return [
+            GroupMember(
+                one.member_id,
+                one.client_id,
+                one.group_instance_id,
+                _assigned(one.member_assignment) if found.protocol_type == CONSUMER_PROTOCOL else (),
+            )
+            for one in found.members
+        ]
+
+
+def _assigned(data: bytes) -> tuple[Partition, ...]:
+    if not data:
+        return ()
+    (version,) = _PROTOCOL_VERSION.unpack_from(data)
+    assignment = ConsumerProtocolAssignment.decode(version, data, _PROTOCOL_VERSION.size)
+    return _pairs({each.topic: each.partitions for each in assignment.assigned_partitions})
+
+
+def _pairs(partitions: Mapping[str, Any]) -> tuple[Partition, ...]:
+    return tuple(sorted((topic, index) for topic, indexes in partitions.items() for index in indexes))
+
+
+def _total(lag: Mapping[Partition, int]) -> int:
+    return sum(lag.values())
+
+
+def _check(error_code: int, message: str) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), message)
