@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from klamm.wire.entities import CONSUMER_PROTOCOL
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -14,9 +14,7 @@ from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAss
 from klamm.wire.messages.describe_groups import DescribeGroupsRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-
-if TYPE_CHECKING:
-    from klamm.testing.admin import Admin
+from klamm.wire.struct_base import Message
 
 Partition = tuple[str, int]
 
@@ -26,6 +24,14 @@ _DESCRIBE_CONSUMER_VERSION: Final = 0
 _OFFSET_FETCH_VERSION: Final = 8
 _LOOK_EVERY_S: Final = 0.005
 _PROTOCOL_VERSION: Final = struct.Struct(">h")
+
+
+class AsksCluster(Protocol):
+    """The methods of `Admin` that a group calls."""
+
+    def call_group(self, name: str, request: Message, version: int) -> Any: ...
+
+    def offset(self, topic: str, partition: int = 0, timestamp_ms: int = -1) -> int: ...
 
 
 class GroupMember(NamedTuple):
@@ -40,7 +46,7 @@ class GroupMember(NamedTuple):
 class Group:
     """A group of consumers, of the classic or the consumer protocol (KIP-848). Raises KafkaError for other kinds."""
 
-    def __init__(self, admin: Admin, name: str) -> None:
+    def __init__(self, admin: AsksCluster, name: str) -> None:
         self._admin = admin
         self.name = name
 
