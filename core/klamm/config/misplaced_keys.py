@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.setting import specs_of
 from klamm.config.settings import ListenerSettings, ServerSettings
 
@@ -46,6 +47,19 @@ def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]])
             if name in specs:
                 return f'"{name}" belongs below [{table}]'
     return None
+
+
+def kind_of_part(name: str, plugins: PluginRegistry) -> ProviderKind | None:
+    """Return the kind of a listener's part of that name, if there is one."""
+    return next((kind for kind in PART_KEYS if any(one.provider.name == name for one in plugins.providers(kind))), None)
+
+
+def place_of_part(name: str, plugins: PluginRegistry) -> str | None:
+    """Return where the table of a part belongs; None if no part has that name."""
+    kind = kind_of_part(name, plugins)
+    if kind is None:
+        return None
+    return f"it belongs below a listener: [listeners.NAME.{name}], beside {PART_KEYS[kind].format(name)}"
 
 
 def place_of_kafkas(key: str) -> str | None:

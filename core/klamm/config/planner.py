@@ -14,7 +14,7 @@ from typing import Any, Final
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import MAX_PORT, parse_host_port
 from klamm.config.config_tables import ConfigTables, Put
-from klamm.config.misplaced_keys import PART_KEYS, place_of
+from klamm.config.misplaced_keys import PART_KEYS, kind_of_part, place_of, place_of_part
 from klamm.config.overrides import apply_overrides
 from klamm.config.part_resolver import PartResolver, default_parts, name_defaults, provider_of, table_of
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
@@ -82,7 +82,8 @@ class _Planner:
             one.provider.name == key for one in self.plugins.providers(ProviderKind.EXTENSION)
         ):
             return f"the settings of an extension are a table of their own: [{key}]"
-        return place_of(key, value, self.specs_of_api_sets())
+        part = place_of_part(key, self.plugins) if isinstance(value, dict) else None
+        return part or place_of(key, value, self.specs_of_api_sets())
 
     def set_defaults(self, defaults: Mapping[str, object]) -> None:
         """Give the settings of handler sets another default."""
@@ -226,9 +227,8 @@ class _Planner:
 
     def unused_table(self, name: str, used: Collection[str]) -> str:
         """The problem with a table below a listener that no part uses."""
-        for kind, form in PART_KEYS.items():
-            if any(found.provider.name == name for found in self.plugins.providers(kind)):
-                return f"is of a {kind.label} that this listener does not name; add {form.format(name)}"
+        if kind := kind_of_part(name, self.plugins):
+            return f"is of a {kind.label} that this listener does not name; add {PART_KEYS[kind].format(name)}"
         return f"no part of this listener has that name{did_you_mean(name, used)}"
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:

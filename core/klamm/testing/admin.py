@@ -161,9 +161,10 @@ class Admin:
     ) -> int:
         """Append a record for each value, in one batch; returns the offset of the first."""
         now_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        pairs = tuple(headers)
+        pairs = _headers(headers)
         batch = encode_batch(
-            Record(timestamp_ms=now_ms, key=_bytes(key), value=_bytes(value), headers=pairs) for value in values
+            Record(timestamp_ms=now_ms, key=_bytes(key, "key"), value=_bytes(value, "value"), headers=pairs)
+            for value in values
         )
         data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(partition, bytes(batch))])
         response = self.call(produce.ProduceRequest(None, _ACKS_ALL, _TIMEOUT_MS, [data]))
@@ -293,5 +294,19 @@ def _check(error_code: int, message: str) -> None:
         raise KafkaError(ErrorCode(error_code), message)
 
 
-def _bytes(content: bytes | str | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+def _bytes(content: bytes | str | None, what: str) -> bytes | None:
+    if isinstance(content, str):
+        return content.encode()
+    if content is None or isinstance(content, bytes):
+        return content
+    raise TypeError(f"a {what} is bytes, str or None, not {type(content).__name__}: encode it, e.g. with json.dumps")
+
+
+def _headers(pairs: Iterable[tuple[str, bytes | None]]) -> tuple[tuple[str, bytes | None], ...]:
+    found = tuple(pairs)
+    for pair in found:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise TypeError(f'headers are pairs, e.g. [("trace", b"1")], not {pair!r}: they may repeat, a dict cannot')
+        if not (pair[1] is None or isinstance(pair[1], bytes)):
+            raise TypeError(f"the value of the header {pair[0]} is bytes or None, not {type(pair[1]).__name__}")
+    return found

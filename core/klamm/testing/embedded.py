@@ -40,7 +40,38 @@ TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0}
 _LOOK_EVERY_S: Final = 0.005
 
 
-class EmbeddedServer:
+class _StartedInBlock:
+    """Starts at the beginning of a `with` or `async with` block, and stops at its end."""
+
+    def start(self) -> Self:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        # Only here: most tests do without.
+        import asyncio
+
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.stop)
+
+
+class EmbeddedServer(_StartedInBlock):
     """`with EmbeddedServer() as server: ... server.bootstrap ...`, or `async with`.
 
     `settings` are as for `klamm serve --set`: a list of `KEY=VALUE`. `file` is a TOML file; without one there is a
@@ -305,24 +336,3 @@ class EmbeddedServer:
                 raise TimeoutError(f"not within {timeout_s:g} s: {what or condition}")
             time.sleep(_LOOK_EVERY_S)
         return result
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        # Only here: most tests do without.
-        import asyncio
-
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.stop)

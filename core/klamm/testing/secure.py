@@ -7,9 +7,11 @@ import os
 import ssl
 import tempfile
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from enum import Enum
+from typing import Any, Final, Self, TypeVar
 
 from klamm.api.acl import AclOperation, AclPermission, PatternType, ResourceType
+from klamm.config.problems import did_you_mean
 from klamm.shared.scram import ScramMechanism
 from klamm.testing.certificates import CertificateFiles
 from klamm.testing.embedded import EmbeddedServer
@@ -22,6 +24,9 @@ PASSWORD: Final = "secret"
 _MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 _ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
+
+
+_Named = TypeVar("_Named", bound=Enum)
 
 
 class SecureServer(EmbeddedServer):
@@ -79,14 +84,17 @@ class SecureServer(EmbeddedServer):
         self._passwords[name] = password
 
     def allow(self, user: str, operation: str, resource_type: str, name: str, *, prefix: bool = False) -> None:
-        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; names are Kafka's."""
+        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; names are Kafka's.
+
+        Raises ValueError for an unknown operation or type, KafkaError.
+        """
         creation = AclCreation(
-            ResourceType[resource_type],
+            _member(ResourceType, resource_type, "resource type"),
             name,
             PatternType.PREFIXED if prefix else PatternType.LITERAL,
             f"User:{user}",
             "*",
-            AclOperation[operation],
+            _member(AclOperation, operation, "operation"),
             AclPermission.ALLOW,
         )
         (result,) = self.admin.call(CreateAclsRequest([creation]), 2).results
@@ -98,6 +106,8 @@ class SecureServer(EmbeddedServer):
 
         Raises KeyError for a user that there is not, ValueError for another client.
         """
+        if user not in self._passwords:
+            raise KeyError(f'there is no user "{user}"{did_you_mean(user, self._passwords)}; add_user makes one')
         password = self._passwords[user]
         if client == "confluent-kafka":
             return {
@@ -130,3 +140,10 @@ class SecureServer(EmbeddedServer):
         if client == "aiokafka":
             return {**python, "ssl_context": ssl.create_default_context(cafile=str(self.ca_file))}
         raise ValueError(f'there are settings for confluent-kafka, kafka-python, aiokafka and java, not for "{client}"')
+
+
+def _member(kind: type[_Named], name: str, what: str) -> _Named:
+    found = kind.__members__.get(name.upper())
+    if found is None:
+        raise ValueError(f'there is no {what} "{name}"{did_you_mean(name, kind.__members__)}')
+    return found

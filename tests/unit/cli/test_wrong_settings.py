@@ -109,6 +109,12 @@ def test_the_table_of_an_extension_below_the_server_is_shown_its_place(check):
     assert problems == [(3, "server.control", message)]
 
 
+def test_the_table_of_a_part_below_the_server_is_shown_its_place(check):
+    _code, problems = check(f'[server]\nacl.super_users = ["User:a"]\n{wrong_settings.LISTENER}')
+    message = 'unknown key; it belongs below a listener: [listeners.NAME.acl], beside authorizer = "acl"'
+    assert problems == [(2, "server.acl", message)]
+
+
 def test_a_key_of_the_gateway_that_needs_a_password_is_refused(check, tmp_path):
     key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM,

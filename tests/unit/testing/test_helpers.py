@@ -6,7 +6,7 @@ import unittest
 import pytest
 
 from klamm import ErrorCode, KafkaError
-from klamm.testing import EmbeddedServer, MovingClock, RawClient
+from klamm.testing import EmbeddedServer, MovingClock, RawClient, SecureServer
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
@@ -49,6 +49,34 @@ def test_what_is_wrong_is_said(server):
         server.advance_ms(1)
     with pytest.raises(LookupError, match='no listener has the part "faults": make the server with faults=True'):
         server.faults  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"value": {"id": 1}}, r"a value is bytes, str or None, not dict: encode it, e.g. with json.dumps"),
+        ({"key": 7}, "a key is bytes, str or None, not int"),
+        ({"headers": {"trace": b"1"}}, r"headers are pairs, e.g. \[\(\"trace\", b\"1\"\)\], not 'trace'"),
+        ({"headers": [("trace", "1")]}, "the value of the header trace is bytes or None, not str"),
+    ],
+)
+def test_what_is_no_record_is_an_error(server, options, message):
+    topic = server.create_topic()
+    value = options.pop("value", b"")
+    with pytest.raises(TypeError, match=message):
+        server.produce(topic, value, **options)
+    assert server.consume(topic) == []
+
+
+def test_a_misspelled_right_or_user_is_an_error():
+    server = SecureServer()
+    with pytest.raises(ValueError, match='there is no operation "RAED"; did you mean "READ"'):
+        server.allow("alice", "RAED", "TOPIC", "orders")
+    with pytest.raises(ValueError, match='there is no resource type "TOPICS"; did you mean "TOPIC"'):
+        server.allow("alice", "READ", "TOPICS", "orders")
+    with pytest.raises(KeyError, match='there is no user "alice"; add_user makes one'):
+        server.client_settings("java", "alice")
+    server.stop()
 
 
 def test_a_part_is_found_by_its_name(server):
