@@ -100,7 +100,7 @@ def test_a_wait_in_vain_says_how_it_is(server, client):
         server.group(NAME).wait(members=1, timeout_s=0.01)
 
 
-def test_a_wait_ends_when_somebody_joins(server, client):
+def test_a_wait_ends_when_a_member_joins(server, client):
     topic = server.create_topic(partitions=2)
     with ThreadPoolExecutor(1) as waiting:
         found = waiting.submit(server.group(NAME).wait, members=1)
