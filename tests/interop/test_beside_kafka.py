@@ -21,6 +21,7 @@ from tests.interop.beside_kafka.comparison import Case, Target, differences
 from tests.interop.beside_kafka.consumer_steps import PARTITIONS, ConsumerSteps
 from tests.interop.beside_kafka.consumer_steps import TOPIC as EPOCHS_TOPIC
 from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
+from tests.interop.beside_kafka.letter_steps import LetterSteps
 from tests.interop.beside_kafka.share_steps import TOPIC, ShareSteps
 from tests.interop.beside_kafka.streams_steps import OTHER, StreamsSteps
 from tests.interop.beside_kafka.streams_steps import PARTITIONS as STREAMED_PARTITIONS
@@ -156,6 +157,15 @@ def test_share_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
     for target in targets:
         target.client.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 5)
         outcomes.append(list(ShareSteps(target).run()))
+    differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
+    assert not differ, "\n".join(differ)
+
+
+def test_dead_letters_are_kafkas(targets: tuple[Target, Target]) -> None:
+    outcomes = []
+    for target in targets:
+        target.client.call(CreateTopicsRequest([CreatableTopic(LetterSteps.topic, 1, 1)]), 5)
+        outcomes.append(list(LetterSteps(target).run()))
     differ = [f"klamm: {ours}\nKafka: {kafkas}" for ours, kafkas in zip(*outcomes, strict=True) if ours != kafkas]
     assert not differ, "\n".join(differ)
 

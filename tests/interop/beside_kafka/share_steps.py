@@ -44,10 +44,13 @@ ACCEPT, RELEASE, REJECT = 1, 2, 3
 UNKNOWN_ID = b"\7" * 16
 PATIENCE_S = 20
 _GROUP_CONFIG = 32
+_OWN: Any = object()
 
 
 class ShareSteps:
     """The steps on one server, a `Target`. TOPIC has one partition, without records."""
+
+    group, topic = GROUP, TOPIC
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -56,9 +59,10 @@ class ShareSteps:
 
     # Requests
 
-    def _heartbeat(self, epoch: int, member: str = MEMBER, group: str = GROUP, topics: Any = (TOPIC,)) -> Any:
-        names = None if topics is None else [*topics]
-        return self._ask(ShareGroupHeartbeatRequest(group, member, epoch, None, names), 1)
+    def _heartbeat(self, epoch: int, member: str = MEMBER, group: str | None = None, topics: Any = _OWN) -> Any:
+        names = None if topics is None else [self.topic] if topics is _OWN else [*topics]
+        group_id = self.group if group is None else group
+        return self._ask(ShareGroupHeartbeatRequest(group_id, member, epoch, None, names), 1)
 
     def _join(self) -> int:
         """Join, and wait for the partition. Returns the member's epoch."""
@@ -75,7 +79,7 @@ class ShareSteps:
         )
         topics = [FetchTopic(self._topic_id if topic_id is None else topic_id, [wanted])]
         limits = {"max_wait_ms": 100, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100, "batch_size": 100}
-        request = ShareFetchRequest(GROUP, fields.pop("member", MEMBER), epoch, topics=topics, **(limits | fields))
+        request = ShareFetchRequest(self.group, fields.pop("member", MEMBER), epoch, topics=topics, **(limits | fields))
         return self._ask(request, 1)
 
     def _codes(self, answer: Any) -> Any:
@@ -106,7 +110,7 @@ class ShareSteps:
     def _acknowledge(self, epoch: int, *batches: Batch, topic_id: bytes | None = None, index: int = 0) -> Any:
         partition = AcknowledgePartition(index, [Acknowledged(a, b, [*c]) for a, b, c in batches])
         topics = [AcknowledgeTopic(self._topic_id if topic_id is None else topic_id, [partition])]
-        return self._codes(self._ask(ShareAcknowledgeRequest(GROUP, MEMBER, epoch, topics=topics), 1))
+        return self._codes(self._ask(ShareAcknowledgeRequest(self.group, MEMBER, epoch, topics=topics), 1))
 
     def _next_acknowledge(self, *batches: Batch, **fields: Any) -> Any:
         codes = self._acknowledge(self._epoch, *batches, **fields)
@@ -115,11 +119,11 @@ class ShareSteps:
 
     def _produce(self, count: int) -> None:
         records = batch(*[b"v"] * count)
-        self._ask(produce((TOPIC, 0, records))(9, self._target.ids), 9)
+        self._ask(produce((self.topic, 0, records))(9, self._target.ids), 9)
 
     @property
     def _topic_id(self) -> bytes:
-        found: bytes = self._target.ids.of(TOPIC)
+        found: bytes = self._target.ids.of(self.topic)
         return found
 
     # Steps

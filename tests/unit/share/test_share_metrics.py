@@ -6,7 +6,10 @@ import pytest
 
 from klamm.metrics import HistogramValue
 from klamm_broker.share.meters import PartitionMeters
-from tests.unit.share.test_share_fetch import Shares, acquired
+from tests.unit.broker.test_configs import TOPIC, alter
+from tests.unit.share.test_dead_letters import ENABLED, configure, wait_for_letters
+from tests.unit.share.test_share_fetch import REJECT, Shares, acquired
+from tests.waiting import wait_until
 
 
 def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:
@@ -53,3 +56,26 @@ def test_a_deleted_group_is_not_measured_any_more(shares: Shares) -> None:
     assert shares.acquired("a", 0) == [(0, 0, 1)]
     shares.harness.broker.shares.group_deleted("g")
     assert histograms(shares, "ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs") == {}
+
+
+def letters(shares: Shares) -> list[float]:
+    """The dead letters of the group: written, batches of them, and those that failed."""
+    counts = []
+    for part in ("RecordCount", "TotalProduceRequestsPerSec", "FailedProduceRequestsPerSec"):
+        wanted = f"kafka.server:type=ShareGroupMetrics,name=DeadLetterQueue{part}"
+        (family,) = shares.harness.listener.services.metrics.collect(lambda each, wanted=wanted: each == wanted)
+        counts += [sample.value for sample in family.samples if dict(sample.labels) == {"group": "g"}]
+    return counts
+
+
+def test_dead_letters_are_counted(shares: Shares) -> None:
+    configure(shares)
+    shares.harness.create_topic("dlq.t", **ENABLED)
+    shares.produce(b"0", b"1", b"2")
+    assert shares.acquired("a", 0) == [(0, 2, 1)]
+    shares.acknowledge("a", 1, (0, 1, [REJECT]))
+    wait_for_letters(shares, 2)
+    wait_until(lambda: letters(shares) == [2, 1, 0])
+    assert alter(shares.harness, TOPIC, "dlq.t", ("max.message.bytes", 0, "1")) == 0
+    shares.acknowledge("a", 2, (2, 2, [REJECT]))
+    wait_until(lambda: letters(shares) == [2, 2, 1])

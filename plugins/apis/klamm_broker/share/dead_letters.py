@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.configs.group_configs import GroupConfigs
     from klamm_broker.settings import BrokerSettings
+    from klamm_broker.share.meters import ShareMeters
     from klamm_broker.share.persistence import SharePartitionKey
     from klamm_broker.share.run import Run
     from klamm_broker.topics.registry import TopicRegistry
@@ -90,6 +91,7 @@ class DeadLetterTopics:
         clock: Clock,
         run_later: Callable[[Callable[[], None]], None],
         is_served: Callable[[], bool],
+        meters: ShareMeters,
     ) -> None:
         self._topics = topics
         self._configs = configs
@@ -97,6 +99,7 @@ class DeadLetterTopics:
         self._clock = clock
         self._run_later = run_later
         self._is_served = is_served
+        self._meters = meters
 
     def is_on(self, group_id: str) -> bool:
         return bool(self._configs.dead_letter_topic(group_id)) and self._is_served()
@@ -135,10 +138,17 @@ class DeadLetterTopics:
                 last = min(letter.last, first + _BATCH_RECORDS - 1)
                 copied = _copied(source, first, last) if self._configs.copies_dead_letters(group_id) else {}
                 for batch in self._batches(group_id, source, letter, range(first, last + 1), copied, topic):
-                    now_ms = self._clock.wall_ms()
-                    target.append(batch, now_ms=now_ms, max_unpacked_bytes=MAX_UNCOMPRESSED_BYTES)
+                    self._write_batch(group_id, target, batch)
         finally:
             target.wake_fetches()
+
+    def _write_batch(self, group_id: str, target: Partition, letters: list[Record]) -> None:
+        batch, written = bytes(encode_batch(letters)), 0
+        try:
+            target.append(batch, now_ms=self._clock.wall_ms(), max_unpacked_bytes=MAX_UNCOMPRESSED_BYTES)
+            written = len(letters)
+        finally:
+            self._meters.wrote_letters(group_id, written)
 
     def _batches(
         self,
@@ -148,8 +158,8 @@ class DeadLetterTopics:
         offsets: range,
         copied: Mapping[int, Record],
         topic: Topic,
-    ) -> Iterator[bytes]:
-        """Yield batches of letters, each as large as one may be in the topic."""
+    ) -> Iterator[list[Record]]:
+        """Yield letters for one batch after another, each as large as one may be in the topic."""
         now_ms = self._clock.wall_ms()
         most_bytes = topic.partitions[0].log.config.max_message_bytes
         context = _context(group_id, source, letter)
@@ -161,11 +171,11 @@ class DeadLetterTopics:
             record = Record(-1, now_ms, found.key, found.value, headers)
             record_bytes = _most_bytes_of(record)
             if pending and size_bytes + record_bytes > most_bytes:
-                yield bytes(encode_batch(pending))
+                yield pending
                 pending, size_bytes = [], HEADER_BYTES
             pending.append(record)
             size_bytes += record_bytes
-        yield bytes(encode_batch(pending))
+        yield pending
 
     def _topic_of(self, group_id: str) -> Topic:
         """Return the topic of a group, which is created if the broker may. Raises KafkaError(INVALID_CONFIG)."""

@@ -41,15 +41,20 @@ class PartitionMeters:
 
 
 class GroupMeters:
-    """Of the fetches of one group."""
+    """Of the fetches and the dead letters of one group."""
 
-    __slots__ = ("acquire_us", "fetch_ratio")
+    __slots__ = ("acquire_us", "failed_letter_writes", "fetch_ratio", "letter_writes", "letters")
 
     def __init__(self) -> None:
         self.acquire_us = Histogram()
         """From the request to its records."""
         self.fetch_ratio = Histogram()
         """Partitions that records were acquired of, in percent of those in the request."""
+        self.letters = 0
+        """Dead letters that were written."""
+        self.letter_writes = 0
+        """Batches of them that were to be written, and `failed_letter_writes` those that could not be."""
+        self.failed_letter_writes = 0
 
 
 class ShareMeters:
@@ -74,6 +79,14 @@ class ShareMeters:
             meters.fetch_ratio.add(acquired * 100 // wanted)
             if acquired:
                 meters.acquire_us.add(took_ns // _NS_PER_US)
+
+    def wrote_letters(self, group_id: str, count: int) -> None:
+        """A batch was to be written, and has given so many dead letters; none if it could not be."""
+        with self._lock:
+            meters = self._groups.setdefault(group_id, GroupMeters())
+            meters.letters += count
+            meters.letter_writes += 1
+            meters.failed_letter_writes += not count
 
     def forget(self, group_id: str) -> None:
         """The group is deleted."""

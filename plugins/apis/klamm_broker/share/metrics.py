@@ -74,7 +74,28 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
         "Records that members of share groups have acknowledged, by type.",
         acknowledgements,
     )
+    _register_letters(shares, registry)
     _register_histograms(shares, registry)
+
+
+def _register_letters(shares: SharePartitions, registry: MetricsRegistry) -> None:
+    def add(name: str, doc: str, count: Callable[[GroupMeters], int]) -> None:
+        def of_groups() -> Samples:
+            return (({"group": group_id}, count(meters)) for group_id, meters in shares.meters.of_groups())
+
+        registry.register(_GROUPS + name, "counter", doc, of_groups)
+
+    add("DeadLetterQueueRecordCount", "Dead letters that were written.", lambda meters: meters.letters)
+    add(
+        "DeadLetterQueueTotalProduceRequestsPerSec",
+        "Batches of dead letters that were to be written.",
+        lambda meters: meters.letter_writes,
+    )
+    add(
+        "DeadLetterQueueFailedProduceRequestsPerSec",
+        "Batches of dead letters that could not be written.",
+        lambda meters: meters.failed_letter_writes,
+    )
 
 
 def _labels(live: LiveSharePartition) -> Mapping[str, str]:

@@ -61,5 +61,6 @@ def open_letters(
         shares.clock,
         workers.submit,
         lambda: features.level(SHARE_VERSION) >= DEAD_LETTERS_FROM,
+        shares.meters,
     )
     shares.send_letters()
