@@ -22,14 +22,14 @@ STAGES = {
 }
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1000)
 def test_the_report_names_the_attack_and_says_what_the_clients_counted(tmp_path):
     command = [sys.executable, str(ROOT / "examples" / "audit" / "run.py"), "--requests", "3000", "--no-browser"]
     done = subprocess.run(
         [*command, "--folder", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env=environment(),
         check=False,
     )

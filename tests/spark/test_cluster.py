@@ -97,10 +97,10 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def klamm(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def klamm(*arguments: str, folder: Path, deadline_s: int = DEADLINE_S) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "klamm", "audit", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), cwd=folder, check=False
+        command, capture_output=True, text=True, timeout=deadline_s, env=environment(), cwd=folder, check=False
     )
 
 
@@ -170,7 +170,7 @@ def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
     assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_report_over_spark_connect(shipped, tmp_path):
     port = free_port()
     command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
@@ -186,7 +186,8 @@ def test_a_report_over_spark_connect(shipped, tmp_path):
         command += ["--conf", f"{key}={value}"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     with spark_class(tmp_path / "connect.log", *command, port=port, memory="1g"):
-        done = klamm("report", "--remote", f"sc://{HOST}:{port}", "--lake", str(shipped.lake.root), folder=tmp_path)
+        arguments = ["report", "--remote", f"sc://{HOST}:{port}", "--lake", str(shipped.lake.root)]
+        done = klamm(*arguments, folder=tmp_path, deadline_s=1000)
     assert done.returncode == 0, done.stderr
     requests = sum(event.get("repeat_count", 1) for event in shipped.events if event["kind"] == "request")
     assert re.search(rf"requests\s+{requests:,}", done.stdout)

@@ -159,6 +159,7 @@ def attacks():
             seq += 1
 
 
+@pytest.mark.timeout(1000)
 def test_a_notebook_finds_what_detect_finds(tmp_path, capsys):
     """In a process of its own: no other test has a session there."""
     spool = tmp_path / "spool"
@@ -176,7 +177,7 @@ def test_a_notebook_finds_what_detect_finds(tmp_path, capsys):
         [sys.executable, str(program)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         env=environment() | {"KLAMM_AUDIT_SPOOL": str(spool)},
         check=False,
     )

@@ -29,13 +29,12 @@ def as_an_earlier_build(spark):
     names = {name.removeprefix("spark.hadoop.") for name in PARQUET_CONF}
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     for name in names - {"spark.sql.parquet.outputTimestampType"}:
-        spark.conf.set(name, "v1" if name.endswith("version") else "true")
+        spark.conf.set(name, "1.0.0" if name.endswith("version") else "true")
     try:
         yield
     finally:
-        for name in names:
-            spark.conf.unset(name)
-        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        for name, value in PARQUET_CONF.items():
+            spark.conf.set(name.removeprefix("spark.hadoop."), value)
 
 
 def test_every_column_without_a_dictionary_is_one_of_the_lake():

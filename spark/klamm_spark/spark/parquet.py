@@ -24,8 +24,8 @@ VALUES_DIFFER: Final = (
 )
 
 PARQUET_CONF: Final = {
-    # The second version of pages has the encodings of differences.
-    "spark.hadoop.parquet.writer.version": "v2",
+    # The second version of pages has the encodings of differences. A table keeps what it began with.
+    "spark.databricks.delta.properties.defaults.parquet.format.version": "2.12.0",
     # Spark's default, INT96, has no smallest and largest value, by which a reader skips what is of another time.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in VALUES_DIFFER},
