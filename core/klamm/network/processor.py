@@ -94,11 +94,11 @@ class Processor:
 
     def listen(self, acceptor: Acceptor) -> None:
         """Accept connections as a step of the loop, from the next turn on."""
-        self._reactor.listen(acceptor)
+        self._reactor.setup.listen(acceptor)
 
     def stop_listening(self) -> None:
         """Accept no more; the listening socket may be closed afterwards."""
-        self._reactor.stop_listening()
+        self._reactor.setup.stop_listening()
 
     def measure(self) -> None:
         """Count `busy_ns` of each channel from now on."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import socket
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from klamm.api.context import Address, ConnectionContext
-from klamm.network.acceptor import Acceptor
 from klamm.network.channel import KafkaChannel, describe
+from klamm.network.connection_setup import ConnectionSetup
 from klamm.network.expiry import ChannelExpiry
 from klamm.network.gate_calls import release_gates
-from klamm.network.inbox import Inbox, NewConnection
+from klamm.network.inbox import Inbox
 from klamm.network.migration import ChannelMigration
 from klamm.network.pipelined import lifecycle_of
 from klamm.network.poller import Waker, make_poller
-from klamm.network.receive import NetworkReceive
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.ledger import RequestLedger
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
-_ACCEPTS_A_TURN: Final = 4
 # How often channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
@@ -47,7 +41,6 @@ class Reactor:
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
-        self._index = index
         self._runtime = runtime
         self._clock = runtime.clock
         self._waker = Waker(runtime.limits.poller)
@@ -62,13 +55,11 @@ class Reactor:
         self.lifecycle = lifecycle_of(runtime)(runtime, self.selector, self.pipeline, self.inbox.call_soon)
         self._delayed_closes = self.lifecycle.delayed_closes.heap
         self.migration = ChannelMigration(self.selector, self.lifecycle)
+        self.setup = ConnectionSetup(
+            index, runtime, self.selector, self.inbox, self._waker.wake, self._process_completed
+        )
         self._proxied = self._proxy_admission()
-        self._connection_index = itertools.count()
-        self._configured_last = False
         self._next_look_ns = 0
-        self._acceptor: Acceptor | None = None
-        self._stopped_listening = threading.Event()
-        self._stopped_listening.set()
         self.balanced = False
         self._draining = False
         self._drain_deadline_ns = self._grace_end_ns = 0
@@ -82,43 +73,15 @@ class Reactor:
         # Not for listeners without proxies: what takes time to load is start-up time.
         from klamm.network.proxy.admission import ProxyAdmission
 
-        return ProxyAdmission(self._runtime, self.selector, self.lifecycle, self.inbox.call_soon, self._connection_id)
+        return ProxyAdmission(
+            self._runtime, self.selector, self.lifecycle, self.inbox.call_soon, self.setup.connection_id
+        )
 
     def _enqueue(self, request: PendingRequest) -> None:
         self.waiting.send(request)
 
     def _deliver(self, request: PendingRequest) -> None:
         self.inbox.call_soon(request.channel, self.lifecycle.answered, request)
-
-    def listen(self, acceptor: Acceptor) -> None:
-        """Accept connections as a step of the loop, from the next turn on. From any thread."""
-        acceptor.run_in(self._waker.wake, self._take_over)
-        self._acceptor = acceptor
-        self._waker.wake()
-
-    def stop_listening(self) -> None:
-        """Accept no more. From any other thread, while this one runs; the listening socket may be closed afterwards."""
-        self._stopped_listening.clear()
-        self._acceptor = None
-        self._waker.wake()
-        self._stopped_listening.wait()
-
-    def _accept(self, acceptor: Acceptor) -> None:
-        if self.selector.listening < 0:
-            self.selector.listen(acceptor.descriptor)
-        self.selector.has_connections = False
-        # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
-        acceptor.accept_some(_ACCEPTS_A_TURN)
-        self._process_completed()
-        self.selector.watch_listening(not acceptor.paused_until_ns)
-
-    def _forget_listening(self) -> None:
-        self.selector.stop_listening()
-        self._stopped_listening.set()
-
-    def _take_over(self, connection: NewConnection) -> bool:
-        self._configure(connection)
-        return True
 
     @property
     def connection_count(self) -> int:
@@ -135,7 +98,7 @@ class Reactor:
 
     def end(self) -> None:
         """Close what is left: the last thing that the thread does."""
-        self._forget_listening()
+        self.setup.forget_listening()
         self.inbox.end()
         self._close_connections(_SERVER_STOPS)
         self.pipeline.close()
@@ -166,15 +129,7 @@ class Reactor:
             self.waiting.retry()
         self._poll()
         self._process_completed()
-        # A listener may be online again already: what it accepts is not among what is to be closed.
-        acceptor = None if inbox.is_closing_connections else self._acceptor
-        if acceptor is not None:
-            if self.selector.has_connections or acceptor.paused_until_ns or self.selector.listening < 0:
-                self._accept(acceptor)
-        elif not self._stopped_listening.is_set():
-            self._forget_listening()
-        if inbox.connections or self.selector.setup:
-            self._set_up_one()
+        self.setup.step()
         if inbox.evictions or self._delayed_closes or self.selector.now_ns >= self._next_look_ns:
             self._next_look_ns = self.selector.now_ns + _LOOK_EVERY_NS
             self._close_excess_connections()
@@ -198,9 +153,9 @@ class Reactor:
             timeout_s = min(timeout_s, max(0.0, (self._delayed_closes[0].due_ns - self._clock.monotonic_ns()) / 1e9))
         if self._draining:
             timeout_s = min(timeout_s, 0.01)
-        acceptor = self._acceptor
-        if acceptor is not None and acceptor.paused_until_ns:
-            timeout_s = min(timeout_s, max(0.0, (acceptor.paused_until_ns - self._clock.monotonic_ns()) / 1e9))
+        paused_until_ns = self.setup.paused_until_ns
+        if paused_until_ns:
+            timeout_s = min(timeout_s, max(0.0, (paused_until_ns - self._clock.monotonic_ns()) / 1e9))
         # What is handed over from here on either wakes this thread or is seen below.
         self.inbox.going_to_sleep()
         selector = self.selector
@@ -259,48 +214,6 @@ class Reactor:
 
     # ---- connections
 
-    def _set_up_one(self) -> None:
-        # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
-        setup = self.selector.setup
-        self._configured_last = bool(self.inbox.connections) and not (self._configured_last and setup)
-        if self._configured_last:
-            self._configure(self.inbox.take_connection())
-        else:
-            setup.next_step()
-            self._process_completed()
-
-    def _configure(self, new: NewConnection) -> None:
-        try:
-            self._register(new)
-        except Exception as error:
-            level = logging.INFO if isinstance(error, OSError) else logging.ERROR
-            log.log(level, "listener=%s peer=%s: connection failed: %r", self._runtime.name, new.peer, error)
-            new.socket.close()
-            release_gates(self._runtime.context, new.gates, new.peer)
-
-    def _register(self, new: NewConnection) -> None:
-        runtime, sock, peer = self._runtime, new.socket, new.peer
-        local = _local_address(sock) or runtime.context.bound
-        name, opened_ns = self._connection_id(local, peer), self._clock.monotonic_ns()
-        connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
-        # Read before the transport takes the socket over.
-        descriptor = sock.fileno()
-        proxies = runtime.proxies
-        layer = runtime.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
-        receive = NetworkReceive(runtime.max_first_bytes, runtime.pool)
-        channel = KafkaChannel(descriptor, layer, connection, receive, new.gates, peer)
-        if proxies is None:
-            channel.admit(layer)
-        try:
-            self.selector.register(channel)
-        except Exception:
-            self.selector.close(channel)
-            raise
-        runtime.counts.created.add()
-
-    def _connection_id(self, local: Address, peer: Address) -> str:
-        return f"{local}-{peer}-{self._index}-{next(self._connection_index)}"
-
     def _adopt(self, channel: KafkaChannel) -> None:
         try:
             self.selector.adopt(channel)
@@ -338,9 +251,3 @@ class Reactor:
             ):
                 return False
         return not self.inbox.calls and not self.inbox.adopted and not self.waiting
-
-
-def _local_address(sock: socket.socket) -> Address | None:
-    """Host and port; None for a Unix domain socket, which has neither."""
-    name = sock.getsockname()
-    return Address(*name[:2]) if isinstance(name, tuple) else None

@@ -100,7 +100,7 @@ def test_a_listener_that_is_online_again_accepts_once_the_earlier_connections_ar
 
     def the_listener_goes_offline_and_online_first():
         subject.inbox.close_connections()
-        subject.listen(acceptor)
+        subject.setup.listen(acceptor)
         subject.inbox.going_to_sleep = going_to_sleep
         going_to_sleep()
 

@@ -1,0 +1,156 @@
+"""`ConnectionSetup`: the connections of a processor until they are registered: accepted here, or handed over."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from klamm.api.context import Address, ConnectionContext
+from klamm.network.acceptor import Acceptor
+from klamm.network.channel import KafkaChannel
+from klamm.network.gate_calls import release_gates
+from klamm.network.inbox import Inbox, NewConnection
+from klamm.network.receive import NetworkReceive
+from klamm.network.runtime import ListenerRuntime
+from klamm.network.selector import Selector
+
+log = logging.getLogger("klamm.network")
+
+_ACCEPTS_A_TURN: Final = 4
+
+
+class ConnectionSetup:
+    """Runs on its processor's thread, but for `listen` and `stop_listening`.
+
+    Only a processor that is alone on its listener accepts connections itself. `wake` wakes the thread,
+    `process_completed` has channels served that became ready.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        runtime: ListenerRuntime,
+        selector: Selector,
+        inbox: Inbox,
+        wake: Callable[[], None],
+        process_completed: Callable[[], None],
+    ) -> None:
+        self._index = index
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._selector = selector
+        self._inbox = inbox
+        self._wake = wake
+        self._process_completed = process_completed
+        self._connection_index = itertools.count()
+        self._configured_last = False
+        self._acceptor: Acceptor | None = None
+        self._stopped_listening = threading.Event()
+        self._stopped_listening.set()
+
+    # ---- from any thread
+
+    def listen(self, acceptor: Acceptor) -> None:
+        """Accept connections as a step of the loop, from the next turn on. From any thread."""
+        acceptor.run_in(self._wake, self._take_over)
+        self._acceptor = acceptor
+        self._wake()
+
+    def stop_listening(self) -> None:
+        """Accept no more. From any other thread, while the loop runs; the listening socket may be closed afterwards."""
+        self._stopped_listening.clear()
+        self._acceptor = None
+        self._wake()
+        self._stopped_listening.wait()
+
+    # ---- on the processor's thread
+
+    @property
+    def paused_until_ns(self) -> int:
+        """The end of the acceptor's pause; 0 if there is none."""
+        acceptor = self._acceptor
+        return acceptor.paused_until_ns if acceptor is not None else 0
+
+    def step(self) -> None:
+        """Accept a few connections, and take one step for those that are being set up."""
+        inbox, selector = self._inbox, self._selector
+        # A listener may be online again already: what it accepts is not among what is to be closed.
+        acceptor = None if inbox.is_closing_connections else self._acceptor
+        if acceptor is not None:
+            if selector.has_connections or acceptor.paused_until_ns or selector.listening < 0:
+                self._accept(acceptor)
+        elif not self._stopped_listening.is_set():
+            self.forget_listening()
+        if inbox.connections or selector.setup:
+            self._set_up_one()
+
+    def forget_listening(self) -> None:
+        """Watch the listening socket no more, and let `stop_listening` return."""
+        self._selector.stop_listening()
+        self._stopped_listening.set()
+
+    def connection_id(self, local: Address, peer: Address) -> str:
+        """Return a name that no other connection of this listener has."""
+        return f"{local}-{peer}-{self._index}-{next(self._connection_index)}"
+
+    def _accept(self, acceptor: Acceptor) -> None:
+        if self._selector.listening < 0:
+            self._selector.listen(acceptor.descriptor)
+        self._selector.has_connections = False
+        # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
+        acceptor.accept_some(_ACCEPTS_A_TURN)
+        self._process_completed()
+        self._selector.watch_listening(not acceptor.paused_until_ns)
+
+    def _take_over(self, connection: NewConnection) -> bool:
+        self._configure(connection)
+        return True
+
+    def _set_up_one(self) -> None:
+        # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
+        setup = self._selector.setup
+        self._configured_last = bool(self._inbox.connections) and not (self._configured_last and setup)
+        if self._configured_last:
+            self._configure(self._inbox.take_connection())
+        else:
+            setup.next_step()
+            self._process_completed()
+
+    def _configure(self, new: NewConnection) -> None:
+        try:
+            self._register(new)
+        except Exception as error:
+            level = logging.INFO if isinstance(error, OSError) else logging.ERROR
+            log.log(level, "listener=%s peer=%s: connection failed: %r", self._runtime.name, new.peer, error)
+            new.socket.close()
+            release_gates(self._runtime.context, new.gates, new.peer)
+
+    def _register(self, new: NewConnection) -> None:
+        runtime, sock, peer = self._runtime, new.socket, new.peer
+        local = _local_address(sock) or runtime.context.bound
+        name, opened_ns = self.connection_id(local, peer), self._clock.monotonic_ns()
+        connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
+        # Read before the transport takes the socket over.
+        descriptor = sock.fileno()
+        proxies = runtime.proxies
+        layer = runtime.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
+        receive = NetworkReceive(runtime.max_first_bytes, runtime.pool)
+        channel = KafkaChannel(descriptor, layer, connection, receive, new.gates, peer)
+        if proxies is None:
+            channel.admit(layer)
+        try:
+            self._selector.register(channel)
+        except Exception:
+            self._selector.close(channel)
+            raise
+        runtime.counts.created.add()
+
+
+def _local_address(sock: socket.socket) -> Address | None:
+    """Host and port; None for a Unix domain socket, which has neither."""
+    name = sock.getsockname()
+    return Address(*name[:2]) if isinstance(name, tuple) else None
