@@ -19,6 +19,7 @@ from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
 from klamm_spark.lake.layout import MIN_KEEP_HOURS
+from klamm_spark.report.queries import ORDER
 from klamm_spark.settings.moments import parse_since
 from klamm_spark.settings.spark import Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
@@ -99,7 +100,15 @@ def parser() -> argparse.ArgumentParser:
         "report", parents=[common, spool], help="report on the events of a spool or a lake, as text and HTML"
     )
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
-    report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
+    shown = report.add_mutually_exclusive_group()
+    shown.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
+    shown.add_argument("--question", choices=ORDER, metavar="NAME", help=f"answer only this one: {', '.join(ORDER)}")
+    report.add_argument(
+        "--where",
+        metavar="SQL",
+        default="",
+        help="with --question: a condition on its columns: \"principal = 'User:a'\"",
+    )
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     detect.add_command(commands, [common, spool], _since)
     terminal.add_commands(commands, [file, spool], _since)
@@ -262,7 +271,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if spool is not None:
         from klamm_spark.report import command as report
 
-        return report.run_on_spool(spool, since=options.since, html=options.html, print_line=say)
+        asked = report.Asked(options.question, options.where)
+        return report.run_on_spool(spool, since=options.since, html=options.html, asked=asked, print_line=say)
     require_pyspark()
     spark = open_session(settings, f"klamm audit {options.command}")
     uris = [location for location in (settings.lake, pipeline.spool) if isinstance(location, str)]
@@ -323,7 +333,8 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
     if options.command == "report":
         from klamm_spark.report import command as report
 
-        return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
+        asked = report.Asked(options.question, options.where)
+        return report.run(spark, pipeline, since=options.since, html=options.html, asked=asked, print_line=say)
     if options.command == "detect":
         return detect.run_on_lake(spark, options, pipeline, say)
     if options.command == "replay":

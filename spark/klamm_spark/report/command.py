@@ -5,11 +5,13 @@ Everything is counted with the requests that an aggregated event represents.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUTHENTICATION, REQUEST
@@ -19,7 +21,7 @@ from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period, Spa
 from klamm_spark.report.cards import Card, cards
 from klamm_spark.report.model import Heading, Report, Table
 from klamm_spark.report.queries import Question, questions, series, totals
-from klamm_spark.report.text import show
+from klamm_spark.report.text import show, show_table
 from klamm_spark.report.units import moment_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90
+_LIMIT: Final = re.compile(r"\s+LIMIT \d+\s*$")
 _FINDINGS: Final = (
     Heading("finding"),
     Heading("severity"),
@@ -41,24 +44,47 @@ _FINDINGS: Final = (
 )
 
 
+class Asked(NamedTuple):
+    """The one question to answer, if any, and a condition in SQL on the columns of its answer."""
+
+    question: str | None = None
+    where: str = ""
+
+
+_ALL: Final = Asked()
+
+
 def run(
     spark: SparkSession,
     pipeline: Pipeline,
     *,
     since: datetime | None,
     html: Path | None,
+    asked: Asked = _ALL,
     print_line: Callable[[str], None],
 ) -> int:
     """Report on a lake: print it, and write it to `html` if given; the exit code. Raises LakeError."""
     remote = bool(pipeline.settings.remote)
-    report = build(spark, Lake.of(pipeline.settings, None if remote else spark), since, remote=remote)
-    return _give_out(report, html, print_line)
+    lake = Lake.of(pipeline.settings, None if remote else spark)
+    views = _lake_views(spark, lake, since, remote=remote)
+    if asked.question is not None:
+        return answer_one(views, asked)
+    return _give_out(answer(views, str(lake.root), since), html, print_line)
 
 
-def run_on_spool(spool: Path, *, since: datetime | None, html: Path | None, print_line: Callable[[str], None]) -> int:
+def run_on_spool(
+    spool: Path,
+    *,
+    since: datetime | None,
+    html: Path | None,
+    asked: Asked = _ALL,
+    print_line: Callable[[str], None],
+) -> int:
     """As `run`, on a spool and without Spark. Raises LakeError."""
     views = DuckDbViews(spool, _period(since))
     try:
+        if asked.question is not None:
+            return answer_one(views, asked)
         report = answer(views, str(spool), since)
     finally:
         views.close()
@@ -79,9 +105,30 @@ def _give_out(report: Report, html: Path | None, print_line: Callable[[str], Non
 
 def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, remote: bool = False) -> Report:
     """Report on a lake. `remote` says that it is on another machine. Raises LakeError if there are no events."""
+    return answer(_lake_views(spark, lake, since, remote=remote), str(lake.root), since)
+
+
+def _lake_views(spark: SparkSession, lake: Lake, since: datetime | None, *, remote: bool) -> SparkViews:
     if not remote:
         lake.require_events()
-    return answer(SparkViews(spark, lake.read(spark), _period(since)), str(lake.root), since)
+    return SparkViews(spark, lake.read(spark), _period(since))
+
+
+def answer_one(views: EventViews, asked: Asked) -> int:
+    """Print the answer to one question, with all of its rows; the exit code. Raises LakeError."""
+    (question,) = (one for one in questions() if one.key == asked.question)
+    sql = _LIMIT.sub("", question.sql)
+    if asked.where:
+        sql = f"SELECT * FROM ({sql}\n) answer WHERE {asked.where}"
+    try:
+        table = _table(views, replace(question, sql=sql))
+    except LakeError:
+        raise
+    except Exception as error:
+        # Each engine has errors of its own for a wrong condition.
+        raise LakeError(f"the condition is wrong: {str(error).splitlines()[0]}") from error
+    show_table(table)
+    return 0
 
 
 def _period(since: datetime | None) -> Period:

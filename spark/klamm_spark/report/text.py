@@ -34,6 +34,11 @@ def show(report: Report, console: Console | None = None) -> None:
         console.print(f"\nnothing to report: {', '.join(empty)}", style="dim", highlight=False)
 
 
+def show_table(table: Table) -> None:
+    """Print all rows of one table to standard output."""
+    _standard_output().print(_table(table, len(table.rows)))
+
+
 def _standard_output() -> Console:
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -75,14 +80,14 @@ def _totals(report: Report) -> RichTable:
     return grid
 
 
-def _table(table: Table) -> Group:
+def _table(table: Table, lines: int = LINES) -> Group:
     made = RichTable(header_style="bold", box=None, padding=(0, 2, 0, 0))
     shown_columns = [column.kind != "id" for column in table.columns]
     for column in compress(table.columns, shown_columns):
         made.add_column(column.title, justify="left" if column.kind in ("text", "time") else "right", overflow="fold")
-    hidden = max(0, len(table.rows) - LINES)
+    hidden = max(0, len(table.rows) - lines)
     # Tables by time show the latest rows, others the first.
-    shown = range(hidden, len(table.rows)) if table.columns[0].kind == "time" else range(min(LINES, len(table.rows)))
+    shown = range(hidden, len(table.rows)) if table.columns[0].kind == "time" else range(min(lines, len(table.rows)))
     for index in shown:
         row = table.rows[index]
         texts = [cell(value, column.kind) for value, column in zip(row, table.columns, strict=True)]

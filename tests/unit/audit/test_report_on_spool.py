@@ -10,7 +10,7 @@ import pytest
 from klamm_spark.cli import main
 from klamm_spark.errors import LakeError
 from klamm_spark.queries.event_views import DuckDbViews, Period
-from klamm_spark.report.command import answer
+from klamm_spark.report.command import Asked, answer, answer_one
 from klamm_spark.report.queries import ORDER, questions
 from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import COMPRESSED_SUFFIXES
@@ -27,10 +27,15 @@ def spool(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def report(spool):
-    views = DuckDbViews(spool, Period())
-    yield answer(views, str(spool))
-    views.close()
+def views(spool):
+    made = DuckDbViews(spool, Period())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def report(spool, views):
+    return answer(views, str(spool))
 
 
 def test_every_question_has_its_table(report):
@@ -105,6 +110,56 @@ def test_new_clients(tmp_path):
     views.close()
     assert {row[0] for row in rows} == {"software"}
     assert {row[1].split()[1] for row in rows} == {"9.9"}
+
+
+@pytest.mark.parametrize("question", ORDER)
+def test_a_question_alone_has_all_its_rows(report, views, capsys, question):
+    assert answer_one(views, Asked(question)) == 0
+    printed = capsys.readouterr().out
+    table = report.tables[question]
+    assert table.title in printed
+    if question == "access":
+        assert printed.count(" Produce ") == sum(row[2] == "Produce" for row in table.rows)
+
+
+def test_a_question_takes_a_condition_on_its_columns(report, spool, capsys):
+    where = ["--where", "principal = 'User:user-3' AND denied > 0 -- no more"]
+    assert main(["report", str(spool), "--question", "access", *where]) == 0
+    printed = capsys.readouterr().out
+    wanted = [row for row in report.tables["access"].rows if row[1] == "User:user-3" and row[4]]
+    assert wanted
+    assert printed.count("User:user-") == len(wanted) == printed.count("User:user-3 ")
+    assert main(["report", str(spool), "--question", "access", "--where", "no_column = 1"]) == 2
+    assert "the condition is wrong" in capsys.readouterr().err
+
+
+def test_the_tools_need_duckdb_alone(spool, tmp_path):
+    """Each command of a spool but those of the pipeline, without what only the pipeline needs."""
+    commands = {
+        "tail": [],
+        "export": ["--format", "ocsf"],
+        "sql": ["SELECT count(*) FROM events"],
+        "report": ["--html", str(tmp_path / "report.html")],
+        "detect": ["--findings", str(tmp_path / "findings")],
+    }
+    program = """
+import sys
+missing = ("pyspark", "py4j", "pandas", "pyarrow", "delta", "numpy", "matplotlib")
+sys.modules.update(dict.fromkeys(missing))
+from klamm_spark.cli import main
+sys.exit(any(main(command.split("|")) for command in sys.argv[1:]))
+"""
+    given = ["|".join([name, *arguments, "--spool", str(spool)]) for name, arguments in commands.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *given],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/nowhere", "PYTHONPATH": ":".join(sys.path)},
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stderr
+    assert (tmp_path / "report.html").exists()
 
 
 def test_the_command_needs_no_java(spool, tmp_path):
