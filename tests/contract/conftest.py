@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from klamm.testing import EmbeddedServer, RawClient
+from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from tests.contract.api_sets import GATES, OBSERVERS, Plugin
 from tests.tls_files import TlsFiles
 
@@ -61,7 +61,7 @@ def start(on_channel):
         # No one is late on a busy machine, unless a test wants it.
         own = ["api_set=trying", "connection_setup_timeout_ms=60000", *on_channel()]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in [*own, *settings]]
-        server = EmbeddedServer(lines, plugins=[Plugin()]).start()
+        server = EmbeddedServer(lines, plugins=[Plugin()], clock=MovingClock()).start()
         servers.append(server)
         return server
 
