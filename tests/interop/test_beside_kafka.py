@@ -16,6 +16,7 @@ from klamm import ErrorCode
 from klamm.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.metadata import MetadataRequest
 from tests.interop.beside_kafka import admin_cases, data_cases
 from tests.interop.beside_kafka.comparison import Case, Target, differences
 from tests.interop.beside_kafka.consumer_steps import PARTITIONS, ConsumerSteps
@@ -36,8 +37,13 @@ Cases: TypeAlias = Callable[[], Iterator[Case]]
 ALL: list[Cases] = [data_cases.all_cases, admin_cases.all_cases]
 DIFFERING = [case for cases in ALL for case in cases() if case.differs]
 DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
-KAFKAS_OFFSETS_PARTITIONS = 3
 SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
@@ -80,11 +86,12 @@ def prepare(target: Target) -> None:
 
 
 def find_coordinator(target: Target) -> None:
-    """Kafka then makes `__consumer_offsets`."""
+    """A broker then makes `__consumer_offsets`."""
 
     def found() -> bool:
         answer = target.client.call(FindCoordinatorRequest("group"), 3)
-        return bool(answer.error_code == ErrorCode.NONE)
+        topics = target.client.call(MetadataRequest(None), 8).topics
+        return bool(answer.error_code == ErrorCode.NONE and "__consumer_offsets" in {each.name for each in topics})
 
     wait_until(found, within_s=60)
 
@@ -97,8 +104,6 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, 
         for target in both:
             prepare(target)
             find_coordinator(target)
-        offsets = CreatableTopic("__consumer_offsets", KAFKAS_OFFSETS_PARTITIONS, 1)
-        both[0].client.call(CreateTopicsRequest([offsets]), 5)
         yield both
 
 

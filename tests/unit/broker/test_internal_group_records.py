@@ -16,6 +16,9 @@ from klamm.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from klamm.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from klamm.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from klamm_broker.share.persistence import SharePartitionKey, put
+from klamm_broker.share.record_state import RecordState
+from klamm_broker.share.state_changes import StateRow, StateUpdate
 from klamm_broker.transactions.state import TransactionState
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.internal_records import Shown, raw_records, shown
@@ -24,6 +27,7 @@ from tests.unit.broker.test_internal_topics import find
 
 OFFSETS: Final = "__consumer_offsets"
 TRANSACTIONS: Final = "__transaction_state"
+SHARE_STATE: Final = "__share_group_state"
 KINDS: Final[dict[ApiKey, tuple[str, set[str]]]] = {
     ApiKey.OFFSET_COMMIT: (OFFSETS, {"offset_commit"}),
     ApiKey.SYNC_GROUP: (OFFSETS, {"group_metadata"}),
@@ -57,6 +61,7 @@ KINDS: Final[dict[ApiKey, tuple[str, set[str]]]] = {
             "streams_group_topology",
         },
     ),
+    ApiKey.SHARE_FETCH: (SHARE_STATE, {"share_snapshot"}),
     ApiKey.INIT_PRODUCER_ID: (TRANSACTIONS, {"transaction_log"}),
     ApiKey.ADD_PARTITIONS_TO_TXN: (TRANSACTIONS, {"transaction_log"}),
     ApiKey.ADD_OFFSETS_TO_TXN: (TRANSACTIONS, {"transaction_log"}),
@@ -70,6 +75,8 @@ def test_records_are_the_same_as_things_change_and_in_a_comparison(harness: Brok
     prepare(harness)
     for key_type in (0, 1):
         find(harness, key_type)
+    harness.broker.auto_creation.require_internal(SHARE_STATE)
+    harness.broker.auto_creation.wait()
     for number in range(2):
         GENERATORS[api_key](harness, number)
     found = shown(harness, topic)
@@ -81,7 +88,7 @@ def test_records_are_the_same_as_things_change_and_in_a_comparison(harness: Brok
     assert len(raw_records(harness, topic)) == before
     tables = ("offsets", "groups", "group_members", "consumer_groups", "consumer_group_members", "share_groups")
     tables += ("consumer_group_targets", "share_group_members", "streams_groups", "streams_group_members")
-    tables += ("streams_group_targets", "transactions", "added_partitions")
+    tables += ("streams_group_targets", "transactions", "added_partitions", "share_partitions")
     harness.broker.store.write_and_wait([(f"DELETE FROM {table}", ()) for table in tables])
     assert shown(harness, topic) == {}
 
@@ -203,3 +210,53 @@ def test_a_transaction_is_written_as_it_is_described(harness: BrokerHarness) -> 
     assert (state.transaction_state, len(ongoing["transaction_partitions"][0]["partition_ids"])) == ("Ongoing", 100)
     ask(harness, InitProducerIdRequest("partitions-0", 1000), 4)
     compare()
+
+
+def test_a_share_heartbeat_makes_the_topic_of_what_is_delivered(harness: BrokerHarness) -> None:
+    ask(harness, ShareGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["t"]), 1)
+    harness.broker.auto_creation.wait()
+    assert harness.broker.topics.get(SHARE_STATE) is None
+    harness.create_topic("t", 2)
+    ask(harness, ShareGroupHeartbeatRequest("h", "m", 0, subscribed_topic_names=["t"]), 1)
+    harness.broker.auto_creation.wait()
+    topic = harness.broker.topics.get(SHARE_STATE)
+    assert topic is not None
+    assert len(topic.partitions) == 50
+
+
+def put_share_partition(harness: BrokerHarness, start: int, rows: Sequence[tuple[int, int, int]], end: int) -> None:
+    """Write a share partition of group `g` to the store, as a share group does."""
+    key = SharePartitionKey("g", b"i" * 16, 3)
+    states = [StateRow(first, RecordState(state), count) for first, state, count in rows]
+    update = StateUpdate(1, start, end, [(start, end)], states, is_whole=True)
+    harness.broker.store.write_and_wait(put(key, update))
+
+
+def test_the_state_of_a_share_partition_is_written_as_a_snapshot(harness: BrokerHarness) -> None:
+    harness.broker.auto_creation.require_internal(SHARE_STATE)
+    harness.broker.auto_creation.wait()
+    put_share_partition(harness, 10, [(10, 2, 1), (13, 0, 2), (15, 4, 5)], 19)
+    (record,) = shown(harness, SHARE_STATE).values()
+    assert (record.kind, record.key, record.version) == ("share_snapshot", ("g", b"i" * 16, 3), 0)
+    assert (record.value["start_offset"], record.value["delivery_complete_count"]) == (10, 3 + 5)
+    names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+    assert [tuple(each[name] for name in names) for each in record.value["state_batches"]] == [
+        (10, 12, 2, 1),
+        (13, 14, 0, 2),
+        (15, 19, 4, 5),
+    ]
+    put_share_partition(harness, 20, [], 19)
+    (record,) = shown(harness, SHARE_STATE).values()
+    assert (record.value["start_offset"], record.value["state_batches"]) == (20, [])
+
+
+def test_the_topic_of_share_groups_stays_short(harness: BrokerHarness) -> None:
+    """It is not compacted: what is out of date is deleted, and the last state of each partition is kept."""
+    harness.broker.auto_creation.require_internal(SHARE_STATE)
+    harness.broker.auto_creation.wait()
+    for offset in range(1100):
+        put_share_partition(harness, offset, [], offset - 1)
+        harness.broker.internal_topics.catch_up()
+    (record,) = shown(harness, SHARE_STATE).values()
+    assert record.value["start_offset"] == 1099
+    assert len(raw_records(harness, SHARE_STATE)) < 200

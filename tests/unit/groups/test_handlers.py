@@ -416,9 +416,9 @@ def test_find_coordinator(desk: Desk, version: int, key_type: int) -> None:
 
 
 def test_find_coordinator_has_its_topic_created(desk: Desk) -> None:
-    for key_type in (0, 1, 9):
-        desk.ask(find_coordinator.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["key"]), 4)
-    assert desk.required == ["__consumer_offsets", "__transaction_state"]
+    for key_type, key in ((0, "key"), (1, "key"), (2, "group:AAAAAAAAAAAAAAAAAAAAAA:0"), (9, "key")):
+        desk.ask(find_coordinator.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
+    assert desk.required == ["__consumer_offsets", "__transaction_state", "__share_group_state"]
 
 
 def test_find_coordinator_refuses_share_keys_that_are_none(desk: Desk) -> None:

@@ -21,6 +21,14 @@ INHERITED_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, 
 """Broker configs that topics inherit, and their types. They change while the broker runs."""
 LISTENER_PREFIX: Final = "listener.name."
 
+_SHORT_KEYS: Final = frozenset(
+    (
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+    )
+)
 _LONG_KEYS: Final = frozenset(
     {
         "connections.max.idle.ms",
@@ -141,6 +149,8 @@ def broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
 def _kind_of(name: str, kind: Any) -> ConfigType:
     if name in _LONG_KEYS:
         return ConfigType.LONG
+    if name in _SHORT_KEYS:
+        return ConfigType.SHORT
     if typing.get_origin(kind) is dict:
         return ConfigType.STRING
     return next((known for python, known in _KINDS if kind in (python, python | None)), ConfigType.LIST)

@@ -21,7 +21,7 @@ from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import find_coordinator
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from klamm_broker.security.authorization import denial, require_cluster, require_group
-from klamm_broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _FIRST_VERSION_WITH_SHARE_KEYS = 6
 _GROUP, _TRANSACTION, _SHARE = range(3)
-_TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE}
+_TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
 """The internal topics of coordinators."""
 _NO_NODE_ID = -1
 _NO_ERROR = "NONE"

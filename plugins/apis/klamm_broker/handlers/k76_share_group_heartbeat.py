@@ -29,6 +29,7 @@ from klamm_broker.features import SHARE_VERSION
 from klamm_broker.groups import ShareHeartbeat, ShareHeartbeatResult
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denial, denied_topics, require_group
+from klamm_broker.topics.names import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
@@ -46,6 +47,8 @@ def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatReques
 
     def reply(result: ShareHeartbeatResult) -> None:
         assignment = result.assignment
+        if assignment and broker.topics.get(SHARE_GROUP_STATE) is None:
+            broker.auto_creation.require_internal(SHARE_GROUP_STATE)
         context.respond(
             ShareGroupHeartbeatResponse(
                 error_code=result.error_code,

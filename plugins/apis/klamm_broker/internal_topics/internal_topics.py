@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import KafkaError
 from klamm_broker.internal_topics.topic_projection import TopicProjection
-from klamm_broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
@@ -31,7 +31,7 @@ _PAUSES_PER_SLICE: Final = 10
 _RETRY_MS: Final = 1000
 _PUT_AGREEING: Final = "INSERT INTO internal_topics (name) VALUES (?)"
 
-WRITTEN: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+WRITTEN: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 
 
 class InternalTopics:

@@ -9,9 +9,10 @@ from klamm_broker.internal_topics.classic_group_records import CLASSIC_GROUPS
 from klamm_broker.internal_topics.consumer_group_records import CONSUMER_GROUPS
 from klamm_broker.internal_topics.offset_records import OFFSETS
 from klamm_broker.internal_topics.share_group_records import SHARE_GROUPS
+from klamm_broker.internal_topics.share_state_records import SHARE_STATE
 from klamm_broker.internal_topics.streams_group_records import STREAMS_GROUPS
 from klamm_broker.internal_topics.transaction_records import TRANSACTIONS
-from klamm_broker.topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from klamm_broker.internal_topics.record_source import RecordSource
@@ -19,4 +20,5 @@ if TYPE_CHECKING:
 SOURCES: Final[Mapping[str, Sequence[RecordSource]]] = {
     CONSUMER_OFFSETS: (OFFSETS, CLASSIC_GROUPS, *CONSUMER_GROUPS, *SHARE_GROUPS, *STREAMS_GROUPS),
     TRANSACTION_STATE: (TRANSACTIONS,),
+    SHARE_GROUP_STATE: (SHARE_STATE,),
 }

@@ -22,6 +22,8 @@ log = logging.getLogger("klamm.broker.internal_topics")
 _BATCH_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 1_048_576
 _NO_EPOCH: Final = -1
+_LONG: Final = 1000
+"""Records of a partition that is shortened, besides those that are needed."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -32,6 +34,22 @@ class TopicLog:
         self.topic = topic
         self.partitions = topic.partitions
         self._clock = clock
+        self._most_records: dict[int, int] = {}
+
+    def long_partitions(self) -> list[int]:
+        """Return the open partitions that have many more records than when they were shortened."""
+        return [
+            each.index
+            for each in self.partitions
+            if (opened := each.opened_log) is not None
+            and opened.end_offset - opened.log_start_offset > self._most_records.get(each.index, _LONG)
+        ]
+
+    def delete_before(self, index: int, offset: int) -> None:
+        """Delete the records before an offset. Raises KafkaError."""
+        opened = self.partitions[index].log
+        opened.delete_records(offset)
+        self._most_records[index] = 2 * (opened.end_offset - offset) + _LONG
 
     def partition_for(self, owner: str) -> int:
         """Return the partition with the records of an owner, as Kafka's coordinators find it."""

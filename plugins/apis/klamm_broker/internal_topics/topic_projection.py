@@ -85,7 +85,19 @@ class TopicProjection:
             log.append(source.to_records(rows, self._topic_id))
             if not has_time():
                 return True
+        if "delete" in topic.overrides.get("cleanup.policy", ""):
+            self._shorten(log)
         return False
+
+    def _shorten(self, log: TopicLog) -> None:
+        """Write all of a partition anew where it has grown long, and delete what is before: it is not compacted."""
+        for index in log.long_partitions():
+            start_offset = log.partitions[index].log.end_offset
+            for source in self._sources:
+                for row in self._changes.owners(source):
+                    if log.partition_for(source.owner(row)) == index:
+                        log.append(source.to_records(self._changes.rows_of(source, row), self._topic_id))
+            log.delete_before(index, start_offset)
 
     def _compare(self, log: TopicLog) -> Iterator[None]:
         owned: dict[int, list[_Owned]] = {}

@@ -1,0 +1,137 @@
+"""Kafka's formatters of `kafka-console-consumer` show the same of klamm as of Kafka, after the same actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.interop.clients.java import run_tool
+from tests.peers.kafka_server import KafkaServer
+from tests.peers.klamm_server import KlammServer
+from tests.peers.server import Server
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(400)]
+
+CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PACKAGE: Final = "org.apache.kafka.tools.consumer."
+FORMATTERS: Final = {
+    "OffsetsMessageFormatter": "__consumer_offsets",
+    "GroupMetadataMessageFormatter": "__consumer_offsets",
+    "TransactionLogMessageFormatter": "__transaction_state",
+    "group.share.ShareGroupStateMessageFormatter": "__share_group_state",
+}
+SETTINGS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.num.partitions": "3",
+}
+RECORDS: Final = 10
+VARYING: Final = frozenset(
+    {"commitTimestamp", "topicId", "currentStateTimestamp", "memberId", "leader", "producerId", "previousProducerId"}
+    | {"transactionLastUpdateTimestampMs", "transactionStartTimestampMs", "createTimestamp", "writeTimestamp"}
+    | {"snapshotEpoch", "stateEpoch", "producerEpoch", "generation", "members"}
+)
+"""What differs between two servers, or two runs of the clients."""
+
+
+def consumer(server: Server, group: str, **settings: str) -> Consumer:
+    own = {"bootstrap.servers": server.bootstrap, "group.id": group, "client.id": group, "enable.auto.commit": False}
+    return Consumer({**own, "auto.offset.reset": "earliest", **settings})
+
+
+def read_all(reader: Consumer) -> None:
+    reader.subscribe(["t"])
+    count = 0
+    while count < RECORDS:
+        message = reader.poll(10)
+        assert message is not None
+        count += message.error() is None
+
+
+def act(server: Server) -> None:
+    """Commit offsets without and with a group of each protocol, in a transaction, and in a share group."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    for future in admin.create_topics([NewTopic("t", 1, 1)]).values():
+        future.result()
+    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 100})
+    for number in range(RECORDS):
+        producer.produce("t", str(number).encode())
+    producer.flush()
+    for group in ("simple", "gone"):
+        simple = consumer(server, group)
+        simple.commit(offsets=[TopicPartition("t", 0, 3, "meta")], asynchronous=False)
+        simple.close()
+    admin.delete_consumer_groups(["gone"])["gone"].result()
+    for group, protocol in (("classic", "classic"), ("modern", "consumer")):
+        reader = consumer(server, group, **{"group.protocol": protocol})
+        read_all(reader)
+        reader.commit(asynchronous=False)
+        reader.close()
+    writer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "tx"})
+    writer.init_transactions()
+    inside = consumer(server, "inside")
+    for committed in (True, False):
+        writer.begin_transaction()
+        writer.produce("t", b"more")
+        writer.send_offsets_to_transaction([TopicPartition("t", 0, 7)], inside.consumer_group_metadata())
+        (writer.commit_transaction if committed else writer.abort_transaction)()
+    inside.close()
+    configs = ["--alter", "--add-config", "share.auto.offset.reset=earliest", "--group", "sharing"]
+    run_tool("org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", server.bootstrap, *configs)
+    share = ["--topic", "t", "--group", "sharing", "--max-messages", str(RECORDS), "--timeout-ms", "30000"]
+    run_tool(f"{PACKAGE}ConsoleShareConsumer", "--bootstrap-server", server.bootstrap, *share)
+
+
+def shown(server: Server, formatter: str) -> dict[str, Any]:
+    """Return the last value of each key that the formatter shows, without what varies and what is gone."""
+    arguments = ["--topic", FORMATTERS[formatter], "--formatter", PACKAGE + formatter, "--from-beginning"]
+    output = run_tool(CONSOLE_CONSUMER, "--bootstrap-server", server.bootstrap, *arguments, "--timeout-ms", "8000")
+    found: dict[str, Any] = {}
+    decoder = json.JSONDecoder()
+    position = 0
+    while position < len(output.rstrip()):
+        record, position = decoder.raw_decode(output, position)
+        key = record["key"]
+        if FORMATTERS[formatter] == "__share_group_state":
+            # An update counts as the snapshot that it changes.
+            key["type"] = 0
+        found[json.dumps(steady(key))] = steady(record["value"])
+    return {key: value for key, value in found.items() if value is not None and "console-consumer" not in key}
+
+
+def steady(value: Any) -> Any:
+    """Return the value without what varies."""
+    if isinstance(value, dict):
+        return {name: steady(each) for name, each in value.items() if name not in VARYING}
+    return [steady(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    directory = tmp_path_factory.mktemp("internal-topics")
+    with KlammServer(directory / "klamm", SETTINGS) as klamm, KafkaServer(directory / "kafka", SETTINGS) as kafka:
+        for server in (klamm, kafka):
+            act(server)
+        yield klamm, kafka
+
+
+@pytest.mark.parametrize("formatter", FORMATTERS)
+def test_a_formatter_shows_the_same(servers: tuple[Server, Server], formatter: str, tmp_path: Path) -> None:
+    klamm, kafka = (shown(server, formatter) for server in servers)
+    assert klamm
+    assert klamm == kafka
+
+
+def test_the_formatter_shows_the_same_after_a_kill(servers: tuple[Server, Server]) -> None:
+    klamm, _kafka = servers
+    before = shown(klamm, "OffsetsMessageFormatter")
+    klamm.kill9()
+    klamm.start()
+    assert shown(klamm, "OffsetsMessageFormatter") == before
