@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from klamm.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -18,7 +19,7 @@ from klamm.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.interop.clients.java import STREAMS_GROUP_COMMAND, run_tool
-from tests.interop.java_application import create_topics
+from tests.interop.java_application import PARTITIONS, create_topics
 from tests.interop.streams_application import (
     PATIENCE_S,
     Committed,
@@ -177,3 +178,44 @@ def test_a_copy_answers_queries_and_takes_over(server: Server, topic: str, count
     restored = sum(int(line.split()[-1]) for line in heir.printed("RESTORED")[read_back:])
     assert restored < LINES
     check(server, topic, values)
+
+
+def committed_offsets(server: Server, group: str, topic: str) -> set[int]:
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": group})
+    try:
+        places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+        return {each.offset for each in consumer.committed(places, timeout=PATIENCE_S)}
+    finally:
+        consumer.close()
+
+
+def test_the_tool_for_streams_groups_manages_them(server: Server, topic: str, counts: Committed, start: Start) -> None:
+    group = f"{topic}-app"
+
+    def tool(*arguments: str) -> list[list[str]]:
+        shown = run_tool(STREAMS_GROUP_COMMAND, "--bootstrap-server", server.bootstrap, *arguments)
+        print(arguments, shown)
+        return [line.split() for line in shown.splitlines()]
+
+    def row(lines: list[list[str]], *words: str) -> list[str]:
+        return next(line for line in lines if all(word in line for word in words))
+
+    values = lines()[:40]
+    application = start("one", "streams")
+    produce(server, topic, values)
+    counts.read_until(lambda: counts.total() >= 4 * len(values))
+    application.wait_until_running()
+    describe = ("--describe", "--group", group)
+    assert "Stable" in row(tool(*describe, "--state"), group)
+    assert "ACTIVE:" in row(tool(*describe, "--members"), group)
+    application.stop(PATIENCE_S)
+    wait_until(lambda: "Empty" in row(tool(*describe, "--state"), group), within_s=PATIENCE_S)
+    reset = ("--reset-offsets", "--group", group, "--all-input-topics", "--to-earliest")
+    planned = row(tool(*reset, "--dry-run"), topic, "0")
+    assert planned[-1] == "0"
+    tool(*reset, "--execute")
+    assert committed_offsets(server, group, topic) == {0}
+    tool("--delete-offsets", "--group", group, "--input-topic", topic)
+    assert committed_offsets(server, group, topic) == {OFFSET_INVALID}
+    tool("--delete", "--group", group)
+    assert group not in [word for line in tool("--list") for word in line]

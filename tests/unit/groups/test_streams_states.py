@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from groups_playbook import Playbook
+from groups_playbook import GROUP, Playbook, topic_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams_members import COUNTS_T, InternalTopics, StreamsClient, settle, tasks
 
-from klamm import ErrorCode
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups import PartitionCommit
 from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
@@ -24,8 +25,9 @@ from klamm_broker.groups.streams.state import (
 )
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
 
-ACTIONS = ["beat", "quiet", "leave", "crash", "grow", "wait", "rejoin"]
+ACTIONS = ["beat", "quiet", "leave", "crash", "grow", "wait", "rejoin", "commit", "zombie"]
 STEP = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3))
+REFUSED = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 UNREVOKED, UNRELEASED, STABLE = MemberState.UNREVOKED, MemberState.UNRELEASED, MemberState.STABLE
 
 
@@ -118,6 +120,20 @@ def check(clients: list[StreamsClient]) -> None:
         assert len(copies) == len(set(copies))
 
 
+def commit(play: Playbook, client: StreamsClient) -> set[ErrorCode]:
+    """What the group says to a member that commits all that it has."""
+    wanted = [PartitionCommit("t", index, 7, topic_id=topic_id("t")) for _, index in sorted(client.owned.active)]
+    return set(play.commit(*wanted, member_id=client.member_id, generation_id=client.epoch)) if wanted else set()
+
+
+def epochs(play: Playbook) -> dict[str, int]:
+    """The members as the server knows them."""
+    try:
+        return {each.member_id: each.epoch for each in play.coordinator.streams.describe(GROUP).members}
+    except KafkaError:
+        return {}
+
+
 def process_of(client: StreamsClient) -> str:
     return str(client.joining["process_id"])
 
@@ -139,6 +155,7 @@ def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], s
             )
 
         clients = [client(place) for place in range(4)]
+        gone: list[StreamsClient] = []
         partitions = 5
         for action, place in steps:
             one = clients[place]
@@ -146,8 +163,17 @@ def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], s
                 silent = {"owned": None} if action == "quiet" and one.epoch else {}
                 if one.beat(**silent).error_code is not ErrorCode.NONE:
                     one.epoch, one.owned = 0, NONE
+            elif action == "commit" and one.epoch:
+                # What a member has, it may commit. One that was silent for too long may have it no longer.
+                is_known = epochs(play).get(one.member_id) == one.epoch
+                assert commit(play, one) <= ({ErrorCode.NONE} if is_known else REFUSED)
+            elif action == "zombie":
+                assert {code for each in gone for code in commit(play, each)} <= REFUSED
             elif action == "leave" and one.epoch:
+                had = one.owned, one.epoch
                 one.leave()
+                one.owned, one.epoch = had
+                gone.append(one)
                 clients[place] = client(place)
             elif action == "rejoin":
                 one.epoch, one.owned = 0, NONE
