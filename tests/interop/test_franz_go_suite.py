@@ -25,7 +25,7 @@ MODULE = "github.com/twmb/franz-go"
 VERSION = "v1.22.2"
 RECORDS = os.environ.get("KLAMM_FRANZ_GO_RECORDS", "20000")
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-# They look for __consumer_offsets, which klamm has not: docs/deviations.md.
+# They look for __consumer_offsets, and are not tried on klamm: docs/testing.md.
 LEFT_OUT = "^(TestConsumeRegex|TestConsumeRegexShareSkipsInternal|Test848RegexBrokerResolves)$"
 PASSING = 300
 BUILD_S = 600

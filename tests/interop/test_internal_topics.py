@@ -92,7 +92,7 @@ def act(server: Server) -> None:
 def shown(server: Server, formatter: str) -> dict[str, Any]:
     """Return the last value of each key that the formatter shows, without what varies and what is gone."""
     arguments = ["--topic", FORMATTERS[formatter], "--formatter", PACKAGE + formatter, "--from-beginning"]
-    output = run_tool(CONSOLE_CONSUMER, "--bootstrap-server", server.bootstrap, *arguments, "--timeout-ms", "8000")
+    output = run_tool(CONSOLE_CONSUMER, "--bootstrap-server", server.bootstrap, *arguments, "--timeout-ms", "20000")
     found: dict[str, Any] = {}
     decoder = json.JSONDecoder()
     position = 0

@@ -1,7 +1,7 @@
 """`InternalTopics`: writes what the store has to internal topics, off the path of requests.
 
-A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic is behind by some tens
-of milliseconds, and of what changes meanwhile it gets the last state. What could not be written is found by a
+A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic is behind by about a
+tenth of a second, and of what changes meanwhile it gets the last state. What could not be written is found by a
 comparison of topic and store, as is what a crash has left undone.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.broker.internal_topics")
 
-_LINGER_MS: Final = 20
+_LINGER_MS: Final = 100
 _SLICE_NS: Final = 20_000_000
 _PAUSES_PER_SLICE: Final = 10
 _RETRY_MS: Final = 1000
