@@ -321,6 +321,23 @@ def test_a_producer_cannot_send_the_header(topic, codec, tmp_path):
         assert partition.error_code == 0, "these are no headers"
 
 
+@pytest.mark.parametrize("api_set", API_SETS)
+def test_a_batch_that_is_too_large_because_it_is_encrypted_gets_an_error_that_says_so(api_set, tmp_path):
+    """Of small values ciphertext is several times as large."""
+    settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]')[: 3 if api_set == "gateway" else None]
+    with served(api_set, settings) as (broker, front), connect(front) as client:
+        for topic in ("secret-1", "open"):
+            broker.admin.create_topic(topic, configs={"max.message.bytes": "2000"})
+        small, large = batch(*[(b"k", b"v")] * 50), batch((b"k", bytes(2000)))
+        (partition,) = produce(client, "secret-1", small)
+        assert partition.error_code == MESSAGE_TOO_LARGE
+        assert "when it is encrypted" in partition.error_message
+        (partition,) = produce(client, "open", large)
+        assert partition.error_code == MESSAGE_TOO_LARGE
+        assert "when it is encrypted" not in (partition.error_message or "")
+        assert produce(client, "open", small)[0].error_code == 0
+
+
 @pytest.mark.parametrize("topics", ['["secret-*", "own"]', '["secret-*"]'])
 def test_a_ciphertext_is_not_decrypted_in_another_topic(topics, tmp_path):
     """Who has a ciphertext, and a topic of their own, gets no plaintext of it, however it came there."""

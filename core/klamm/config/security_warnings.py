@@ -1,4 +1,4 @@
-"""Warnings of `klamm check` and `klamm serve`: configurations that are valid and insecure."""
+"""Warnings of `klamm check` and `klamm serve`: configurations that are valid, and insecure or without effect."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ Warning = tuple[tuple[str, ...], str]
 def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
     """The path of a key and a message for each risk. Checks the modes of files; opens and binds nothing."""
     yield from _private_paths(plan.server, ("server",))
+    scheduler = plan.request_scheduler
+    useless: Callable[[int], Iterable[tuple[str, str]]] | None = getattr(scheduler.settings, "warnings", None)
+    if useless is not None:
+        for key, message in useless(plan.server.io_threads):
+            yield ("server", scheduler.name, key), message
     for listener in plan.listeners:
         yield from _listener_warnings(plan, listener)
     for name, part in plan.api_sets.items():

@@ -95,7 +95,7 @@ def setting(
 
     The settings of a part of a listener may have a method `warnings(listener)` too, which gets a
     `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
-    them.
+    them. Those of a request scheduler may have it too, for what has no effect; it gets `io_threads` of the server.
     """
     flags = (per_server, names_listeners, private)
     more = (*flags, provider, deprecated, dynamic, counts_nodes)

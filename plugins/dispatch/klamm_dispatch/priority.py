@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +71,16 @@ class PrioritySettings:
         minimum=0,
     )
 
+    def warnings(self, io_threads: int) -> Iterator[tuple[str, str]]:
+        """Say so if there are not as many handlers as are to be reserved."""
+        reserved = max(0, io_threads - 1)
+        if reserved < self.control_handlers:
+            yield (
+                "control_handlers",
+                f"of io_threads = {io_threads}, {reserved} can be reserved for control requests, not control_handlers ="
+                f" {self.control_handlers}: they wait while data requests occupy the rest",
+            )
+
 
 class Priority(LaneScheduler):
     """Two lanes, `control` and `data`. Control is first. Each time that data has to wait it earns `data_share` of a
@@ -92,15 +102,8 @@ class Priority(LaneScheduler):
     def resized(self, handlers: int) -> None:
         """Say so if there are not as many handlers as are to be reserved."""
         super().resized(handlers)
-        wanted, reserved = self.settings.control_handlers, max(0, handlers - 1)
-        if reserved < wanted:
-            log.warning(
-                "request scheduler priority: of io_threads = %d, %d can be reserved for control requests, not"
-                " control_handlers = %d: they wait while data requests occupy the rest",
-                handlers,
-                reserved,
-                wanted,
-            )
+        for _key, message in self.settings.warnings(handlers):
+            log.warning("request scheduler priority: %s", message)
 
     def lane(self, request: RequestContext) -> Hashable:
         return self._lane_of(request).name

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.share_fetch import FetchPartition, FetchTopic
 from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
 from klamm_broker.share.live_partition import LiveSharePartition
 from klamm_broker.storage.store import StoreError
+from klamm_broker.topics.topic import Partition
 from tests.unit.share.test_share_fetch import ACCEPT, Shares, acquired
 from tests.waiting import wait_until
 
@@ -151,3 +153,26 @@ def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypa
     shares.harness.clock.advance_ms(1000)
     rounds()
     assert acquired(waiting.response) == [(0, 1, 2)]
+
+
+def test_acknowledgements_that_wait_are_answered_when_the_log_has_lost_records(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares.produce(b"0")
+    shares.produce(b"1")
+    assert shares.acquired("a", 0, max_bytes=1) == [(0, 0, 1)]
+    goes_on = shares.hold_the_store()
+    waiting = shares.send_acknowledgements("a", 1, (0, 0, [ACCEPT]))
+    assert waiting.pending
+
+    def gone(*_arguments: Any, **_options: Any) -> Any:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "read", gone)
+        patch.setattr(Partition, "high_watermark", 0)
+        assert acquired(shares.send_fetch("b", 0).response) == []
+    goes_on.set()
+    shares.settle()
+    shares.harness.scheduler.run_due()
+    assert waiting.response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

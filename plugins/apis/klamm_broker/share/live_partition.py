@@ -225,6 +225,8 @@ class LiveSharePartition:
                 log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
                 self._state = SharePartition(min(state.start_offset, end))
                 self._state.dirty = True
+                # The write that they wait for is of the state before.
+                self._fail_waiting()
             return ReadBatches(b"", [])
         # What is behind that cannot be acquired now. A read may have hundreds of thousands of batches.
         last_offset = max(state.end_offset, offset + limits.record_locks - 1)

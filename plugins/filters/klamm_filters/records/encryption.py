@@ -16,6 +16,10 @@ from klamm_filters.records.topic_names import TopicNames, first_match
 from klamm_filters.refusals import Refusals
 
 _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
+_GROWN: Final = (
+    "The batch exceeds max.message.bytes when it is encrypted: each record grows by about 120 bytes, and values do not"
+    " compress. Send smaller batches, or let the topic take larger ones."
+)
 
 
 class RecordEncryption(RequestFilter):
@@ -102,6 +106,7 @@ class RecordEncryption(RequestFilter):
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
         if context.api_key == ApiKey.PRODUCE:
+            self._explain(response, context)
             return self._refused.put_back(response, context)
         if context.api_key not in _FETCHES:
             self._names.learn(response)
@@ -116,6 +121,15 @@ class RecordEncryption(RequestFilter):
                 if partition.records is not None and partition.records != b"":
                     self._decrypt(name, partition, context)
         return response
+
+    def _explain(self, response: Any, context: RequestContext) -> None:
+        """Say of batches that the broker found too large that they have grown."""
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+                    name = self._names.find(topic.name, topic.topic_id, context)
+                    if name is not None and self._is_wanted(name) is not None:
+                        partition.error_message = _GROWN
 
     def _decrypt(self, topic: str | None, partition: Any, context: RequestContext) -> None:
         access, ring = self._parts()
