@@ -308,6 +308,18 @@ def with_header(content, codec=Codec.NONE, value=b"x"):
     )
 
 
+def test_a_header_whose_name_is_no_text_stops_no_consumer(tmp_path):
+    strange = [("\udcff\udcfe", b"x")]
+    sent = bytes(encode_batch([Record(timestamp_ms=5, key=b"k", value=b"v", headers=strange)]))
+    with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
+        broker.admin.create_topic("t")
+        assert produce(client, "t", sent)[0].error_code == 0
+        with RawClient(broker.address("plain")) as door:
+            assert produce(door, "t", sent)[0].error_code == 0
+        read = records_of(fetch(client, "t"))
+        assert [(one.value, list(one.headers)) for one in read] == [(b"v", strange)] * 2
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("topic", ["secret-1", "open"])
 def test_a_producer_cannot_send_the_header(topic, codec, tmp_path):

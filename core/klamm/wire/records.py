@@ -79,12 +79,15 @@ __all__ = [
     "validate_produced",
 ]
 
+_KEEPS_BYTES: Final = "surrogateescape"
 _CONTROL_KEY: Final = Struct(">hh")
 _END_TRANSACTION_VALUE: Final = Struct(">hi")
 
 
 class Record(NamedTuple):
     """One record. `offset` and `timestamp_ms` are absolute; `headers` are pairs of name and value.
+
+    Bytes of a name that are not UTF-8 stand in it as Python's `surrogateescape` has them, and are encoded as they were.
 
     When a batch is encoded, an offset of -1 stands for the next one: one after the previous record's, or the batch's
     first.
@@ -135,7 +138,7 @@ def iterate_records(header: RecordBatchHeader, body: ReadBuffer) -> Iterator[Rec
             if record[1] != position:
                 raise _invalid(f"A record of {length} bytes takes {record[1] - start}.")
             yield record[0]
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise _invalid(f"The records are cut short: {error}") from None
     if position != len(body):
         raise _invalid(f"{len(body) - position} bytes follow the last record.")
@@ -157,7 +160,7 @@ def _decode_record(
         if name is None:
             raise _invalid("A header has no name.")
         content, position = _read_bytes(body, position)
-        headers.append((name.decode(), content))
+        headers.append((name.decode("utf-8", _KEEPS_BYTES), content))
     timestamp_ms = header.base_timestamp_ms + timestamp_delta if fixed_timestamp_ms is None else fixed_timestamp_ms
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), position
 
@@ -309,7 +312,7 @@ def _encode_record(out: bytearray, record: Record, timestamp_delta_ms: int, offs
     _write_bytes(body, record.value)
     _write_varlong(body, len(record.headers))
     for name, content in record.headers:
-        _write_bytes(body, name.encode())
+        _write_bytes(body, name.encode("utf-8", _KEEPS_BYTES))
         _write_bytes(body, content)
     _write_varlong(out, len(body))
     out += body

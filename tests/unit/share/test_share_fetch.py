@@ -86,17 +86,9 @@ class Shares:
         return acquired(self.fetch(member, epoch, *acknowledged, **fields))
 
     def acknowledge(self, member: str, epoch: int, *batches: tuple[int, int, list[int]], renew: bool = False) -> Any:
-        reply = self.send_acknowledgements(member, epoch, *batches, renew=renew)
-        self.settle()
-        return reply.response
-
-    def send_acknowledgements(
-        self, member: str, epoch: int, *batches: tuple[int, int, list[int]], renew: bool = False
-    ) -> Reply:
         partitions = [AcknowledgePartition(0, [Acknowledged(*each) for each in batches])]
         topics = [AcknowledgeTopic(self.topic_id, partitions)]
-        request = ShareAcknowledgeRequest(self.group, member, epoch, is_renew_ack=renew, topics=topics)
-        return self.harness.send(request, 2)
+        return self.ask(ShareAcknowledgeRequest(self.group, member, epoch, is_renew_ack=renew, topics=topics), 2)
 
     def offsets(self, group: str = "g") -> dict[int, tuple[int, int]]:
         """Start offset and lag by partition."""

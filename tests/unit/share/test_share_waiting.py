@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from klamm.wire.messages.share_fetch import FetchPartition, FetchTopic
 from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
 from klamm_broker.share.live_partition import LiveSharePartition
@@ -162,7 +168,8 @@ def test_acknowledgements_that_wait_are_answered_when_the_log_has_lost_records(
     shares.produce(b"1")
     assert shares.acquired("a", 0, max_bytes=1) == [(0, 0, 1)]
     goes_on = shares.hold_the_store()
-    waiting = shares.send_acknowledgements("a", 1, (0, 0, [ACCEPT]))
+    topics = [AcknowledgeTopic(shares.topic_id, [AcknowledgePartition(0, [AcknowledgementBatch(0, 0, [ACCEPT])])])]
+    waiting = shares.harness.send(ShareAcknowledgeRequest(shares.group, "a", 1, topics=topics), 2)
     assert waiting.pending
 
     def gone(*_arguments: Any, **_options: Any) -> Any:

@@ -383,3 +383,13 @@ def test_iteration_refuses_what_is_no_batch() -> None:
 
 def test_header_of_too_few_bytes() -> None:
     assert code_of(lambda: read_header(sample()[:60])) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_header_has_any_bytes_as_its_name():
+    """As in Kafka, where no broker reads it: one that is no text keeps nobody from the records beside it."""
+    names = [b"\xff\xfe", "\u00fc".encode(), b"\xc3"]
+    records = [Record(0, 5, b"k", b"v", [(name.decode("utf-8", "surrogateescape"), b"x") for name in names])]
+    batch = encode_batch(records)
+    assert all(name in batch for name in names)
+    assert list(decode_records(batch)) == records
+    assert encode_batch(decode_records(batch)) == batch
