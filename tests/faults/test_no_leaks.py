@@ -34,7 +34,7 @@ CONNECTIONS = 20_000
 BATCH = 200
 SPECIAL_EVERY = 12
 LATER_MS = 100_000
-"""By then the server closes all who are idle or too slow: its clock jumps, so a slow machine makes nobody late."""
+"""By then the server closes all who are idle or too slow: its clock jumps, so no client is late on a slow machine."""
 RESET = struct.pack("ii", 1, 0)
 GATES = '["authentication_penalty", "connection_quota", "creation_rate", "handshake_limit"]'
 

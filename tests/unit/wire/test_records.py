@@ -386,7 +386,7 @@ def test_header_of_too_few_bytes() -> None:
 
 
 def test_a_header_has_any_bytes_as_its_name():
-    """As in Kafka, where no broker reads it: one that is no text keeps nobody from the records beside it."""
+    """As in Kafka, where no broker reads it: one that is no text does not hide the records beside it."""
     names = [b"\xff\xfe", "\u00fc".encode(), b"\xc3"]
     records = [Record(0, 5, b"k", b"v", [(name.decode("utf-8", "surrogateescape"), b"x") for name in names])]
     batch = encode_batch(records)
