@@ -146,7 +146,8 @@ class Survivor:
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 200,
             # A member that expires between two deaths may be fenced: what was stored of the group names its former id.
-            "session.timeout.ms": 30_000,
+            # On a busy machine half a minute may pass between them.
+            "session.timeout.ms": 120_000,
             **IMPATIENT,
         }
         if instance_id is not None:
