@@ -17,11 +17,14 @@ MAX_BRACES: Final = 100
 
 
 def compile_re2(pattern: str) -> Any:
-    """Compile an expression of RE2. Raises ValueError for what is none, or too costly to compile."""
+    """Compile an expression of RE2. Raises ValueError for what is none, or too costly to compile, or without RE2."""
     if pattern.count("\\p") + pattern.count("\\P") > MAX_UNICODE_CLASSES or pattern.count("{") > MAX_BRACES:
         raise ValueError("too many classes of Unicode characters, or repetitions")
     # Imported here: most servers need it seldom or never.
-    import re2
+    try:
+        import re2
+    except ModuleNotFoundError:
+        raise ValueError("the server has no RE2: the Python package google-re2 is not installed") from None
 
     options = re2.Options()
     options.log_errors = False

@@ -1,6 +1,7 @@
 r"""Expressions of clients: what they may be, and that none holds the interpreter for long."""
 
 import contextlib
+import sys
 import time
 
 import pytest
@@ -55,3 +56,10 @@ def test_usual_expressions_match_whole_texts(pattern, text, matches):
 def test_what_is_none_says_why(pattern):
     with pytest.raises(ValueError, match=r"\w"):
         compile_re2(pattern)
+
+
+def test_without_re2_the_error_says_what_to_install(monkeypatch):
+    """Python 3.15 has no wheel of it yet."""
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ValueError, match="google-re2 is not installed"):
+        compile_re2("a")

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import re
 import tomllib
 from pathlib import Path
 
@@ -72,3 +73,24 @@ def test_each_test_file_is_in_one_share(total):
     of_share = [sum(is_in_share(path, f"{number}/{total}") for path in files) for number in range(1, total + 1)]
     assert set(of_file) == {1}
     assert min(of_share) > len(files) / total / 2
+
+
+def test_every_python_that_klamm_is_for_is_tested():
+    script = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
+    tested = re.search(r"^pythons=\((.*)\)$", script, re.MULTILINE)[1].split()
+    classifiers = PROJECT["project"]["classifiers"]
+    versions = [found[1] for line in classifiers if (found := re.search(r":: Python :: (3\.\d+)$", line))]
+    assert tested == versions
+
+
+def test_each_folder_of_tests_is_in_a_stage():
+    script = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
+    folders = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {folder for folder in folders if f" tests/{folder} " not in script.partition('say "unit tests"')[2]} == set()
+
+
+def test_the_page_of_the_lake_names_the_pinned_spark_and_delta():
+    spark = PROJECT["project"]["optional-dependencies"]["spark"]
+    pins = dict(re.match(r"([a-z-]+).*==([\d.]+)$", pin).groups() for pin in spark if "==" in pin)
+    page = (ROOT / "docs" / "audit" / "operations.md").read_text(encoding="utf-8")
+    assert f"`klamm[spark]` pins PySpark {pins['pyspark']} and Delta {pins['delta-spark']}:" in page

@@ -175,6 +175,7 @@ def test_workers_of_xdist_have_brokers_of_their_own(run):
     assert len(set(re.findall(r"^gw\d 127.0.0.1:\d+$", output, re.MULTILINE))) == 2
 
 
+@pytest.mark.once
 def test_clients_that_have_to_show_who_they_are(run):
     code, output = run("""
         from confluent_kafka import Consumer, KafkaException, Producer
