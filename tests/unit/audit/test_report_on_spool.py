@@ -113,7 +113,8 @@ def test_new_clients(tmp_path):
 
 
 @pytest.mark.parametrize("question", ORDER)
-def test_a_question_alone_has_all_its_rows(report, views, capsys, question):
+def test_a_question_alone_has_all_its_rows(report, views, capsys, monkeypatch, question):
+    monkeypatch.setenv("COLUMNS", "220")
     assert answer_one(views, Asked(question)) == 0
     printed = capsys.readouterr().out
     table = report.tables[question]
@@ -122,7 +123,8 @@ def test_a_question_alone_has_all_its_rows(report, views, capsys, question):
         assert printed.count(" Produce ") == sum(row[2] == "Produce" for row in table.rows)
 
 
-def test_a_question_takes_a_condition_on_its_columns(report, spool, capsys):
+def test_a_question_takes_a_condition_on_its_columns(report, spool, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
     where = ["--where", "principal = 'User:user-3' AND denied > 0 -- no more"]
     assert main(["report", str(spool), "--question", "access", *where]) == 0
     printed = capsys.readouterr().out
