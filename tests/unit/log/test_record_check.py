@@ -83,6 +83,12 @@ def test_what_an_encoder_makes_is_sound(records: list[Record], codec: Codec) -> 
     assert check(encode_batch(records, codec=codec)) is None
 
 
+def test_timestamps_on_both_sides_of_a_byte_are_sound() -> None:
+    """A difference of -64 ms is the largest number that one byte holds."""
+    steps_ms = (0, 63, -64, 64, -65, 2**40, -(2**40))
+    assert check(encode_batch([Record(timestamp_ms=START_MS + step_ms) for step_ms in steps_ms])) is None
+
+
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 66, 67, 100, 500])
 def test_records_of_many_lengths_are_sound(count: int) -> None:
     """From the 65th record on, an offset delta has two bytes."""
@@ -148,6 +154,7 @@ def test_a_count_that_lies_is_found_without_a_look_at_the_records() -> None:
         b"\x0c\x00\x00\x00\x01\x01\x02",
         b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         b"\x1e\x00" + b"\x80" * 11 + b"\x00\x00\x01\x01\x00",
+        b"\x8e\x01\x00\x00\x00\x01\x81\x01" + b"x" * 64 + b"\x00",  # a value of -65 bytes
     ],
     ids=lambda body: body.hex(),
 )
