@@ -92,23 +92,17 @@ def run(
             return 0
 
 
-FULL_COLLECTION_AFTER: Final = 100
-"""So many collections of the middle generation."""
-
-
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
     """No garbage collection in the block; objects that exist at its end are never examined again.
 
     Modules and parts of the server stay alive. To examine them takes a tenth of the start, and later milliseconds at
-    once from requests. What clients make grow stays for long, too: full collections come a tenth as often as
-    Python's own, which take half of the processor time of 20,000 groups that are made.
+    once from requests.
     """
     gc.disable()
     try:
         yield
         gc.freeze()
-        gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     finally:
         gc.enable()
 
