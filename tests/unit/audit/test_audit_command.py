@@ -168,6 +168,7 @@ def test_jars_of_a_file_system_are_added_to_those_of_delta(monkeypatch):
 def test_a_collector_that_the_environment_chooses_is_the_only_one(monkeypatch, name):
     for other in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
         monkeypatch.delenv(other, raising=False)
+    monkeypatch.setattr(session, "delta_package", lambda: "io.delta:delta-spark_4.2_2.13:4.4.0")
     ours = session.spark_conf(SparkSettings())["spark.driver.extraJavaOptions"]
     assert ours.endswith(" -XX:+UseParallelGC")
     monkeypatch.setenv(name, "-Xmx1g -XX:+UseZGC")
