@@ -38,7 +38,7 @@ def edited(**changes):
         (lambda data: data[:50], "Unterminated string"),
         (lambda data: b"\x80garbage", "codec can't decode"),
         (lambda data: b"[" * 100_000, ""),
-        (lambda data: b"[]", "argument"),
+        (lambda data: b"[]", "after ** must be a mapping"),
         (lambda data: b'{"index":1}', "missing"),
         (edited(index="1"), "wrong type"),
         (edited(chain=None), "wrong type"),

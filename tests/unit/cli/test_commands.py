@@ -259,7 +259,7 @@ def test_check_loads_the_code_of_what_is_not_a_part_of_a_listener(klamm, monkeyp
 @pytest.mark.parametrize(
     ("code", "line", "cause"),
     [
-        ("import nowhere\n", 1, "ModuleNotFoundError(\"No module named 'nowhere'\")"),
+        ("import nowhere\n", 1, repr(ModuleNotFoundError("No module named 'nowhere'", name="nowhere"))),
         ("\nraise RuntimeError('boo')\n", 2, "RuntimeError('boo')"),
         ("\n\ndef broken(:\n", 3, "SyntaxError('invalid syntax')"),
     ],
@@ -348,7 +348,8 @@ def test_check_loads_the_code_of_every_part(klamm, monkeypatch):
     code, _, err = klamm("check", "--set", "listeners.default.api_set=torn")
     assert code == 2
     assert err == [
-        'klamm: the api set "torn" of klamm-torn cannot be loaded: ModuleNotFoundError("No module named \'nowhere\'")'
+        'klamm: the api set "torn" of klamm-torn cannot be loaded: '
+        + repr(ModuleNotFoundError("No module named 'nowhere'", name="nowhere"))
     ]
 
 

@@ -10,6 +10,8 @@ from klamm.config import toml_positions as positions
 from klamm.config.planner import load_plan
 from klamm.config.problems import ConfigError
 
+NOWHERE = ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
+"""Python 3.15 prints the name, too."""
 ECHO = '[listeners.a]\napi_set = "echo"\n'
 EAST = '[listeners.a]\napi_set = "topics.east"\n[topics.east]\n'
 TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
@@ -94,7 +96,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         (
             ECHO + "gates = ['lost']\n",
             'klamm.toml:1:1  listeners.a.lost: the connection gate "lost" of made-up: its settings cannot be loaded:'
-            " ModuleNotFoundError(\"No module named 'nowhere'\")",
+            f" {NOWHERE!r}",
         ),
         (TOPICS + "num.partitions = 11\n", "klamm.toml:4:1  topics.num.partitions: must be at most 10, not 11"),
         (
