@@ -53,12 +53,14 @@ OF_EACH_SERVER = {
     "advertised.listeners",
     "auto.create.topics.enable",
     "group.coordinator.rebalance.protocols",
+    "group.streams.assignment.interval.ms",
     "listener.security.protocol.map",
     "listeners",
     "log.dirs",
     "min.insync.replicas",
     "node.id",
     "num.network.threads",
+    "socket.listen.backlog.size",
 }
 """Configs that `KlammServer` and `KafkaServer` set, or that differ by docs/deviations.md."""
 TOPICS = {

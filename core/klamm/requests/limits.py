@@ -79,6 +79,8 @@ _MAX_ELEMENTS: Final = {
             ApiKey.LEAVE_GROUP,
             ApiKey.OFFSET_DELETE,
             ApiKey.OFFSET_FETCH,
+            # The same group may be named in each of them, and is described each time.
+            ApiKey.SHARE_GROUP_DESCRIBE,
         ),
         20_000,
     ),
