@@ -91,7 +91,8 @@ class KafkaRequestHandlerPool:
         me = threading.current_thread()
         meter = self._meters[me]
         while True:
-            request = None
+            # A thread that waits for the next request keeps nothing of the last one, which may have 100 MiB.
+            request = pending = None
             try:
                 request = self._channel.receive_request()
                 if request is None:

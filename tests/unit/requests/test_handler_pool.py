@@ -1,6 +1,9 @@
 """Handler threads, and requests that have ended while they waited for one."""
 
+import gc
+
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
+from klamm.requests.pending import PendingRequest
 from klamm.requests.request_channel import RequestChannel
 from klamm.wire.messages import heartbeat
 from klamm_dispatch.schedulers import Fifo
@@ -21,3 +24,26 @@ def test_a_queued_request_whose_connection_is_lost_is_skipped_without_a_log_line
     assert pool.shutdown(10)
     assert list(line.delivered) == [kept]
     assert not caplog.records
+
+
+def pending_requests():
+    gc.collect()
+    return sum(isinstance(each, PendingRequest) for each in gc.get_objects())
+
+
+def serve_one():
+    """Return a handler thread's pool whose only request has been answered."""
+    line = Line(handler(heartbeat, lambda request, context: heartbeat.HeartbeatResponse(), blocking=True))
+    channel = RequestChannel(Fifo(None, 10))
+    assert channel.send_request(line.submit(ping())[0].context, lambda: None)
+    pool = KafkaRequestHandlerPool(channel, line.clock)
+    pool.resize(1)
+    wait_until(lambda: line.delivered)
+    return pool
+
+
+def test_a_thread_that_waits_keeps_nothing_of_its_last_request():
+    before = pending_requests()
+    pool = serve_one()
+    wait_until(lambda: pending_requests() == before)
+    assert pool.shutdown(10)
