@@ -93,6 +93,8 @@ class Workers:
                 work()
             except Exception:
                 log.exception("work failed")
+            # This thread may wait for long, and work may hold a large request.
+            del work
             if sys.platform == "linux":
                 # Without this, a processor thread that wakes up on this core waits until the queue is empty.
                 os.sched_yield()

@@ -48,3 +48,5 @@ class SerialWorker:
                 work()
             except Exception:
                 log.exception("%s: %r failed", self._name, work)
+            # This thread may wait for long, and work may hold a large request.
+            del work

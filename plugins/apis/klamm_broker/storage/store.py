@@ -233,6 +233,8 @@ class Store:
                 log.exception("store: commit of %d writes failed unexpectedly", len(writes))
             if stop:
                 return
+            # This thread may wait for long, and writes may hold large requests.
+            del first, writes
 
     def give_back(self) -> bool:
         """Give some free pages back to the file system, if there are many. Returns whether there are more to give."""
