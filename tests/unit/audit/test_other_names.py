@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pycef
@@ -9,7 +10,6 @@ import pytest
 from cefevent import CEFEvent
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from syslog_rfc5424_parser import SyslogMessage
 
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm_spark.events.other_names import CUSTOM, TABLE, markdown_table
@@ -92,7 +92,11 @@ def test_cef_is_read_by_parsers_of_others():
             assert key == "outcome" or checked.set_field(key, int(value) if value.isdigit() else value) is not False
 
 
+@pytest.mark.once
+@pytest.mark.skipif(sys.version_info >= (3, 15), reason="the parser of others does not run on it")
 def test_syslog_is_read_by_a_parser_of_others():
+    from syslog_rfc5424_parser import SyslogMessage
+
     for event in EVENTS:
         read = SyslogMessage.parse(FORMATS["syslog"](event))
         assert (read.facility.name, read.appname, read.timestamp) == ("audit", "klamm", timestamp(event))
