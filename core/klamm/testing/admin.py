@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 from klamm.config.problems import did_you_mean
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.testing.groups import Group
+from klamm.testing.outcomes import check_error
 from klamm.testing.raw_client import RawClient
 from klamm.wire.batch_headers import RecordBatchHeader
-from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.messages import (
     create_topics,
     delete_groups,
@@ -127,14 +127,14 @@ class Admin:
         pairs = [create_topics.CreatableTopicConfig(key, str(value)) for key, value in (configs or {}).items()]
         topic = create_topics.CreatableTopic(name, partitions, replication_factor, configs=pairs)
         (result,) = self.call(create_topics.CreateTopicsRequest([topic], _TIMEOUT_MS)).topics
-        _check(result.error_code, result.error_message or name)
+        check_error(result.error_code, result.error_message or name)
 
     def delete_topics(self, *names: str) -> None:
         """Delete topics."""
         if names:
             response = self.call(delete_topics.DeleteTopicsRequest(topic_names=list(names), timeout_ms=_TIMEOUT_MS))
             for result in response.responses:
-                _check(result.error_code, result.error_message or result.name or "")
+                check_error(result.error_code, result.error_message or result.name or "")
 
     def topics(self) -> dict[str, int]:
         """The topics that there are, without internal ones, each with its number of partitions."""
@@ -145,7 +145,7 @@ class Admin:
         """How many partitions a topic has. Raises KafkaError if there is none of that name."""
         asked = [metadata.MetadataRequestTopic(name=topic)]
         (found,) = self.call(metadata.MetadataRequest(asked, allow_auto_topic_creation=False)).topics
-        _check(found.error_code, topic)
+        check_error(found.error_code, topic)
         return len(found.partitions)
 
     # ---- records
@@ -169,7 +169,7 @@ class Admin:
         data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(partition, bytes(batch))])
         response = self.call(produce.ProduceRequest(None, _ACKS_ALL, _TIMEOUT_MS, [data]))
         (result,) = response.responses[0].partition_responses
-        _check(result.error_code, result.error_message or topic)
+        check_error(result.error_code, result.error_message or topic)
         offset: int = result.base_offset
         return offset
 
@@ -215,7 +215,7 @@ class Admin:
         request.topics = [fetch.FetchTopic(topic, partitions=partitions)]
         found: list[ConsumedRecord] = []
         for data in self.call(request).responses[0].partitions:
-            _check(data.error_code, f"{topic}-{data.partition_index}")
+            check_error(data.error_code, f"{topic}-{data.partition_index}")
             is_aborted = _Aborted(data.aborted_transactions or ())
             for header, batch in iterate_batches(bytes(data.records or b"")):
                 at = positions[data.partition_index]
@@ -245,7 +245,7 @@ class Admin:
             -1, _LEVELS[isolation], topics=[list_offsets.ListOffsetsTopic(topic, [asked])]
         )
         (answer,) = self.call(request).topics[0].partitions
-        _check(answer.error_code, f"{topic}-{partition}")
+        check_error(answer.error_code, f"{topic}-{partition}")
         offset: int = answer.offset
         return offset
 
@@ -267,7 +267,7 @@ class Admin:
         """Delete groups. Raises KafkaError, e.g. for one that has members."""
         if names:
             for result in self.call(delete_groups.DeleteGroupsRequest(list(names))).results:
-                _check(result.error_code, result.group_id)
+                check_error(result.error_code, result.group_id)
 
 
 class _Aborted:
@@ -287,11 +287,6 @@ class _Aborted:
 
 def _fields(record: Record) -> tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]:
     return (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
-
-
-def _check(error_code: int, message: str) -> None:
-    if error_code:
-        raise KafkaError(ErrorCode(error_code), message)
 
 
 def _bytes(content: bytes | str | None, what: str) -> bytes | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
@@ -22,9 +21,8 @@ from klamm.server.server import SocketServer
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
 from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.groups import Group
+from klamm.testing.outcomes import wait_until
 from klamm.testing.raw_client import RawClient
-
-T = TypeVar("T")
 
 
 def _connect_to(address: tuple[str, int]) -> RawClient:
@@ -37,7 +35,6 @@ def _no_nodes() -> Any:
 
 # A broker waits for further members of a new group, 3 s by default; a test has none to wait for.
 TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0}
-_LOOK_EVERY_S: Final = 0.005
 
 
 class _StartedInBlock:
@@ -327,12 +324,4 @@ class EmbeddedServer(_StartedInBlock):
         advance(ms)
         self.server.scheduler.wake()
 
-    @staticmethod
-    def wait_until(condition: Callable[[], T], what: str = "", *, timeout_s: float = 10.0) -> T:
-        """Call `condition` until it returns something true, and return that. Raises TimeoutError with `what`."""
-        deadline = time.monotonic() + timeout_s
-        while not (result := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {timeout_s:g} s: {what or condition}")
-            time.sleep(_LOOK_EVERY_S)
-        return result
+    wait_until = staticmethod(wait_until)

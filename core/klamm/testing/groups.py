@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from klamm.testing.outcomes import check_error, wait_until
 from klamm.wire.entities import CONSUMER_PROTOCOL
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -22,7 +22,6 @@ _LIST_VERSION: Final = 5
 _DESCRIBE_VERSION: Final = 5
 _DESCRIBE_CONSUMER_VERSION: Final = 0
 _OFFSET_FETCH_VERSION: Final = 8
-_LOOK_EVERY_S: Final = 0.005
 _PROTOCOL_VERSION: Final = struct.Struct(">h")
 
 
@@ -72,7 +71,7 @@ class Group:
         """Return the committed offset of each partition that has one."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.name, topics=None)])
         (found,) = self._admin.call_group(self.name, request, _OFFSET_FETCH_VERSION).groups
-        _check(found.error_code, self.name)
+        check_error(found.error_code, self.name)
         return {
             (topic.name, each.partition_index): each.committed_offset
             for topic in found.topics
@@ -108,15 +107,19 @@ class Group:
         which says what the group is.
         """
         wanted = "Stable" if members and state is None else state
-        deadline = time.monotonic() + timeout_s
-        while not (
-            (wanted is None or self.state == wanted)
-            and (members is None or len(self.members()) == members)
-            and (lag is None or _total(self.lag()) == lag)
-        ):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"group {self.name}: not within {timeout_s:g} s; it {self._described()}")
-            time.sleep(_LOOK_EVERY_S)
+
+        def is_as_wanted() -> bool:
+            return (
+                (wanted is None or self.state == wanted)
+                and (members is None or len(self.members()) == members)
+                and (lag is None or _total(self.lag()) == lag)
+            )
+
+        try:
+            wait_until(is_as_wanted, timeout_s=timeout_s)
+        except TimeoutError:
+            message = f"group {self.name}: not within {timeout_s:g} s; it {self._described()}"
+            raise TimeoutError(message) from None
         return self
 
     def _described(self) -> str:
@@ -131,7 +134,7 @@ class Group:
     def _consumer_members(self) -> list[GroupMember]:
         request = ConsumerGroupDescribeRequest([self.name])
         (found,) = self._admin.call_group(self.name, request, _DESCRIBE_CONSUMER_VERSION).groups
-        _check(found.error_code, self.name)
+        check_error(found.error_code, self.name)
         return [
             GroupMember(
                 one.member_id,
@@ -145,7 +148,7 @@ class Group:
     def _classic_members(self) -> list[GroupMember]:
         request = DescribeGroupsRequest([self.name])
         (found,) = self._admin.call_group(self.name, request, _DESCRIBE_VERSION).groups
-        _check(found.error_code, self.name)
+        check_error(found.error_code, self.name)
         return [
             GroupMember(
                 one.member_id,
@@ -171,8 +174,3 @@ def _pairs(partitions: Mapping[str, Any]) -> tuple[Partition, ...]:
 
 def _total(lag: Mapping[Partition, int]) -> int:
     return sum(lag.values())
-
-
-def _check(error_code: int, message: str) -> None:
-    if error_code:
-        raise KafkaError(ErrorCode(error_code), message)

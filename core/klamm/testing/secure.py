@@ -15,7 +15,7 @@ from klamm.config.problems import did_you_mean
 from klamm.shared.scram import ScramMechanism
 from klamm.testing.certificates import CertificateFiles
 from klamm.testing.embedded import EmbeddedServer
-from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.testing.outcomes import check_error
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 
@@ -79,8 +79,7 @@ class SecureServer(EmbeddedServer):
         salted = hashlib.pbkdf2_hmac(_MECHANISM.hash_name, password.encode(), salt, _ITERATIONS)
         upsertion = ScramCredentialUpsertion(name, _MECHANISM.type_code, _ITERATIONS, salt, salted)
         (result,) = self.admin.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0).results
-        if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), result.error_message)
+        check_error(result.error_code, result.error_message)
         self._passwords[name] = password
 
     def allow(self, user: str, operation: str, resource_type: str, name: str, *, prefix: bool = False) -> None:
@@ -98,8 +97,7 @@ class SecureServer(EmbeddedServer):
             AclPermission.ALLOW,
         )
         (result,) = self.admin.call(CreateAclsRequest([creation]), 2).results
-        if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), result.error_message)
+        check_error(result.error_code, result.error_message)
 
     def client_settings(self, client: str, user: str = ADMIN) -> dict[str, Any]:
         """What a client needs as that user; `client` is `confluent-kafka`, `kafka-python`, `aiokafka` or `java`.
