@@ -31,8 +31,9 @@ _OTHER_NAMES: Final = {
 
 
 def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """What to write instead of a key, which may have come as the first word of a dotted one; None if that is unknown.
+    """Return what to write instead of a key; None if that is unknown.
 
+    The key may have come as the first word of a dotted one.
     `api_sets` has the settings of each handler set, by its table's name.
     """
     for name in _dotted(key, value):

@@ -77,7 +77,7 @@ class _Planner:
         config.place_of = self.place_of
 
     def place_of(self, key: str, value: object) -> str | None:
-        """Where an unknown key belongs."""
+        """Return where an unknown key belongs."""
         if isinstance(value, dict) and any(
             one.provider.name == key for one in self.plugins.providers(ProviderKind.EXTENSION)
         ):
@@ -157,7 +157,7 @@ class _Planner:
         return [plan.of_node(node) for node in range(count)]
 
     def nodes_of(self, plan: ListenerPlan, parts: Mapping[str, PartPlan | None]) -> int:
-        """How many nodes a listener is opened for."""
+        """Return how many nodes a listener is opened for."""
         part = parts.get(plan.api_set)
         followed = part.found.provider.nodes_of if part is not None else ""
         if not followed:
@@ -232,7 +232,7 @@ class _Planner:
         return f"no part of this listener has that name{did_you_mean(name, used)}"
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
-        """Where the listener binds, None if that is wrong, and what it advertises, None if that is not set."""
+        """Return where the listener binds, None if that is wrong, and what it advertises, None if that is unset."""
         bind = self.endpoint(path, "bind", settings.bind, parse_endpoint)
         advertise = None
         if settings.advertise is not None and settings.advertise.startswith(UNIX_PREFIX):
@@ -371,7 +371,7 @@ class _Planner:
 
 
 def _nodes_of(api_set: PartPlan | None) -> int:
-    """How many nodes a handler set has."""
+    """Return how many nodes a handler set has."""
     specs = specs_of(type(api_set.settings)).values() if api_set is not None and api_set.settings is not None else ()
     counts = [getattr(api_set.settings, spec.attribute) for spec in specs if api_set is not None and spec.counts_nodes]
     return max(counts, default=1)

@@ -164,7 +164,7 @@ def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], s
                 if one.beat(**silent).error_code is not ErrorCode.NONE:
                     one.epoch, one.owned = 0, NONE
             elif action == "commit" and one.epoch:
-                # What a member has, it may commit. One that was silent for too long may have it no longer.
+                # A member may commit offsets of its tasks. A member whose session has expired has none.
                 is_known = epochs(play).get(one.member_id) == one.epoch
                 assert commit(play, one) <= ({ErrorCode.NONE} if is_known else REFUSED)
             elif action == "leave" and one.epoch:
