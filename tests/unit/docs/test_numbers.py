@@ -27,7 +27,7 @@ FIRST_S, LONGEST_S = FIRST_DELAY_MS / 1000, LONGEST_DELAY_MS / 1000
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ("README.md", f"Faults of {WORDS[len(FaultKind)]} kinds"),
+        ("README.md", f"{WORDS[len(FaultKind)]} kinds of faults"),
         ("README.md", f"has {WORDS[len(LISTENERS)]} listeners for one broker"),
         ("docs/design.md", f"a pipe of {PIPE_BYTES // KIB} KiB"),
         ("docs/design.md", f"up to {MAX_PENDING} or {MAX_PENDING_BYTES // MIB} MiB of them"),
