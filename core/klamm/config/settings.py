@@ -67,7 +67,7 @@ class ServerSettings:
 
     data_dir: Path | None = setting(
         None,
-        doc="Where handler sets keep their data; unset is a temporary directory, which is deleted at the stop.",
+        doc="Directory for the data of handler sets; unset is a temporary directory, which is deleted at the stop.",
         kafka="log.dirs",
         private=True,
     )
@@ -111,17 +111,17 @@ class ServerSettings:
         True,
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are always there.",
     )
-    metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
+    metrics_max_clients: int = setting(20, doc="Number of clients in metrics: those with the most requests.", minimum=0)
     as_version: str | None = setting(
         None,
-        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and report its features:"
-        " for tests of old clients and of upgrades. Unset: all that there are.",
+        doc="Serve only the APIs and versions of this release of Apache Kafka, and report its features: for tests "
+        "of old clients and of upgrades. Unset: all of them.",
         choices=AS_VERSIONS,
     )
-    shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
+    shutdown_deadline_ms: int = setting(30_000, doc="Time that a stop waits for requests in flight.", minimum=0)
     log_level: str = setting(
         "WARNING",
-        doc="Lowest level of log lines that are written.",
+        doc="Lowest level of log lines to write.",
         choices=LOG_LEVELS,
     )
 
@@ -140,8 +140,8 @@ class PluginsSettings:
 
     block: tuple[str, ...] = setting(
         (),
-        doc="Entry points that are not loaded, as with `-p no:NAME`, and parts that are left out: `KIND:NAME`, or"
-        " `KIND:NAME@DISTRIBUTION` for one of several of that name.",
+        doc="Entry points not to load, as with `-p no:NAME`, and parts to leave out: `KIND:NAME`, or "
+        "`KIND:NAME@DISTRIBUTION` for one of several of that name.",
     )
 
 
@@ -156,7 +156,7 @@ class ListenerSettings:
     )
     unix_socket_mode: str = setting(
         "0600",
-        doc="Mode of the Unix domain socket, in octal: who may write to it may connect.",
+        doc="Mode of the Unix domain socket, in octal: users with write permission may connect.",
         check=_octal_mode_problem,
     )
     advertise: str | None = setting(
@@ -166,7 +166,7 @@ class ListenerSettings:
     )
     node_ports: tuple[int, ...] = setting(
         (),
-        doc="Ports of the nodes after the first, where the handler set has several; unset are the next ports.",
+        doc="Ports of the nodes after the first, if the handler set has several; unset are the next ports.",
         check=_node_ports_problem,
     )
     transport: str | None = setting(
@@ -176,27 +176,27 @@ class ListenerSettings:
         provider=ProviderKind.TRANSPORT,
     )
     authenticator: str | None = setting(
-        None, doc="How clients authenticate; unset is no authentication.", kafka="listener.security.protocol.map"
+        None, doc="Authenticator of clients; unset is no authentication.", kafka="listener.security.protocol.map"
     )
     authorizer: str | None = setting(
         None,
-        doc='What decides what a client may do. Unset is that of `[server]`; "none", or unset in both, allows all.',
+        doc='Authorizer of requests. Unset is that of `[server]`; "none", or unset in both, allows everything.',
         kafka="authorizer.class.name",
     )
     gates: tuple[str, ...] | None = setting(
         None,
-        doc="Connection gates, asked in this order; unset are those that the api set names.",
+        doc="Connection gates, called in this order; unset are the defaults of the api set.",
     )
     throttles: tuple[str, ...] | None = setting(
         None,
-        doc="Throttles that requests are charged to; unset are those that the api set names.",
+        doc="Throttles that charge requests to quotas; unset are the defaults of the api set.",
     )
     filters: tuple[str, ...] = setting(
-        (), doc="Filters that requests pass in this order before the handler, and responses in the other."
+        (), doc="Filters that requests pass in this order before the handler, and responses in reverse order."
     )
     observers: tuple[str, ...] = setting((), doc="Observers that are notified of connections and requests.")
     assigner: str | None = setting(
-        None, doc="Which processor gets a new connection.", provider=ProviderKind.PROCESSOR_ASSIGNER
+        None, doc="Assigner that chooses the processor of a new connection.", provider=ProviderKind.PROCESSOR_ASSIGNER
     )
     api_set: str | None = setting(
         None,
@@ -205,12 +205,13 @@ class ListenerSettings:
     )
     dispatch: str = setting(
         "hybrid",
-        doc="Where handlers run: on the processor (inline), on request handlers (pool), or as they declare.",
+        doc="Threads that run handlers: the processor's (inline), request handlers (pool), or as each handler "
+        "declares (hybrid).",
         choices=("hybrid", "inline", "pool"),
     )
     processors: int = setting(
         1,
-        doc="Network threads of the listener. One is faster than Kafka's three where threads share an interpreter.",
+        doc="Network threads of the listener. One is faster than Kafka's three, because threads share an interpreter.",
         kafka="num.network.threads",
         minimum=1,
         dynamic=CLUSTER_WIDE,
@@ -222,12 +223,14 @@ class ListenerSettings:
     )
     max_incoming: int = setting(
         20,
-        doc="New connections that may wait for one of several processors. One alone accepts them itself: none waits.",
+        doc="New connections that may wait for one of several processors. A single processor accepts connections "
+        "itself, and none waits.",
         minimum=1,
     )
     backlog: int = setting(
         1024,
-        doc="Connections that the system queues until they are accepted, up to its own limit (net.core.somaxconn).",
+        doc="Connections that the operating system queues until klamm accepts them, up to its own limit "
+        "(net.core.somaxconn).",
         kafka="socket.listen.backlog.size",
         minimum=1,
     )
@@ -258,7 +261,7 @@ class ListenerSettings:
     )
     response_max_bytes: dict[str, int] = setting(
         {},
-        doc="Largest answer by API name, or `default`, beside records. Unset is 32 MiB.",
+        doc="Largest answer without its records, by API name or `default`. Unset is 32 MiB.",
         check=check_api_limits,
     )
     connections_max_idle_ms: int = setting(
@@ -278,8 +281,9 @@ class ListenerSettings:
     )
     failure_log_lines_per_minute: int = setting(
         10,
-        doc="Log lines a minute about failed connections of one address (of IPv6 the /64): failed handshakes and "
-        "authentications, refusals, malformed requests. At the end of the minute a line says how many more there were.",
+        doc="Log lines a minute about failed connections of one address (for IPv6 one /64): failed handshakes and "
+        "authentications, refusals, malformed requests. At the end of the minute one line has the number of "
+        "further failures.",
         minimum=1,
     )
     connection_setup_timeout_ms: int = setting(
@@ -289,7 +293,8 @@ class ListenerSettings:
     )
     proxy_protocol: str = setting(
         "off",
-        doc="Whether trusted proxies may or must send a PROXY header (v1 or v2) with the address of their client.",
+        doc="Requirement that trusted proxies send a PROXY header (v1 or v2) with the address of their client: "
+        "off, optional or required.",
         choices=("off", "optional", "required"),
     )
     trusted_proxies: tuple[str, ...] = setting(
@@ -297,7 +302,7 @@ class ListenerSettings:
     )
     poller: str = setting(
         "auto",
-        doc="How sockets are polled: epoll where the system has it, else Python's module selectors.",
+        doc="Poller of sockets: auto is epoll if the system has it, and otherwise Python's module selectors.",
         choices=("auto", "epoll", "selectors"),
     )
     slow_log: dict[str, int] = setting(
@@ -305,4 +310,4 @@ class ListenerSettings:
         doc="Milliseconds above which a request is logged, by API name or `default`. All its requests are timed.",
         check=check_slow_log,
     )
-    send_file: bool = setting(True, doc="Send records straight from files where the transport can.")
+    send_file: bool = setting(True, doc="Send records straight from files if the transport can.")

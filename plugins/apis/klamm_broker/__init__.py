@@ -23,6 +23,6 @@ def klamm_api_sets() -> Iterator[Provider]:
     yield Provider(
         "control",
         factory="klamm_broker.control.control:Control",
-        summary="what controllers before KRaft sent to brokers: moves the leaders of a broker's nodes",
+        summary="requests that controllers before KRaft sent to brokers: moves the leaders of a broker's nodes",
         nodes_of="broker",
     )

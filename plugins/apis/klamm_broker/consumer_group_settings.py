@@ -26,7 +26,7 @@ class ConsumerGroupSettings:
         name="group.consumer.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
-        doc="How long a member of a consumer group may be silent.",
+        doc="Longest time for which a member of a consumer group may be silent.",
     )
     group_consumer_min_session_timeout_ms: int = setting(
         45_000,
@@ -69,13 +69,14 @@ class ConsumerGroupSettings:
     group_consumer_assignors: tuple[str, ...] = setting(
         ("uniform", "range"),
         name="group.consumer.assignors",
-        doc="Assignors of the server, of uniform and range; the first is that of groups whose members want none.",
+        doc="Assignors of the server: uniform, range or both. The first is the default, for groups whose members "
+        "name none.",
     )
     group_consumer_migration_policy: str = setting(
         "bidirectional",
         name="group.consumer.migration.policy",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-        doc="Which groups with members may change between the classic and the consumer protocol.",
+        doc="Changes that groups with members may make between the classic and the consumer protocol.",
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
         600_000,

@@ -25,8 +25,7 @@ class RecordSettings:
         "records",
         name="record.validation",
         choices=("records", "headers"),
-        doc="What is checked of a produced batch: all its records, or only its header, which trusts producers."
-        " klamm's own key.",
+        doc="Checks of a produced batch: all its records, or only its header, which trusts producers. klamm's own key.",
     )
     record_max_count: int = setting(
         500_000,

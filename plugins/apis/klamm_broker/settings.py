@@ -98,7 +98,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         3000,
         name="group.initial.rebalance.delay.ms",
         minimum=0,
-        doc="How long the first rebalance of an empty group waits for more members.",
+        doc="Time that the first rebalance of an empty group waits for more members.",
     )
     group_min_session_timeout_ms: int = setting(
         6000, name="group.min.session.timeout.ms", minimum=1, doc="Shortest session timeout a member may ask for."
@@ -111,8 +111,8 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         16 * 1_048_576,
         name="group.max.bytes",
         minimum=1,
-        doc="Most bytes of names, subscriptions and classic protocols of all members of a group, but of a share group. "
-        "klamm's own key.",
+        doc="Maximum bytes of names, subscriptions and classic protocols of all members of a group; share groups "
+        "are exempt. klamm's own key.",
     )
     offset_metadata_max_bytes: int = setting(
         4096, name="offset.metadata.max.bytes", minimum=0, doc="Longest metadata of a committed offset."
@@ -121,7 +121,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         10_080,
         name="offsets.retention.minutes",
         minimum=1,
-        doc="How long committed offsets are kept once their group is empty.",
+        doc="Time for which committed offsets are kept after their group has become empty.",
     )
     offsets_retention_check_interval_ms: int = setting(
         600_000,
@@ -141,7 +141,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         None,
         name="delegation.token.secret.key.file",
         kafka="delegation.token.secret.key",
-        doc="File with the key that delegation tokens are made with; without a key there are none.",
+        doc="File with the key that signs delegation tokens; without a key there are no tokens.",
         private=True,
     )
     delegation_token_secret_key_env: str | None = setting(
@@ -160,7 +160,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         86_400_000,
         name="delegation.token.expiry.time.ms",
         minimum=1,
-        doc="How long a delegation token is valid unless it is renewed.",
+        doc="Time for which a delegation token is valid unless it is renewed.",
     )
     delegation_token_expiry_check_interval_ms: int = setting(
         3_600_000,
@@ -203,7 +203,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     log_cleanup_policy: tuple[str, ...] = setting(
         ("delete",),
         name="log.cleanup.policy",
-        doc="What happens to old segments: delete, compact or both.",
+        doc="Treatment of old segments: delete, compact or both.",
         check=_check_cleanup_policy,
     )
     log_index_size_max_bytes: int = setting(
@@ -222,19 +222,19 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         "CreateTime",
         name="log.message.timestamp.type",
         choices=TIMESTAMP_TYPES,
-        doc="Whether records carry the producer's time or that of the append.",
+        doc="Timestamps of records: the producer's time, or the time of the append.",
     )
     log_message_timestamp_before_max_ms: int = setting(
         INT64_MAX,
         name="log.message.timestamp.before.max.ms",
         minimum=0,
-        doc="How far behind the broker's clock a record's time may be.",
+        doc="Longest time by which a record's timestamp may be behind the broker's clock.",
     )
     log_message_timestamp_after_max_ms: int = setting(
         3_600_000,
         name="log.message.timestamp.after.max.ms",
         minimum=0,
-        doc="How far ahead of the broker's clock a record's time may be.",
+        doc="Longest time by which a record's timestamp may be ahead of the broker's clock.",
     )
     log_preallocate: bool = setting(False, name="log.preallocate", doc="Allocate a segment's file when it is made.")
     log_segment_delete_delay_ms: int = setting(
@@ -270,7 +270,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         doc="Share of a log that must be new before it is compacted.",
     )
     log_cleaner_delete_retention_ms: int = setting(
-        86_400_000, name="log.cleaner.delete.retention.ms", minimum=0, doc="How long tombstones are kept."
+        86_400_000, name="log.cleaner.delete.retention.ms", minimum=0, doc="Time for which tombstones are kept."
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         0, name="log.cleaner.min.compaction.lag.ms", minimum=0, doc="Youngest age at which a record may be compacted."

@@ -19,7 +19,7 @@ class ShareGroupSettings:
         name="group.share.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
-        doc="How long a member of a share group may be silent.",
+        doc="Longest time for which a member of a share group may be silent.",
     )
     group_share_min_session_timeout_ms: int = setting(
         45_000,
@@ -61,7 +61,7 @@ class ShareGroupSettings:
         name="group.share.record.lock.duration.ms",
         minimum=1000,
         maximum=3_600_000,
-        doc="How long a member of a share group holds a record that it has acquired and not acknowledged.",
+        doc="Time for which a member of a share group holds a record that it has acquired and not acknowledged.",
     )
     group_share_min_record_lock_duration_ms: int = setting(
         15_000,
@@ -82,7 +82,7 @@ class ShareGroupSettings:
         name="group.share.delivery.count.limit",
         minimum=2,
         maximum=25,
-        doc="How often a record is delivered to members of a share group before it is archived.",
+        doc="Number of times a record is delivered to members of a share group before it is archived.",
     )
     group_share_min_delivery_count_limit: int = setting(
         2,
@@ -135,7 +135,7 @@ class ShareGroupSettings:
     errors_deadletterqueue_topic_name_prefix: str = setting(
         "dlq.",
         name="errors.deadletterqueue.topic.name.prefix",
-        doc="What names of dead-letter topics begin with; others get no dead letters.",
+        doc="Prefix of the names of dead-letter topics; other topics get no dead letters.",
         dynamic=CLUSTER_WIDE,
     )
 

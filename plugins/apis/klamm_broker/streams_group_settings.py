@@ -20,7 +20,7 @@ class StreamsGroupSettings:
         name="group.streams.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
-        doc="How long a member of a streams group may be silent.",
+        doc="Longest time for which a member of a streams group may be silent.",
     )
     group_streams_min_session_timeout_ms: int = setting(
         45_000,
@@ -83,7 +83,7 @@ class StreamsGroupSettings:
         name="group.streams.initial.rebalance.delay.ms",
         minimum=0,
         maximum=INT32_MAX,
-        doc="How long a new streams group waits for more members before its first assignment.",
+        doc="Time that a new streams group waits for more members before its first assignment.",
     )
     group_streams_assignment_interval_ms: int = setting(
         1_000,

@@ -31,7 +31,7 @@ class TransactionSettings:
         604_800_000,
         name="transactional.id.expiration.ms",
         minimum=1,
-        doc="How long a transactional id is kept after its last transaction.",
+        doc="Time for which a transactional id is kept after its last transaction.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         3_600_000,
@@ -43,7 +43,7 @@ class TransactionSettings:
         86_400_000,
         name="producer.id.expiration.ms",
         minimum=1,
-        doc="How long the state of an idempotent producer is kept after its last append.",
+        doc="Time for which the state of an idempotent producer is kept after its last append.",
         dynamic=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
@@ -56,6 +56,7 @@ class TransactionSettings:
         500_000,
         name="producer.id.max.entries",
         minimum=1,
-        doc="Most producers that all partitions remember together, one that writes to two counted twice. Above it those"
-        " that have been idle longest are forgotten before `producer.id.expiration.ms`. klamm's own key.",
+        doc="Maximum number of producers that all partitions remember together; a producer that writes to two "
+        "partitions counts twice. Above it, klamm forgets the producers that have been idle longest before "
+        "`producer.id.expiration.ms`. klamm's own key.",
     )

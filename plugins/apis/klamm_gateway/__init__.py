@@ -14,7 +14,7 @@ def klamm_api_sets() -> Iterator[Provider]:
         "gateway",
         factory="klamm_gateway.gateway:Gateway",
         settings="klamm_gateway.settings:GatewaySettings",
-        summary="forwards requests to a Kafka cluster; security, quotas, filters and audit are those of the listener",
+        summary="forwards requests to a Kafka cluster; the listener provides security, quotas, filters and audit",
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
         workers="each",

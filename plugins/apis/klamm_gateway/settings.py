@@ -52,8 +52,8 @@ class GatewaySettings:
     )
     nodes: str = setting(
         "ports",
-        doc="How clients reach each node: `ports` gives each a port of its own, `sni` a host name of its own on the "
-        "listener's port, which needs TLS.",
+        doc="Addresses of the nodes for clients: `ports` gives each node its own port, `sni` its own host name on "
+        "the listener's port, which needs TLS.",
         choices=("ports", "sni"),
     )
     node_ports: str = setting(
@@ -69,34 +69,35 @@ class GatewaySettings:
     )
     unknown_apis: str = setting(
         "refuse",
-        doc="APIs and versions that klamm does not know: `refuse` does not offer them, `pass` passes them on as they "
-        "are, on listeners without filters, observers and authorizer, which could not see them. A response of these "
-        "may name nodes, which lead clients past the gateway.",
+        doc="APIs and versions that klamm does not know: `refuse` does not offer them. `pass` passes them on "
+        "unchanged, on listeners without filters, observers and authorizer, which could not see them. Their "
+        "responses may name nodes and so lead clients past the gateway.",
         choices=("refuse", "pass"),
     )
     first_node_id: int = setting(0, doc="The node id at the first of `node_ports`.", minimum=0)
     metadata_max_age_ms: int = setting(
         60_000,
-        doc="How often nodes and their API versions are learned anew. That also happens when a connection fails.",
+        doc="Time between two requests for the nodes and their API versions. The gateway also asks when a "
+        "connection fails.",
         kafka="metadata.max.age.ms",
         minimum=100,
     )
     socket_connection_setup_timeout_ms: int = setting(
         10_000,
-        doc="How long a connection to a node may take until it is connected and logged in.",
+        doc="Longest time that a connection to a node may take to connect and log in.",
         kafka="socket.connection.setup.timeout.ms",
         minimum=1,
     )
     acls_max_age_ms: int = setting(
         10_000,
-        doc='With `acl.rules = "cluster"`: how long the answer of the cluster counts. It is asked anew twice as '
-        "often. Once the rules are older, or the cluster refuses to tell them, nothing is allowed.",
+        doc='With `acl.rules = "cluster"`: time for which the cluster\'s answer is valid. The gateway asks twice '
+        "as often. If the rules are older, or the cluster refuses to return them, nothing is allowed.",
         minimum=100,
     )
     security_protocol: str = setting(
         "PLAINTEXT",
         name="upstream.security_protocol",
-        doc="How the gateway connects to the nodes.",
+        doc="Security protocol of the gateway's connections to the nodes.",
         kafka="security.protocol",
         choices=_PROTOCOLS,
     )
@@ -124,20 +125,21 @@ class GatewaySettings:
     sasl_mechanism: str = setting(
         "SCRAM-SHA-512",
         name="upstream.sasl_mechanism",
-        doc="How the gateway logs in.",
+        doc="Mechanism by which the gateway logs in.",
         kafka="sasl.mechanism",
         choices=_MECHANISMS,
     )
     sasl_username: str = setting(
         "",
         name="upstream.sasl_username",
-        doc="The account that the gateway logs in with. Whatever `login` says, it asks for the nodes with this one.",
+        doc="Account with which the gateway logs in. The gateway always asks for the nodes with this account, "
+        "whatever `login` is.",
         kafka="sasl.jaas.config",
     )
     sasl_password_file: Path | None = setting(
         None,
         name="upstream.sasl_password_file",
-        doc="File whose first line is the password of that account. Read at the start, and again by SIGHUP.",
+        doc="File whose first line is the password of that account. Read at the start and at SIGHUP.",
         kafka="sasl.jaas.config",
         private=True,
     )

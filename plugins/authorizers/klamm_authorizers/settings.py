@@ -38,8 +38,8 @@ class AclSettings:
 
     rules: str = setting(
         "own",
-        doc="Whose rules: `own` are klamm's, `cluster` those of the cluster behind the listener's gateway, which asks "
-        "for them. Nothing is allowed but to `super_users` while it does not know them.",
+        doc="Source of the rules: `own` are klamm's rules, `cluster` those of the cluster behind the listener's "
+        "gateway, which asks for them. Until the gateway has the rules, only `super_users` may do anything.",
         choices=("own", "cluster"),
     )
     super_users: tuple[str, ...] = setting(

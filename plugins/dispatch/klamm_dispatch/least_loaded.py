@@ -17,7 +17,7 @@ class LeastLoadedSettings:
     """The table `[listeners.NAME.least_loaded]`."""
 
     rebalance_interval_ms: int = setting(
-        1000, doc="How often loads are measured and connections may move; 0 never.", minimum=0
+        1000, doc="Time between two measurements of the loads, after which connections may move; 0 never.", minimum=0
     )
     skew: float = setting(
         0.25,

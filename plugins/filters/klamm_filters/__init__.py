@@ -44,5 +44,5 @@ def klamm_request_filters() -> Iterator[Provider]:
         "record_encryption",
         "klamm_filters.records.encryption:RecordEncryption",
         settings="klamm_filters.records.encryption_settings:RecordEncryptionSettings",
-        summary="encrypts values before they are written, and decrypts what is fetched",
+        summary="encrypts values before they are written, and decrypts fetched values",
     )

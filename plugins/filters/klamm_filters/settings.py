@@ -97,7 +97,7 @@ class ClientLimitsSettings:
     )
     apis: tuple[str, ...] = setting(
         ("*",),
-        doc="Names or patterns of the APIs whose requests are checked. Behind a gateway, others need not be decoded.",
+        doc="Names or patterns of the APIs whose requests are checked. A gateway need not decode other APIs.",
         check=check_apis,
     )
     disconnect: bool = setting(False, doc="Close the connection in place of an answer with POLICY_VIOLATION.")

@@ -73,8 +73,8 @@ class ConnectionQuotaSettings:
     )
     protected: bool = setting(
         False,
-        doc="Whether the listener is exempt from `broker_max_connections`: for each connection beyond the limit another"
-        " listener closes its least recently used one.",
+        doc="Exempt the listener from `broker_max_connections`: for each connection beyond the limit another "
+        "listener closes its least recently used one.",
         kafka="inter.broker.listener.name",
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)
@@ -105,7 +105,7 @@ class CreationRateSettings:
     )
     broker_max_connection_creation_rate: int = setting(
         UNLIMITED,
-        doc="Rate at which all listeners together accept; beyond it, all but protected ones wait.",
+        doc="Rate at which all listeners together accept connections; beyond it, all except protected ones wait.",
         kafka="max.connection.creation.rate",
         per_server=True,
         minimum=1,
@@ -113,7 +113,7 @@ class CreationRateSettings:
     )
     protected: bool = setting(
         False,
-        doc="Whether the listener is exempt from `broker_max_connection_creation_rate`.",
+        doc="Exempt the listener from `broker_max_connection_creation_rate`.",
         kafka="inter.broker.listener.name",
     )
     quota_window_num: int = setting(
@@ -136,7 +136,7 @@ class HandshakeLimitSettings:
         minimum=1,
     )
     max_handshakes_per_ip: int = setting(
-        UNLIMITED, doc="The most of them from one address; further ones are closed at once.", minimum=1
+        UNLIMITED, doc="Maximum number of them from one address; further ones are closed at once.", minimum=1
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=False)
 
@@ -152,7 +152,7 @@ class AuthenticationPenaltySettings:
     )
     initial_penalty_ms: int = setting(
         1000,
-        doc="How long an address is refused after the first failure too many; each further one doubles it.",
+        doc="Time for which an address is refused after the first failure too many; each further failure doubles it.",
         minimum=1,
     )
     max_penalty_ms: int = setting(60_000, doc="The longest time for which an address is refused.", minimum=1)

@@ -49,7 +49,7 @@ def klamm_sasl_mechanisms() -> Iterator[Provider]:
 def klamm_credential_stores() -> Iterator[Provider]:
     """Where users and their verifiers come from."""
     yield Provider(
-        "broker", "klamm_sasl.stores.broker:BrokerStore", summary="what AlterUserScramCredentials has written"
+        "broker", "klamm_sasl.stores.broker:BrokerStore", summary="users that AlterUserScramCredentials has stored"
     )
     yield Provider(
         "file",

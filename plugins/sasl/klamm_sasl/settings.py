@@ -46,13 +46,13 @@ class SaslSettings:
     )
     credential_stores: tuple[str, ...] = setting(
         ("broker",),
-        doc="Where users are looked up, in this order; the first that knows a user counts.",
+        doc="Stores in which users are looked up, in this order; the first store that has a user decides.",
         kafka="sasl.server.callback.handler.class",
         parts=ProviderKind.CREDENTIAL_STORE,
     )
     users: dict[str, str] = setting(
         {},
-        doc="Users that are known before any store: names and SCRAM verifiers as `klamm users hash` prints them.",
+        doc="Users that are looked up before any store: names and SCRAM verifiers as `klamm users hash` prints them.",
         check=_check_users,
     )
     connections_max_reauth_ms: int = setting(
@@ -63,7 +63,7 @@ class SaslSettings:
     )
     mechanism_connections_max_reauth_ms: dict[str, int] = setting(
         {},
-        doc="Other times than connections_max_reauth_ms for some mechanisms.",
+        doc="connections_max_reauth_ms for single mechanisms.",
         kafka="listener.name.{listener}.{mechanism}.connections.max.reauth.ms",
     )
     server_max_receive_size: int = setting(
@@ -80,16 +80,16 @@ class SaslSettings:
     )
     suspect_check_percent: int = setting(
         1,
-        doc="Share of one processor's time for checks of passwords from addresses that have tried many wrong ones;"
-        " 100 treats them as all others.",
+        doc="Share of one processor's time for checks of passwords from addresses that have tried many wrong "
+        "ones; 100 treats them like all others.",
         minimum=1,
         maximum=100,
     )
 
     revoke_sessions: bool = setting(
         True,
-        doc="Close the connections of clients at once whose credential, token or signing key has changed or ended."
-        " false: as in Apache Kafka, they last until they authenticate again.",
+        doc="Close a connection at once if the client's credential, token or signing key has changed or expired. "
+        "false: keep it until the client authenticates again, as Apache Kafka does.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -194,13 +194,13 @@ class OAuthBearerSettings:
 
     jwks_endpoint_url: str | None = setting(
         None,
-        doc="Where the keys that tokens are signed with are, as a JWK set: https, file, or http of this machine.",
+        doc="URL of the JWK set whose keys sign tokens: https, file, or http of this machine.",
         kafka="sasl.oauthbearer.jwks.endpoint.url",
         check=check_url,
     )
-    jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, checked every two seconds.")
+    jwks_file: Path | None = setting(None, doc="File with a JWK set instead of the URL, checked every two seconds.")
     jwks_ca_file: Path | None = setting(
-        None, doc="Certificates in PEM form that the endpoint is trusted by; unset are the system's."
+        None, doc="Certificates in PEM form of authorities that are trusted for the endpoint; unset are the system's."
     )
     jwks_endpoint_refresh_ms: int = setting(
         3_600_000,
@@ -210,18 +210,18 @@ class OAuthBearerSettings:
     )
     jwks_endpoint_retry_backoff_ms: int = setting(
         100,
-        doc="Wait after a first fetch that failed; it doubles with each further one.",
+        doc="Wait after the first failed fetch; it doubles with each further failure.",
         kafka="sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         minimum=1,
     )
     jwks_endpoint_retry_backoff_max_ms: int = setting(
         10_000,
-        doc="Longest wait after fetches that failed.",
+        doc="Longest wait after failed fetches.",
         kafka="sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         minimum=1,
     )
     jwks_missing_key_interval_ms: int = setting(
-        10_000, doc="Shortest time between two fetches because of keys that are not known.", minimum=0
+        10_000, doc="Shortest time between two fetches because of unknown keys.", minimum=0
     )
     jwks_timeout_ms: int = setting(
         10_000,
@@ -229,7 +229,7 @@ class OAuthBearerSettings:
         kafka="sasl.login.read.timeout.ms",
         minimum=1,
     )
-    algorithms: tuple[str, ...] = setting(_ALGORITHMS, doc="Signatures that are accepted.", check=_check_algorithms)
+    algorithms: tuple[str, ...] = setting(_ALGORITHMS, doc="Accepted signature algorithms.", check=_check_algorithms)
     expected_audience: tuple[str, ...] = setting(
         (),
         doc="One of them must be among a token's `aud`. Must be set, unless `allow_unverified_audience` is true.",
@@ -266,7 +266,7 @@ class OAuthBearerSettings:
         minimum=0,
     )
     unsecured_development_tokens: bool = setting(
-        False, doc="Accept tokens without a signature: any client can be any user. For development alone."
+        False, doc="Accept tokens without a signature: any client can be any user. Only for development."
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
@@ -344,10 +344,10 @@ class GssapiSettings:
         doc="The server's principal, e.g. kafka/host.example.com@EXAMPLE.COM; unset takes any that the keytab has.",
         kafka="sasl.jaas.config",
     )
-    default_realm: str | None = setting(None, doc="The realm that the rule DEFAULT is for; unset is the system's.")
+    default_realm: str | None = setting(None, doc="Realm of the rule DEFAULT; unset is the system's.")
     principal_to_local_rules: tuple[str, ...] = setting(
         ("DEFAULT",),
-        doc="Rules that make a user's name of a principal; the first that applies counts.",
+        doc="Rules that map a principal to a user's name; the first matching rule applies.",
         kafka="sasl.kerberos.principal.to.local.rules",
         check=_check_rules,
     )

@@ -93,25 +93,26 @@ class SslOptions:
     )
     revocation_check: str = setting(
         "chain",
-        doc="What is checked for revocation: a client's certificate and all its authorities, or the certificate only.",
+        doc="Certificates that are checked for revocation: a client's certificate and all its authorities, or "
+        "only the client's certificate.",
         choices=("chain", "leaf"),
     )
     client_auth: str = setting(
         "none",
-        doc="Whether clients are asked for a certificate, and whether they need one.",
+        doc="Client certificates: not requested, requested, or required.",
         kafka="ssl.client.auth",
         choices=("none", "requested", "required"),
         dynamic=PER_BROKER,
     )
     min_version: str = setting(
         "TLSv1.2",
-        doc="The oldest version of TLS.",
+        doc="Oldest version of TLS.",
         kafka="ssl.enabled.protocols",
         choices=("TLSv1.2", "TLSv1.3"),
     )
     max_version: str = setting(
         "TLSv1.3",
-        doc="The newest version of TLS.",
+        doc="Newest version of TLS.",
         kafka="ssl.enabled.protocols",
         choices=("TLSv1.2", "TLSv1.3"),
     )
@@ -123,30 +124,31 @@ class SslOptions:
     )
     principal_mapping_rules: str = setting(
         "DEFAULT",
-        doc="How the subject of a client's certificate becomes the name of a principal.",
+        doc="Rules that map the subject of a client's certificate to the name of a principal.",
         kafka="ssl.principal.mapping.rules",
         check=_check_rules,
     )
     sni: dict[str, SniSettings] = setting(
         {},
-        doc="Other certificates by the host name that a client asks for; `*.` stands for one label. Each has"
-        " `certificate`, `chain`, `private_key`, `certificate_pem`, `private_key_pem`, `keystore`, `key_password_file`"
-        " and `key_password_env`, as the listener itself.",
+        doc="Further certificates by the host name that a client asks for; `*.` stands for one label. Each has "
+        "`certificate`, `chain`, `private_key`, `certificate_pem`, `private_key_pem`, `keystore`, "
+        "`key_password_file` and `key_password_env`, like the listener itself.",
         check=_check_sni,
     )
     unknown_server_name: str = setting(
         "default",
-        doc="If a client asks for a host that is not in `sni`: send the default certificate, or refuse it.",
+        doc="Answer to a client that asks for a host that is not in `sni`: send the default certificate, or "
+        "refuse the client.",
         choices=("default", "refuse"),
     )
     reload_interval_ms: int = setting(
-        5_000, doc="How often the files are checked for new content; 0 is at SIGHUP only.", minimum=0
+        5_000, doc="Time between two checks of the files for new content; 0 checks them only at SIGHUP.", minimum=0
     )
     revoke_sessions: bool = setting(
         True,
-        doc="Close the connections of clients at once whose certificate has expired, was revoked, or lost its trusted"
-        " authority. false: as in Apache Kafka, they last.",
+        doc="Close a connection at once if the client's certificate has expired, was revoked, or has lost its "
+        "trusted authority. false: keep the connection, as Apache Kafka does.",
     )
     expiry_warning_days: int = setting(
-        30, doc="A warning is logged once a day for certificates that expire within this time.", minimum=0
+        30, doc="Log a warning once a day for certificates that expire within this time.", minimum=0
     )

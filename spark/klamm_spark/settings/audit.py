@@ -77,8 +77,8 @@ class AuditSettings:
     level: str = setting(
         DETAIL,
         choices=LEVELS,
-        doc="How much of a request is recorded: off nothing, metadata all except its resources, detail everything. "
-        "State changes and denied requests are always recorded in detail.",
+        doc="Detail in which requests are recorded: off records nothing, metadata everything except resources, "
+        "detail everything. State changes and denied requests are always recorded in detail.",
     )
     apis: dict[str, str] = setting(
         {}, check=_check_levels_of_apis, doc='Levels of some APIs, e.g. `{ Fetch = "metadata", Heartbeat = "off" }`.'
@@ -101,23 +101,24 @@ class AuditSettings:
     aggregate_above_per_second: int = setting(
         10,
         minimum=-1,
-        doc="How many requests of one connection, API and result within a second get an event each; the others share "
-        "one event with a `repeat_count`. Denials and state changes are never aggregated, nor is anything with -1.",
+        doc="Number of requests of one connection, API and result within a second that get their own event; the "
+        "others share one event with a `repeat_count`. Denials and state changes are never aggregated, and "
+        "with -1 nothing is.",
     )
     max_resources: int = setting(
         64,
         minimum=1,
-        doc="The most resources in one event; `resource_count` says how many there were. State changes and denied "
-        "requests have all.",
+        doc="Maximum number of resources in one event; `resource_count` has their total number. State changes and "
+        "denied requests have all resources.",
     )
-    flush_interval_ms: int = setting(50, minimum=1, doc="How long events are collected before they are written.")
+    flush_interval_ms: int = setting(50, minimum=1, doc="Time for which events are collected before they are written.")
     fsync_interval_ms: int = setting(
         1000, minimum=0, doc="The longest time between a write and its fsync; 0 syncs after every write."
     )
     segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="Size at which a segment is sealed.")
     segment_age_ms: int = setting(60_000, minimum=10, doc="Age of its first event at which a segment is sealed.")
     compression: str = setting(
-        "zstd", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. All readers take all three."
+        "zstd", choices=("none", "zstd", "gzip"), doc="Compression of sealed segments. All readers accept all three."
     )
     retention_bytes: int = setting(
         10 * 1024**3,
@@ -139,14 +140,14 @@ class AuditSettings:
     administration_retention_ms: int = setting(365 * _DAY_MS, minimum=-1, doc="The same, by age.")
     delete_unshipped: bool = setting(
         False,
-        doc="Whether retention may delete segments without a `.shipped` file, which `klamm audit ship` or another "
-        "program creates. If not, nothing is written at the limit until there is room.",
+        doc="Allow retention to delete segments without a `.shipped` file, which `klamm audit ship` or another "
+        "program creates. If false, nothing is written at the limit until there is room.",
     )
     on_limit: str = setting(
         "delete_oldest",
         choices=("delete_oldest", "stop"),
-        doc="What happens at `retention_bytes`: the oldest segments are deleted, or nothing is written until there is "
-        "room, so that the queue fills up and `on_full` applies.",
+        doc="Behaviour at `retention_bytes`: the oldest segments are deleted, or nothing is written until there "
+        "is room; the queue then fills up and `on_full` applies.",
     )
     queue_capacity: int = setting(
         20_000,
@@ -157,7 +158,7 @@ class AuditSettings:
     on_full: str = setting(
         "drop",
         choices=("drop", "block", "refuse"),
-        doc="What happens when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
+        doc="Behaviour when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
         "thread waits, or requests are answered with a retriable error.",
     )
     max_open_changes: int = setting(
@@ -166,14 +167,15 @@ class AuditSettings:
     on_unrecordable_change: str = setting(
         REFUSE,
         choices=(REFUSE, ALLOW),
-        doc="What becomes of a state change whose intent cannot be written before it: it is answered with a retriable "
-        "error, or executed all the same.",
+        doc="Treatment of a state change whose intent cannot be written beforehand: it is answered with a "
+        "retriable error, or executed nevertheless.",
     )
     sync_intents: str = setting(
         "administrative",
         choices=("none", "administrative", "all"),
-        doc="Whose intents are synced to the disk before they are executed, so that they survive a power failure: "
-        "none; those of changes that people make, e.g. CreateTopics; those of groups, offsets and transactions too.",
+        doc="State changes whose intents are synced to the disk before they are executed, so that they survive a "
+        "power failure: none; changes that people make, e.g. CreateTopics; or also those of groups, offsets "
+        "and transactions.",
     )
     intent_sync_interval_ms: int = setting(
         5,
@@ -190,8 +192,8 @@ class AuditSettings:
     )
     topic: str = setting(
         "",
-        doc="Topic of this server that gets the events as records too, e.g. `__audit`; empty is none. The server's "
-        "api_set must have topics. It is created with one partition if there is none.",
+        doc="Topic of this server that also gets the events as records, e.g. `__audit`; empty is none. The "
+        "server's api_set must have topics. klamm creates the topic with one partition if it does not exist.",
         check=_check_topic,
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")

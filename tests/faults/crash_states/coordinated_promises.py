@@ -17,8 +17,8 @@ from tests.faults.crash_states.workload import CONSUMER_GROUP, Incarnation, Quie
 
 COMMITTED = "a transaction that was committed: its records and offsets, all of them"
 NOT_COMMITTED = "a transaction that was aborted or not ended: none of its records and offsets"
-OPEN = "a transaction that was not ended: its producer goes on, or it is aborted at its timeout"
-EPOCHS = "epochs of transactional producers: none is given twice"
+OPEN = "a transaction that was not ended: its producer continues it, or it is aborted at its timeout"
+EPOCHS = "epochs of transactional producers: none is issued twice"
 MEMBERS = "members of consumer groups and their epochs (KIP-848)"
 FEATURES = "feature levels"
 _READ_COMMITTED = 1

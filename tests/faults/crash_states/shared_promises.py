@@ -11,8 +11,8 @@ from tests.faults.crash_states.view import View
 from tests.faults.crash_states.workload import Incarnation, QuietHarness
 from tests.unit.log.playbook import fetch_batches
 
-SHARED = "what a share group has acknowledged, released or rejected, `offsets.commit.fsync=false`, the default"
-SYNCED_SHARED = "what a share group has acknowledged, released or rejected, `offsets.commit.fsync=true`"
+SHARED = "records that a share group has acknowledged, released or rejected, `offsets.commit.fsync=false`, the default"
+SYNCED_SHARED = "records that a share group has acknowledged, released or rejected, `offsets.commit.fsync=true`"
 HELD = "records that a member of a share group holds"
 _MANY_RECORDS = 1000
 

@@ -7,7 +7,7 @@ from tests.faults.crash_states.promises import ROWS_OF_COORDINATORS, ROWS_OF_REC
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
 ROW = re.compile(r"^\| ([^|]+) \| (survives|are available again) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
-OF_TWO_SETTINGS = ("committed offsets", "what a share group has acknowledged, released or rejected")
+OF_TWO_SETTINGS = ("committed offsets", "records that a share group has acknowledged, released or rejected")
 
 
 def test_the_table_has_what_is_checked_and_no_more():

@@ -28,4 +28,4 @@ def test_the_page_has_five_results_and_their_commands():
 
 def test_the_page_is_one_page_and_says_what_is_slow():
     assert len(PAGE.splitlines()) <= 60, "what was measured goes to bench/results"
-    assert PAGE.partition("## What klamm is bad at")[2].count("\n- **") >= 3
+    assert PAGE.partition("## Weaknesses")[2].count("\n- **") >= 3

@@ -21,8 +21,8 @@ class RecordEncryptionSettings:
     )
     keys_function: str | None = setting(
         None,
-        doc="`module:function` in place of a file: returns what the file has, a mapping with `current` and `keys`. "
-        "Called at the start and at SIGHUP.",
+        doc="`module:function` in place of a file: returns the content of the file, a mapping with `current` and "
+        "`keys`. Called at the start and at SIGHUP.",
     )
     plain_values: str = setting(
         "pass",
@@ -32,7 +32,7 @@ class RecordEncryptionSettings:
     data_key_max_records: int = setting(
         1_000_000, doc="Values that are encrypted with one data key.", minimum=1, maximum=2**32
     )
-    data_key_max_age_ms: int = setting(3_600_000, doc="How long a data key is used for new values.", minimum=1000)
+    data_key_max_age_ms: int = setting(3_600_000, doc="Time for which a data key is used for new values.", minimum=1000)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Keys from one place; a file that can be read and is right."""

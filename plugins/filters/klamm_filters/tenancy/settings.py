@@ -59,17 +59,20 @@ class TopicPrefixSettings:
 
     prefix: str = setting(
         "",
-        doc="What the names of clients' topics, groups and transactional ids begin with at the broker. {principal} "
-        "stands for the name of the principal, e.g. `{principal}-`. Empty: only those in `principals` have one.",
+        doc="Prefix of the names of clients' topics, groups and transactional ids at the broker. {principal} "
+        "stands for the name of the principal, e.g. `{principal}-`. Empty: only the principals in "
+        "`principals` have a prefix.",
         check=_check_prefix,
     )
     principals: dict[str, str] = setting(
-        {}, doc='Prefix by principal, e.g. `"User:alice" = "team-a."`; goes before `prefix`.', check=_check_prefixes
+        {},
+        doc='Prefix by principal, e.g. `"User:alice" = "team-a."`; takes precedence over `prefix`.',
+        check=_check_prefixes,
     )
     topic_id_secret_file: Path | None = setting(
         None,
-        doc="File with at least 32 bytes, from which the keys of topic ids are derived; the same for all servers of a "
-        "cluster. Unset: they are derived from the prefix alone.",
+        doc="File with at least 32 bytes, from which the keys of topic ids are derived; the same for all servers "
+        "of a cluster. Unset: the keys are derived only from the prefix.",
         private=True,
     )
 
