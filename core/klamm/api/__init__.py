@@ -1,1 +1,1 @@
-"""What a plugin implements: one file per contract."""
+"""Contracts that plugins implement: one file per contract."""

@@ -41,7 +41,7 @@ class Authenticator(ABC):
     @property
     @abstractmethod
     def complete(self) -> bool:
-        """Whether requests may pass. True from the start if no authentication is needed."""
+        """Return True once requests may pass; True from the start if no authentication is needed."""
 
     @property
     @abstractmethod
@@ -57,7 +57,9 @@ class Authenticator(ABC):
         raise NotImplementedError("no step of this authenticator is ever pending")
 
     def reauthenticates(self, api_key: int) -> bool:
-        """Whether a frame of this API on a READY channel goes to `receive` again (KIP-368). Called for every frame."""
+        """Return True if a frame of this API on a READY channel goes to `receive` again (KIP-368). Called for every
+        frame.
+        """
         return False
 
     @property

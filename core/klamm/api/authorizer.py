@@ -1,4 +1,4 @@
-"""What an authorizer implements: may this principal do that to this resource? After Kafka's interface `Authorizer`."""
+"""The contract of an authorizer, which grants or denies operations on resources; it follows Kafka's `Authorizer`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Authorizer(ListenerPart, ABC):
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Whether the request's principal, from its address, may do this to that resource.
+        """Return True if the request's principal, from its address, may do this to that resource.
 
         `log_if_denied` is False if the client did not name the resource, e.g. when a list is filtered.
         """
@@ -55,7 +55,7 @@ class Authorizer(ListenerPart, ABC):
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether it may do this to at least one resource of the type (KIP-679)."""
+        """Return True if the principal may do this to at least one resource of the type (KIP-679)."""
 
     def acls(self, wanted: AclBindingFilter) -> Collection[AclBinding]:
         """The rules that match. Raises KafkaError."""

@@ -32,7 +32,7 @@ class ClusterAcls:
 
     @property
     def is_watched(self) -> bool:
-        """Whether an authorizer wants them."""
+        """Return True if an authorizer uses the ACLs."""
         return bool(self._watchers)
 
     def watch(self, watcher: Callable[[Bindings], object]) -> None:
@@ -42,7 +42,7 @@ class ClusterAcls:
             watcher(self.bindings)
 
     def replace(self, bindings: Bindings) -> None:
-        """What the cluster says, as a whole; None if that is not known."""
+        """Replace all ACLs by those of the cluster; None if they are not known."""
         with self._lock:
             self.bindings = bindings
             for watcher in self._watchers:

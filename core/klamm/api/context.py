@@ -1,4 +1,4 @@
-"""What plugins see of the server, a listener, a connection and a request."""
+"""Contexts that plugins get: of the server, a listener, a connection and a request."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class Address(tuple[str, int]):
 
 
 class ServerServices:
-    """What the server offers to every part: one instance per server.
+    """Services that the server offers to every part: one instance per server.
 
-    `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
-    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
-    are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
-    nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
-    silent client compares its deadline with this moment, not with the clock. `worker` says which of several worker
-    processes this is (`[server] workers`): a part that keeps a limit keeps its part of it. `batch_limits` are what one
-    produced batch may have: those of the broker, if there is one.
+    `shared` has the tables of users, ACLs and quotas that admin APIs write, and objects that parts share. Parts
+    register metrics in `metrics`. `scheduler` runs timers on a thread of its own. Observers subscribe to administrative
+    events in `admin_events`. `served_until_ns()` is a moment, in monotonic nanoseconds: all requests that had arrived
+    by then have been read and handed to their handlers. A timer that removes a silent client compares its deadline with
+    this moment, not with the clock. `worker` identifies this worker process among several (`[server] workers`): a part
+    that enforces a limit enforces its share of it. `batch_limits` are the limits of one produced batch: those of the
+    broker, if there is one.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def contract_of(kind: ProviderKind) -> type | None:
 
 
 def contract_problem(made: type, contract: type) -> str | None:
-    """Why a class cannot be used as a part, in one sentence; None if it can.
+    """Return the reason why a class cannot be used as a part, in one sentence; None if it can.
 
     Every method that it overrides must take the arguments that the server calls it with, by position and by name; a
     property must be one, and a method that `klamm.handles` marks must take a request and its context. A method of its
@@ -73,7 +73,9 @@ def contract_problem(made: type, contract: type) -> str | None:
 
 
 def factory_problem(factory: object, contract: type, arguments: int, named: Collection[str]) -> str | None:
-    """Why a provider's factory cannot make a part: it is called with so many arguments, and those of these names."""
+    """Return the reason why a provider's factory cannot make a part; None if it can. It is called with so many
+    positional arguments, and with these named ones.
+    """
     if isinstance(factory, type):
         problem = contract_problem(factory, contract)
         if problem is not None:
@@ -88,7 +90,7 @@ def factory_problem(factory: object, contract: type, arguments: int, named: Coll
 
 
 def command_problem(command: object) -> str | None:
-    """Why something cannot be a subcommand of `klamm`; None if it can."""
+    """Return the reason why something cannot be a subcommand of `klamm`; None if it can."""
     if not callable(command):
         return f"its factory must be a function (arguments: list[str]) -> int, not {command!r}"
     if not _binds(command, 1, ()):
@@ -97,7 +99,9 @@ def command_problem(command: object) -> str | None:
 
 
 def handler_problem(function: Callable[..., Any], leading: int) -> str | None:
-    """Why a function cannot handle requests; None if it can. `leading` arguments come before request and context."""
+    """Return the reason why a function cannot handle requests; None if it can. `leading` arguments come before request
+    and context.
+    """
     if inspect.iscoroutinefunction(function):
         return _ASYNC
     if _binds(function, leading + 2, ()):
@@ -114,7 +118,9 @@ _FEW_LETTERS: Final = 3
 
 
 def _misspelled(made: type, contract: type) -> str | None:
-    """What a callback's name was probably meant to be: most callbacks are optional, so nothing else notices it."""
+    """Return the callback that a name is probably a misspelling of. Most callbacks are optional, so no other check
+    notices it.
+    """
     known = set(dir(contract))
     own: dict[str, Any] = {}
     for each in made.__mro__:
@@ -205,7 +211,7 @@ def _callbacks(contract: type) -> list[tuple[str, Any]]:
 
 
 def _takes(found: Any, expected: inspect.Signature) -> bool:
-    """Whether it accepts calls with all arguments of a signature, and calls with the required ones only."""
+    """Return True if it accepts calls with all arguments of a signature, and calls with only the required ones."""
     try:
         actual = inspect.signature(found)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Which processor a connection gets, and in which order requests reach the handlers."""
+"""Contracts that choose the processor of a connection, and the order in which requests reach the handlers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class ProcessorAssigner(ListenerPart, ABC):
 
     @property
     def rebalance_interval_ms(self) -> int:
-        """How often loads are measured and `rebalance` is called; 0, the default, is never. Read once, after `open`."""
+        """Return the time between two measurements of loads, each followed by `rebalance`; 0, the default, is never.
+        Read once, after `open`.
+        """
         return 0
 
     @abstractmethod
@@ -91,7 +93,7 @@ class RequestScheduler(Part[_Host], ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """How many requests wait; the metric RequestQueueSize."""
+        """Return the number of waiting requests: the metric RequestQueueSize."""
 
     def lane(self, request: RequestContext) -> Hashable:
         """The lane of a request. When `offer` has no room for it, later requests of the same lane wait behind it."""
@@ -104,5 +106,5 @@ class RequestScheduler(Part[_Host], ABC):
         """The number of request handlers has changed to `handlers`."""
 
     def lane_sizes(self) -> Mapping[str, int]:
-        """How many requests wait, by lane."""
+        """Return the number of waiting requests by lane."""
         return {"all": self.size()}

@@ -31,5 +31,5 @@ class ServerExtension(Part[_Host]):
         return ""
 
     def ready_file_entries(self) -> Mapping[str, object]:
-        """What the file of `klamm serve --ready-file` says of it, e.g. its address, as JSON has it."""
+        """Return the extension's entries for the file of `klamm serve --ready-file`, e.g. its address, as JSON."""
         return {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `RequestFilter.on_request` returns to answer a request itself; `response` is a response message."""
+    """A result of `RequestFilter.on_request` that answers the request; `response` is a response message."""
 
     response: Any
 
@@ -47,10 +47,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a filter returns to have `message`, a request or a response, go on after `delay_ms` milliseconds.
+    """A result of a filter that lets `message`, a request or a response, go on after `delay_ms` milliseconds.
 
-    With `until`, it goes on at its release, or after `delay_ms` if that is earlier. No thread waits meanwhile; further
-    requests of the connection wait, as always, for the answer. A request goes on in the queue of the request handlers.
+    With `until`, the message goes on at its release, or after `delay_ms` if that is earlier. No thread waits meanwhile;
+    further requests of the connection wait, as always, for the answer. A held request continues in the queue of the
+    request handlers.
     """
 
     message: Any
@@ -108,7 +109,9 @@ class RequestFilter(ListenerPart):
 
     @property
     def blocking(self) -> bool:
-        """Whether a call may wait for a disk, a lock or a peer: its APIs then run on handler threads. Read once."""
+        """Return True if a call may wait for a disk, a lock or a peer: the filter's APIs then run on handler threads.
+        Read once.
+        """
         return False
 
     def on_request(self, message: Any, context: RequestContext) -> Any:

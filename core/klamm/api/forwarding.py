@@ -69,7 +69,7 @@ class ResponseStream:
 
     @property
     def takes_sockets(self) -> bool:
-        """Whether `put_from` may be called: not before it is its turn, and not for every client."""
+        """Return True if `put_from` may be called: only in the stream's turn, and not for every client."""
         return self._fill is not None
 
     def put_from(self, descriptor: int, most_bytes: int) -> int:
@@ -123,7 +123,7 @@ class ResponseStream:
 
 
 def _dropped(data: Chunk) -> None:
-    """Where the bytes of a stream go that is not sent."""
+    """Drop the bytes of a stream that is not sent."""
 
 
 class StreamedRecords:
@@ -220,12 +220,14 @@ class ConnectionLink(ABC):
     @property
     @abstractmethod
     def can_send(self) -> bool:
-        """Whether the client takes what comes next, or it can be kept. While not, read no more of what it will get."""
+        """Return True if the client takes further bytes, or the connection has room to keep them. While it is False, do
+        not read bytes for this client.
+        """
 
     @property
     @abstractmethod
     def on_loop(self) -> bool:
-        """Whether the caller is on the loop's thread."""
+        """Return True if the caller runs on the loop's thread."""
 
     @abstractmethod
     def watch(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RequestOutcome(enum.Enum):
-    """How a request ended. Each request whose header was read ends once.
+    """The end of a request. Each request whose header was read ends once.
 
     ```
     header read ─┬─► REFUSED                        a filter or an observer did not let it through to the handler
@@ -40,7 +40,8 @@ class RequestOutcome(enum.Enum):
 
 
 class StageTimes(NamedTuple):
-    """When a request passed each stage, on the monotonic clock in nanoseconds, in this order. Names after KIP-673.
+    """Times at which a request passed each stage, on the monotonic clock in nanoseconds, in this order. Names follow
+    KIP-673.
 
     A stage that the request did not enter begins and ends at once. All stages together are the total, as in Kafka's
     `RequestChannel.Request.updateRequestMetrics`.

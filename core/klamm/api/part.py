@@ -13,7 +13,7 @@ Host = TypeVar("Host")
 
 
 class Part(Generic[Host]):
-    """What a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
+    """The object that a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
 
     The server calls these methods on the thread that starts, reloads or stops it, one at a time; parts of a part (e.g.
     the mechanisms of `sasl`) are called so by that part. Other threads may use the part meanwhile, so `reload` and
@@ -49,9 +49,10 @@ class Part(Generic[Host]):
         return False
 
     def reconfigure_parts(self, settings: Any, parts: Mapping[str, tuple[Any, ...]]) -> bool:
-        """As `reconfigure`, where parts of this part have other settings: `parts` has the settings of all of them.
+        """Apply changed settings of this part's own parts, as `reconfigure` does: `parts` has the settings of all of
+        them.
 
-        They stand by the setting that names them, in its order; the same parts as before.
+        They are grouped by the setting that names them, in its order; the parts are the same as before.
         """
         return False
 

@@ -9,7 +9,9 @@ from klamm.logs.rate_limited import RateLimitedLog
 
 
 class PartFailures:
-    """Of one listener, from any thread. A line names listener, provider, distribution, class and method."""
+    """Log lines about failures of one listener's parts, from any thread. A line names listener, provider, distribution,
+    class and method.
+    """
 
     def __init__(self, listener: str, later: Callable[[float, Callable[[], object]], object]) -> None:
         self._listener = listener

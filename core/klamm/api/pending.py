@@ -1,4 +1,4 @@
-"""What a handler returns instead of a response: LATER or NO_RESPONSE."""
+"""Results of a handler in place of a response: LATER or NO_RESPONSE."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, final
 
 @final
 class Pending:
-    """What a handler returns instead of a response; compare with `is`."""
+    """A result of a handler in place of a response; compare with `is`."""
 
     __slots__ = ("_name",)
 

@@ -1,7 +1,7 @@
-"""What a plugin's hooks yield: small descriptors that name a part and say where its code is.
+"""Providers, which a plugin's hooks yield: small descriptors that name a part and the place of its code.
 
-A hook such as `klamm_transports` yields `Provider`s. The factory is a string, imported only when a TOML file names
-the provider, so that an installed plugin costs nothing until it is used.
+A hook such as `klamm_transports` yields `Provider`s. The factory is a string, imported only when a TOML file names the
+provider, so an installed plugin costs nothing until it is used.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class CredentialStore(ListenerPart, ABC):
         """The SCRAM credential of a user for that mechanism; None if the store has none."""
 
     def verify_password(self, user: str, password: str) -> bool | None:
-        """Whether that is the user's password; None leaves the check to the SCRAM credentials.
+        """Return True if that is the user's password, False if not; None leaves the check to the SCRAM credentials.
 
         May block: called on a worker thread of the authenticator.
         """
@@ -155,9 +155,9 @@ class CredentialStore(ListenerPart, ABC):
 
 @dataclass(frozen=True, slots=True)
 class SaslContext:
-    """What a mechanism works with: its listener, the credential stores in lookup order, and the sessions.
+    """The context of a mechanism: its listener, the credential stores in lookup order, and the sessions.
 
-    A mechanism calls `sessions.recheck` when proofs that no store knows may not count any more.
+    A mechanism calls `sessions.recheck` when proofs that no store knows may have become invalid.
     """
 
     listener: ListenerContext

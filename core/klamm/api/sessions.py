@@ -31,7 +31,7 @@ _NAMED_PRINCIPALS: Final = 20
 
 
 class Authenticated(Protocol):
-    """What has a session: a connection, or its transport."""
+    """The owner of a session: a connection, or its transport."""
 
     @property
     def principal(self) -> KafkaPrincipal: ...
@@ -122,7 +122,7 @@ class SessionRegistry(Generic[C]):
             self._forget(connection)
 
     def has(self, key: Hashable) -> bool:
-        """Whether there is a session with that key."""
+        """Return True if there is a session with that key."""
         return key in self._by_key
 
     def recheck(self, keys: Iterable[Hashable] | None = None) -> None:

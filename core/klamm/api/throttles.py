@@ -16,7 +16,7 @@ class Throttle(ListenerPart, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether any quota applies now. An inactive throttle is not called.
+        """Return True if any quota applies now. An inactive throttle is not called.
 
         When the value changes, the throttle calls `throttles_changed` of its ListenerContext. Must not block.
         """

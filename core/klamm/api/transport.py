@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Interest(IntFlag):
-    """What a transport waits for; the values are those of epoll, which all pollers use."""
+    """Events that a transport waits for; the values are those of epoll, which all pollers use."""
 
     NONE = 0
     READ = 1
@@ -99,7 +99,7 @@ class TransportLayer(ABC):
 
     @property
     def has_buffered_data(self) -> bool:
-        """Whether the transport holds bytes that it has read from the socket and `read_into` has not returned."""
+        """Return True if the transport holds bytes from the socket that `read_into` has not returned yet."""
         return False
 
     @property
@@ -142,7 +142,7 @@ class Transport(ListenerPart, ABC):
 
     @classmethod
     def proves_principals(cls, settings: Any) -> bool:
-        """Whether its layers may have a `principal` with these settings, e.g. from client certificates."""
+        """Return True if its layers may have a `principal` with these settings, e.g. from client certificates."""
         return False
 
     @abstractmethod

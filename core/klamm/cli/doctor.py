@@ -63,7 +63,7 @@ def _context_of(listener: ListenerPlan) -> ListenerContext:
 
 
 def _address_of(context: ListenerContext) -> Finding:
-    """Where clients of a listener are sent, and whether that name resolves here."""
+    """Return a finding about the address that clients of a listener get, and its resolution on this machine."""
     subject, address = f"listener {context.name}", context.advertised
     text = f"binds {context.bound}, clients are sent to {address} and use {context.security_protocol}"
     if address.host.startswith(UNIX_PREFIX):
@@ -76,7 +76,7 @@ def _address_of(context: ListenerContext) -> Finding:
 
 
 def resolution_problem(host: str) -> str:
-    """Why a host name does not resolve here; empty if it does."""
+    """Return the reason why a host name does not resolve on this machine; empty if it does."""
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -99,7 +99,9 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
 
 
 def _dynamic_of(settings: Any) -> Iterator[SettingSpec]:
-    """Of two settings with one name in Kafka, as for the kinds of key stores, the one that is set."""
+    """Yield one setting for each name in Kafka. If several have one name, as for the kinds of key stores, yield the one
+    that is set.
+    """
     by_name: dict[str | None, SettingSpec] = {}
     for spec in specs_of(type(settings)).values():
         if spec.dynamic and (spec.kafka not in by_name or getattr(settings, spec.attribute) is not None):

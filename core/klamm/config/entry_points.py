@@ -21,7 +21,7 @@ _INFO_SUFFIXES = (".dist-info", ".egg-info")
 
 
 class DistributionName(Protocol):
-    """What is installed, e.g. `klamm`, and its version."""
+    """The name of an installed distribution, e.g. `klamm`, and its version."""
 
     @property
     def name(self) -> str: ...
@@ -75,7 +75,7 @@ def installed_entry_points(group: str) -> list[EntryPoint]:
 
 
 def _is_plain(path: list[str], finders: list[Any]) -> bool:
-    """Whether all distributions lie in directories of the path."""
+    """Return True if all distributions are in directories of the path."""
     others = [finder for finder in finders if finder is not PathFinder and hasattr(finder, "find_distributions")]
     return not others and not any(entry.endswith(".egg") or os.path.isfile(entry) for entry in path)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ListenerSecurity:
-    """How a listener is protected, for the method `warnings` of a settings class (see `setting`).
+    """The protection of a listener, for the method `warnings` of a settings class (see `setting`).
 
     `loopback`           it listens where only this machine can connect.
     `encrypted`          its transport encrypts what it sends.

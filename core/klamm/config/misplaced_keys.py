@@ -1,4 +1,4 @@
-"""Where a key belongs that stands in the wrong table, e.g. Kafka's `log.dirs` at the top of the file."""
+"""Hints for keys in the wrong table, e.g. Kafka's `log.dirs` at the top of the file."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class _Overrides:
 
 
 def _chooses_parts(text: str) -> bool:
-    """Whether an argument says which handler set or which extensions there are."""
+    """Return True if an argument chooses a handler set or extensions."""
     path = text.partition("=")[0].strip().split(".")
     return path == ["server", "extensions"] or (path[0] == "listeners" and path[2:] == ["api_set"])
 

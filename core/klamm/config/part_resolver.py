@@ -22,7 +22,7 @@ def table_of(api_set: str) -> tuple[str, ...]:
 
 
 def provider_of(config: ConfigTables, api_set: str) -> object:
-    """What its table names as its provider; by default the first word of its name."""
+    """Return the provider that its table names; by default the first word of its name."""
     path = table_of(api_set)
     return config.table(path).get("provider", path[0])
 

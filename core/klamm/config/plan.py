@@ -34,7 +34,7 @@ class PartPlan:
 
     @property
     def distribution(self) -> str:
-        """Which package it comes from."""
+        """Return the package that provides it."""
         return self.found.source.distribution
 
     def settings_of_parts(self, other: PartPlan) -> dict[str, tuple[Any, ...]] | None:
@@ -88,7 +88,7 @@ class PartPlan:
 
 
 def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, tuple[PartPlan, ...]]) -> bool:
-    """Whether these are the same providers under the same names, whose own parts are equal."""
+    """Return True if these are the same providers under the same names, with equal parts of their own."""
 
     def kept(parts: Mapping[str, tuple[PartPlan, ...]]) -> dict[str, list[tuple[Any, ...]]]:
         return {key: [(part.found, part.name, part.parts) for part in each] for key, each in parts.items()}
@@ -185,7 +185,7 @@ def _next_port(endpoint: Endpoint, step: int) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """What a server is made of. `api_sets` are by the names that listeners use."""
+    """The plan of a server. `api_sets` are by the names that listeners use."""
 
     server: ServerSettings
     request_scheduler: PartPlan

@@ -357,7 +357,7 @@ class _Planner:
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 
     def check_tables_below(self, provider: str, table: Mapping[str, Any], api_sets: Collection[str]) -> None:
-        """Of a table `[PROVIDER]` of which listeners use `[PROVIDER.NAME]` alone: each key is one of these."""
+        """Check a table `[PROVIDER]` if listeners use only `[PROVIDER.NAME]`: each of its keys must be such a table."""
         used = [name for name in api_sets if table_of(name)[0] == provider]
         for key, value in table.items():
             name = f"{provider}.{key}"

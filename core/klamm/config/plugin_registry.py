@@ -28,7 +28,7 @@ GROUP: Final = "klamm"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a plugin comes from."""
+    """The origin of a plugin."""
 
     entry_point: str
     distribution: str

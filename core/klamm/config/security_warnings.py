@@ -39,7 +39,7 @@ def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a listener that is bound to the host."""
+    """Return True if only this machine can connect to a listener that is bound to the host."""
     if host in ("127.0.0.1", "::1", "localhost") or host.startswith(UNIX_PREFIX):
         return True
     # Most listeners of a laptop or a test are one of these, and start faster without.

@@ -135,7 +135,7 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
 
 
 def _fits(kind: Any, default: Any) -> bool:
-    """Whether a default is what `_convert` makes of a value of that type; never for a type that it does not know."""
+    """Return True if `_convert` keeps a default of that type unchanged; never for an unknown type."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return default is None or any(_fits(each, default) for each in typing.get_args(kind) if each is not type(None))

@@ -127,7 +127,7 @@ class ServerSettings:
 
     @property
     def worker_count(self) -> int:
-        """How many processes serve."""
+        """Return the number of serving processes."""
         if self.workers != ALL_CORES:
             count: int = self.workers
             return count

@@ -37,7 +37,7 @@ _UNQUOTED: Final = re.compile(r"""\s*([^=#"'\s]+)\s*=\s*([^"'\[\]{}#\s][^"'\[\]{
 
 
 def _quotes_hint(text: str, line_number: int) -> str:
-    """What to write if the line has a string without quotes."""
+    """Return a hint if the line has a string without quotes."""
     lines = text.splitlines()
     found = _UNQUOTED.fullmatch(lines[line_number - 1]) if line_number <= len(lines) else None
     return f'; a string stands in quotes: {found[1]} = "{found[2]}"' if found else ""

@@ -1,1 +1,1 @@
-"""What all log lines share: escaping, rate limits, the slow-request log."""
+"""Code that all log lines share: escaping, rate limits, the slow-request log."""

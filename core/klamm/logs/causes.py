@@ -1,4 +1,4 @@
-"""What was raised, in one line, for people who have no traceback: the cause, and where in a plugin it came from."""
+"""The cause of an exception in one line, for people who have no traceback, with its place in a plugin."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def failure(error: BaseException) -> str:
 
 
 def cause(error: Exception) -> str:
-    """What a part says when it cannot open.
+    """Return the cause that a log line gives if a part cannot open.
 
-    An error of the system is its file and words. An exception of Python's own was not meant for readers: it has its
-    class and the line that raised it. Any other is the message that its author wrote.
+    For an error of the system that is the file and the system's words. For an exception of Python's own, whose message
+    was not meant for readers, it is the class and the line that raised it. For any other exception it is the author's
+    message.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

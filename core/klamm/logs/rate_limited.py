@@ -31,7 +31,7 @@ class RateLimitedLog:
 
     @property
     def suppressed(self) -> int:
-        """How many lines were left out."""
+        """Return the number of suppressed lines."""
         return self._suppressed
 
     def log(self, key: Hashable, level: int, message: str, *arguments: object, error: Exception | None = None) -> None:

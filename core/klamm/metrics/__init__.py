@@ -1,4 +1,4 @@
-"""What is measured, and the registry that exporters read. The names listed here are public."""
+"""Measurements, and the registry that exporters read. The names listed here are public."""
 
 from klamm.metrics.registry import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.metrics.windows import RatePerMinute

@@ -67,9 +67,9 @@ class Histogram:
         self.total += other.total
 
     def snapshot(self, scale: float, bits: range) -> HistogramValue:
-        """What was counted, in a unit that is `scale` times the one of `add`.
+        """Return the counts, in a unit that is `scale` times the unit of `add`.
 
-        `bits` are the exponents of the bounds: what is larger than the last is only in the count.
+        `bits` are the exponents of the bounds: values above the last bound are only in the count.
         """
         counts = list(self.counts)
         below, bounds = sum(counts[: bits.start]), []

@@ -1,7 +1,8 @@
-"""What is recorded of requests: Kafka's `RequestMetrics`, kept per processor so that only its thread ever adds.
+"""Measurements of requests: Kafka's `RequestMetrics`, kept per processor so that only its thread ever adds.
 
 Every request is counted. Timing its stages takes half a dozen clock reads, so every request is timed only for APIs
-whose requests wait for others; for the rest a sample is timed, weighted by the number of requests it stands for.
+whose requests wait for others. For the other APIs a sample is timed, weighted by the number of requests that it
+represents.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SIZE_BITS: Final = range(5, 28)
 
 
 class ApiTimes:
-    """Where the time of one API's requests goes, in microseconds, and how large they are, in bytes.
+    """Stage times of one API's requests in microseconds, and their sizes in bytes.
 
     All stages together are the total, as in Kafka.
     """
@@ -155,9 +156,9 @@ class ApiCounts:
 
 
 class RequestRecorder:
-    """What is counted on one processor. `apis` are the counts by API key.
+    """Counts of one processor. `apis` are the counts by API key.
 
-    Each request is timed of the APIs for which `always_timed` is True.
+    If `always_timed` is True for an API, each of its requests is timed.
     """
 
     def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool]) -> None:

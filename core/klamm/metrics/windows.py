@@ -54,9 +54,9 @@ class WindowedShare:
 
 
 class RatePerMinute:
-    """What `total` returns grew by per minute, over the last minute, or since the read before it if that was earlier.
+    """The growth of `total()` per minute, over the last minute, or since the previous read if that was earlier.
 
-    Kafka's are rates over two windows of 30 s.
+    Kafka's rates are over two windows of 30 s.
     """
 
     def __init__(self, clock: Clock, total: Callable[[], float]) -> None:

@@ -20,7 +20,7 @@ class AcceptTurns:
         self._connections = connections
 
     def is_over(self) -> bool:
-        """Whether another worker should take the next connection."""
+        """Return True if another worker should take the next connection."""
         own = self._connections() + 1
         table = self._table
         table[self._position] = own

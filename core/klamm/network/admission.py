@@ -15,7 +15,7 @@ log = logging.getLogger("klamm.network")
 
 
 class GateOutcomes:
-    """What gates did to connections of a listener, by reason; counted by its acceptor and, behind a proxy, by its
+    """Counts of gates' decisions on connections of a listener, by reason; its acceptor counts, and behind a proxy its
     processors. `refused`: closed at once; `delayed`: closed after a delay; `paused`: kept waiting.
     """
 

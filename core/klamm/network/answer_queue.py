@@ -46,14 +46,14 @@ class AnswerQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further request may be taken up."""
+        """Return True if the connection must not accept a further request."""
         return len(self.pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES
 
     @property
     def holds_back(self) -> bool:
-        """Whether no further answer is to be read: one that is sent as it arrives waits for its turn, or many bytes do.
+        """Return True if no further answer may be read: a streamed answer waits for its turn, or many bytes do.
 
-        Small answers hold back nothing: the one before them may be still to come.
+        Small answers hold back nothing: the answer before them may not have arrived yet.
         """
         size_bytes = 0
         for request in self.delivered:

@@ -106,7 +106,7 @@ class ChannelAuthentication:
         return self._take_step(channel, authenticator.receive(frame))
 
     def has_expired(self, channel: KafkaChannel) -> bool:
-        """Whether the session of a channel has expired without being renewed."""
+        """Return True if the session of a channel has expired without a renewal."""
         expires_ns = channel.session_expires_ns
         if expires_ns is None:
             return False

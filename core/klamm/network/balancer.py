@@ -20,7 +20,7 @@ _STUCK_NS: Final = 100_000_000
 
 
 class BalancedProcessor(Protocol):
-    """What the balancer needs of a processor."""
+    """The methods of a processor that the balancer uses."""
 
     index: int
     inbox: Inbox

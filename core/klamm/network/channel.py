@@ -27,7 +27,7 @@ class IllegalTransitionError(Exception):
 
 
 class ChannelState(enum.Enum):
-    """Where a connection is in its life; Kafka's `ChannelState` as a server sees it.
+    """The state of a connection: Kafka's `ChannelState` from a server's view.
 
     ```
                                      ┌──► FINISHING ──┐ (bytes that are no request: earlier answers left)
@@ -65,7 +65,7 @@ CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
 
 
 class MuteState(enum.Enum):
-    """Why a channel's next request waits; Kafka's `ChannelMuteState` (KIP-219).
+    """The reason why a channel's next request waits: Kafka's `ChannelMuteState` (KIP-219).
 
     ```
     NOT_MUTED ─► MUTED ─► MUTED_AND_RESPONSE_PENDING ─► MUTED ─► NOT_MUTED
@@ -88,7 +88,7 @@ class MuteState(enum.Enum):
 
 
 class MuteEvent(enum.Enum):
-    """What moves a `MuteState`; Kafka's `ChannelMuteEvent`, with muting and unmuting themselves."""
+    """An event that changes a `MuteState`: Kafka's `ChannelMuteEvent`, with muting and unmuting themselves."""
 
     # Members are looked up for every request; `Enum.__hash__` is Python code.
     __hash__ = object.__hash__
@@ -194,12 +194,12 @@ class KafkaChannel:
 
     @property
     def can_process(self) -> bool:
-        """Whether the next received frame may be taken up."""
+        """Return True if the next received frame may be processed."""
         return self.send is None and self.mute_state is MuteState.NOT_MUTED
 
     @property
     def may_read(self) -> bool:
-        """Whether more bytes may be taken from the transport."""
+        """Return True if more bytes may be read from the transport."""
         return (
             self.can_process
             and not self.waiting_for_turn
@@ -209,9 +209,10 @@ class KafkaChannel:
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests are to be taken up, or are being answered.
+        """Return True if requests wait to be processed, or are being answered.
 
-        The last one of a client that has gone does not count once it waits: the client may have chosen for how long.
+        If the client has gone, its last request does not count while it waits: the client may have chosen the waiting
+        time.
         """
         if self.receive.frames or self.waiting_for_turn:
             return True
@@ -222,7 +223,7 @@ class KafkaChannel:
 
     @property
     def has_answers(self) -> bool:
-        """Whether answers are to be sent, or a step of a re-authentication is to be answered."""
+        """Return True if answers wait to be sent, or a step of a re-authentication needs an answer."""
         return (
             self.send is not None
             or self.mute_state is MuteState.MUTED
@@ -237,8 +238,9 @@ class KafkaChannel:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may be
-        there: they are the channel's own."""
+        """Return True if nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may
+        be there: they are the channel's own.
+        """
         return (
             self.state is ChannelState.READY
             and self.can_process
@@ -280,7 +282,7 @@ class KafkaChannel:
 
     @property
     def wanted_interest(self) -> int:
-        """What the poller should watch for."""
+        """Return the events that the poller should watch for."""
         if self.send is not None:
             return WRITE
         return READ if self.may_read else 0

@@ -99,7 +99,7 @@ class Inbox:
 
     @property
     def has_work(self) -> bool:
-        """Whether something waits to be taken."""
+        """Return True if an item waits to be taken."""
         return bool(self.calls or self.connections or self.adopted or self.evictions or self.is_closing_connections)
 
     def take_connection(self) -> NewConnection:
@@ -116,14 +116,14 @@ class Inbox:
             return taken
 
     def take_evictions(self) -> int:
-        """How many channels are to be closed to make room."""
+        """Return the number of channels to close to make room, and reset it."""
         with self._lock:
             count, self.evictions = self.evictions, 0
             return count
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can be handed over any more."""
+        """Return True if the inbox accepts no further items."""
         return self._ended
 
     def end(self) -> None:

@@ -61,7 +61,7 @@ class ChannelLifecycle:
 
     @property
     def authentication(self) -> ChannelAuthentication:
-        """What brings channels to READY."""
+        """Return the object that brings channels to READY."""
         return self._authentication
 
     def advance(self, channel: KafkaChannel) -> None:
@@ -277,7 +277,7 @@ class ChannelLifecycle:
             self.proceed(channel)
 
     def resume_authentication_soon(self, channel: KafkaChannel) -> Callable[[], None]:
-        """What a pending step of an authentication calls, once, from any thread."""
+        """Return the function that a pending step of an authentication calls, once, from any thread."""
         resume = self._authentication.resume
         return lambda: self._call_soon(channel, resume, channel)
 

@@ -23,12 +23,12 @@ class ListeningSockets:
             self._selector.register(each, selectors.EVENT_READ)
 
     def setblocking(self, flag: bool) -> None:
-        """As that of a socket, for all."""
+        """Set the blocking mode of all sockets, like the method of a socket."""
         for each in self.sockets:
             each.setblocking(flag)
 
     def fileno(self) -> int:
-        """What to watch. Raises OSError on a system whose pollers cannot be nested."""
+        """Return the descriptor to watch. Raises OSError on a system whose pollers cannot be nested."""
         fileno = getattr(self._selector, "fileno", None)
         if fileno is None:
             raise OSError("several ports of one listener need epoll or kqueue")

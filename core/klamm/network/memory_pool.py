@@ -14,9 +14,9 @@ _VACANT_NS: Final = 50_000_000
 
 
 class Claim:
-    """What one connection holds for a request that has not come whole yet, and its place among those that wait.
+    """The memory that one connection holds for an incomplete request, and its place among the waiting claims.
 
-    `evicted` says that the pool wants it back: the connection is to be closed.
+    `evicted` is True if the pool wants the memory back: the connection must be closed.
     """
 
     __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses")
@@ -81,12 +81,12 @@ class MemoryPool:
 
     @property
     def available_bytes(self) -> int:
-        """What is left, below 0 while the limit is exceeded; the metric MemoryPoolAvailable."""
+        """Return the free bytes, below 0 while the limit is exceeded: the metric MemoryPoolAvailable."""
         return self._available
 
     @property
     def used_bytes(self) -> int:
-        """What is taken; the metric MemoryPoolUsed."""
+        """Return the bytes in use: the metric MemoryPoolUsed."""
         return self.size_bytes - self._available
 
     @property
@@ -191,7 +191,7 @@ class MemoryPool:
     # ---- with the lock held
 
     def _goes_first(self, claim: Claim, size_bytes: int, now_ns: int) -> bool:
-        """Whether the claim is first, or becomes it, and can have the memory as such."""
+        """Return True if the claim is first, or becomes the first, and may have the memory for that reason."""
         first = self._first
         if first is not None and first is not claim and now_ns >= self._first_until_ns:
             first.lapses += 1

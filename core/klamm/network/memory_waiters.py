@@ -14,7 +14,7 @@ EVICTED: Final = "the rest of its request did not arrive, and memory is short"
 
 
 class ChannelReads(Protocol):
-    """What is done to a channel that got memory, or that lost it: the `Selector`."""
+    """Actions on a channel that got memory, or lost it: the `Selector` implements them."""
 
     channels: dict[int, KafkaChannel]
     completed_receives: list[KafkaChannel]
@@ -29,7 +29,7 @@ class ChannelReads(Protocol):
 
 
 class MemoryWaiters:
-    """Of one selector. `shuffle` puts them in random order, so that none is always last."""
+    """Channels of one selector that wait for memory. `shuffle` puts them in random order, so none is always last."""
 
     def __init__(self, reads: ChannelReads, pool: MemoryPool | None, shuffle: Callable[[list[Any]], None]) -> None:
         self._reads = reads

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class ChannelMigration:
-    """Of one processor. `request` and `retire` come from any thread, all else from the processor's."""
+    """Migration of one processor's channels. `request` and `retire` may be called from any thread, all other methods on
+    the processor's.
+    """
 
     def __init__(self, selector: Selector, lifecycle: ChannelLifecycle) -> None:
         self._selector = selector
@@ -32,17 +34,17 @@ class ChannelMigration:
 
     @property
     def retired(self) -> bool:
-        """Whether all channels are to go."""
+        """Return True if all channels must leave."""
         return bool(self._successors)
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has something to do."""
+        """Return True if `step` has something to do."""
         return bool(self._wanted or self._targets or self._successors)
 
     @property
     def requested(self) -> bool:
-        """Whether something was requested that `step` has not seen."""
+        """Return True if there is a request that `step` has not seen."""
         return bool(self._wanted)
 
     def request(self, channel: KafkaChannel, target: Target) -> None:

@@ -16,9 +16,11 @@ SUPPRESSED_DOC: Final = "Log lines about failed connections that were left out, 
 
 
 class PeerFailureLog:
-    """Of one listener, from any thread. At the end of the minute a line says how many more there were.
+    """The log of failed peers of one listener, from any thread. At the end of a minute one line has the number of
+    suppressed ones.
 
-    An IPv6 address counts as its /64. From the thousandth address of a minute on, all further ones share their lines.
+    An IPv6 address counts as its /64. From the thousandth address of a minute on, all further addresses share their
+    lines.
     """
 
     def __init__(

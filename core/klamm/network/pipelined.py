@@ -190,7 +190,7 @@ class PipelinedLifecycle(ChannelLifecycle):
     # ---- the end of a channel
 
     def close(self, channel: KafkaChannel, reason: str) -> None:
-        """As the base class; every request that waits for its answer ends."""
+        """Close the channel as the base class does, and end every request that waits for its answer."""
         answers = channel.answers
         if channel.state is ChannelState.CLOSED or answers is None:
             super().close(channel, reason)
@@ -226,7 +226,7 @@ class PipelinedLifecycle(ChannelLifecycle):
 
 
 def lifecycle_of(runtime: ListenerRuntime) -> type[ChannelLifecycle]:
-    """What serves the channels of a listener: as its handler set wants it."""
+    """Return the class that serves the channels of a listener, as its handler set requires."""
     return PipelinedLifecycle if runtime.api_set.pipelined else ChannelLifecycle
 
 

@@ -49,11 +49,11 @@ class PipedBytes:
         return self.pipe.reader
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """What comes next; there are no positions."""
+        """Return the next bytes; a pipe has no positions."""
         return os.read(self.pipe.reader, size_bytes)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """As `read`."""
+        """Read the next bytes into a buffer, as `read` does."""
         return os.readv(self.pipe.reader, [buffer])
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class PipedBytes:
 
 
 class Pipes:
-    """Of one processor, for its thread."""
+    """Pipes of one processor, used on its thread."""
 
     def __init__(self, open_pipe: Callable[[], Pipe] = Pipe) -> None:
         self._open_pipe = open_pipe

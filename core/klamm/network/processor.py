@@ -48,7 +48,7 @@ class Processor:
 
     @property
     def migrated_connections(self) -> int:
-        """How many connections it has given to other processors."""
+        """Return the number of connections that it has given to other processors."""
         return self._reactor.migration.migrated_connections
 
     def idle_ns_until(self, now_ns: int) -> int:
@@ -58,7 +58,7 @@ class Processor:
 
     @property
     def turn_ns(self) -> int:
-        """When it last looked for something to do, on the monotonic clock."""
+        """Return the time, on the monotonic clock, at which it last looked for work."""
         return self._reactor.selector.now_ns
 
     def turn_age_ns(self, now_ns: int) -> int:
@@ -74,7 +74,7 @@ class Processor:
         return self._reactor.served_until_ns
 
     def queued_since_ns(self) -> int | None:
-        """When the oldest request arrived that waits for a handler; None if none does."""
+        """Return the arrival time of the oldest request that waits for a handler; None if none does."""
         received = [
             request.received_ns
             for channel in self.channels
@@ -136,7 +136,7 @@ class Processor:
 
     @property
     def ended(self) -> bool:
-        """Whether it has closed or given away all that it had."""
+        """Return True if it has closed or given away everything that it had."""
         return self.inbox.ended
 
     def join(self) -> None:

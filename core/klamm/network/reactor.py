@@ -237,7 +237,7 @@ class Reactor:
             lifecycle.close(channel, "idle for longer than connections.max.idle.ms")
 
     def drained(self) -> bool:
-        """Whether the thread may end."""
+        """Return True if the thread may end."""
         if not self._draining:
             return self.migration.retired and not self.connection_count and not self.inbox.calls
         self.selector.stop_reading()

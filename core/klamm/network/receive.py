@@ -98,12 +98,12 @@ class NetworkReceive:
 
     @property
     def idle(self) -> bool:
-        """Whether the last frame has come whole and nothing follows."""
+        """Return True if the last frame is complete and no byte follows."""
         return not self._head and self.target is None and not self._stash
 
     @property
     def evicted(self) -> bool:
-        """Whether the pool wants back what is held for a frame that does not come."""
+        """Return True if the pool wants back the memory of a frame that does not arrive."""
         return self._claim is not None and self._claim.evicted
 
     def reserve(self) -> int:
@@ -134,7 +134,9 @@ class NetworkReceive:
             self._granted_bytes = 0
 
     def direct_buffer(self, at_least: int) -> memoryview | None:
-        """Where to read to, if the frame in `target` misses `at_least` bytes or more; followed by `filled`."""
+        """Return the buffer to read into, if the frame in `target` still needs `at_least` bytes; call `filled`
+        afterwards.
+        """
         target = self.target
         if target is not None and len(target) - self._filled >= at_least:
             if self._pool is not None:

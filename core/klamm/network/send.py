@@ -17,10 +17,10 @@ _JOIN_UP_TO_BYTES: Final = 4096
 
 
 class NetworkSend:
-    """What is left to send on one channel. Call `write_to` until it returns True, and `close` in any case.
+    """The unsent rest of an answer on one channel. Call `write_to` until it returns True, and `close` in any case.
 
-    File regions are read into `scratch`, which is borrowed for a call, and written from there; without one they are
-    sent by `send_file`.
+    File regions are read into `scratch`, which is borrowed for a call, and written from there; without `scratch`,
+    `send_file` sends them.
     """
 
     __slots__ = ("_chunks", "_position", "_remaining", "_scratch", "size_bytes")

@@ -19,7 +19,7 @@ UNWATCHED: Final = -1
 
 
 class ChannelIo(Protocol):
-    """What steps need of the `Selector`."""
+    """The methods of the `Selector` that set-up steps use."""
 
     completed_receives: list[KafkaChannel]
     proxied: list[KafkaChannel]

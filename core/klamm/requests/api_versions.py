@@ -177,7 +177,7 @@ class ApiVersionsAnswerer:
 
 
 class _NoResponder:
-    """Where the response of a request goes that is answered on the spot."""
+    """A responder for requests that are answered on the spot: it is never called."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
         raise AssertionError

@@ -126,7 +126,7 @@ def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> l
 
 
 def _carries_error(route: Route, version: int, answer: Any) -> bool:
-    """Whether the client sees the error: early versions of some answers have no place for it."""
+    """Return True if the client sees the error: early versions of some answers have no field for it."""
     try:
         read = route.response_class.decode(version, answer.encode(version))
     except WireError:

@@ -48,7 +48,7 @@ class KafkaRequestHandlerPool:
 
     @property
     def size(self) -> int:
-        """How many handlers run."""
+        """Return the number of running handlers."""
         return len(self._threads)
 
     def resize(self, count: int) -> None:

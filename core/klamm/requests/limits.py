@@ -89,7 +89,7 @@ _MAX_ELEMENTS: Final = {
 
 
 class LimitCounts:
-    """How many requests exceeded which limit; from any thread."""
+    """Numbers of requests that exceeded each limit; from any thread."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener

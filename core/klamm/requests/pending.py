@@ -156,17 +156,19 @@ class PendingRequest:
 
     @property
     def waits(self) -> bool:
-        """Whether its handler has run, or runs, and answers later: not what a filter holds, or the queue."""
+        """Return True if its handler has run, or runs, and answers later. A request that a filter or the queue holds
+        does not count.
+        """
         return self.parked and self.stage is RequestStage.RUNNING and self.result is not GO_ON
 
     @property
     def response_wanted(self) -> bool:
-        """Whether a filter or an observer wants its response as a message."""
+        """Return True if a filter or an observer wants its response as a message."""
         return self.route.response_wanted
 
     @property
     def response_filtered(self) -> bool:
-        """Whether a filter wants its response, which it may change."""
+        """Return True if a filter wants its response, which it may change."""
         return self.route.response_filtered
 
     @property

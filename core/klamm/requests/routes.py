@@ -69,7 +69,7 @@ class StartCalls(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """Who reads every request of a listener, beside filters."""
+    """The parts, besides filters, that read every request of a listener."""
 
     authorizer: bool = False
     observers: bool = False

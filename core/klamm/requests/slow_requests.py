@@ -31,7 +31,7 @@ class SlowLog:
         self._lines = RateLimitedLog(log, later, burst=LINES_A_MINUTE)
 
     def watches(self, api_key: int) -> bool:
-        """Whether an API has a threshold: then all of its requests are timed."""
+        """Return True if an API has a threshold: all of its requests are then timed."""
         return self._limits_ms.get(api_key) is not None
 
     def note(self, context: RequestContext, times: StageTimes) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.handlers")
 
 
 class Answerable(Protocol):
-    """What an operation responds to: a `RequestContext`."""
+    """The object that an operation responds to: a `RequestContext`."""
 
     def respond(self, response: Any) -> None: ...
 
@@ -49,7 +49,7 @@ class DelayedOperation:
 
     @property
     def completed(self) -> bool:
-        """Whether `on_complete` has been claimed by some thread."""
+        """Return True if some thread has claimed `on_complete`."""
         return self._completed
 
     def try_complete(self) -> bool:
@@ -195,6 +195,6 @@ class Purgatory:
                         del self._watchers[key]
 
     def watched(self) -> int:
-        """How many operations are watched, counted per key."""
+        """Return the number of watched operations, counted per key."""
         with self._lock:
             return sum(len(watchers) for watchers in self._watchers.values())

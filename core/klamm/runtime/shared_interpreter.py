@@ -59,7 +59,7 @@ class SharedInterpreter:
 
     @property
     def running(self) -> int:
-        """How many large requests run."""
+        """Return the number of running large requests."""
         return sum(self._running.values())
 
     @contextmanager
@@ -90,7 +90,9 @@ class SharedInterpreter:
                 self._changed.notify_all()
 
     def switch_often(self, schedule: Schedule) -> None:
-        """As a turn, threads switch often for a second; nothing waits, and any number of threads may compute."""
+        """Let threads switch often for a second, as during a turn; no thread waits, and any number of threads may
+        compute.
+        """
         with self._changed:
             self._collect_if_due()
             self._switch_often(schedule)

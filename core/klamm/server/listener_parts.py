@@ -35,7 +35,7 @@ class PartError(Exception):
 
 
 class ListenerParts:
-    """Of one listener; `plan` is the one in use. A part that fails to open stops the start with a PartError."""
+    """The parts of one listener; `plan` is the current plan. A part that cannot open stops the start (PartError)."""
 
     def __init__(self, plan: ListenerPlan, context: ListenerContext) -> None:
         self.name = plan.name

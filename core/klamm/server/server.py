@@ -50,8 +50,9 @@ _PARKED_GRACE_NS = 250_000_000
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What a worker has of its parent: its part of the limits, the listening sockets by listener, and the table of
-    `AcceptTurns`."""
+    """Values that a worker gets from its parent: its share of the limits, the listening sockets by listener, and the
+    table of `AcceptTurns`.
+    """
 
     share: WorkerShare
     sockets: Mapping[str, tuple[ListeningSocket, ...]]

@@ -109,7 +109,7 @@ def no_collections() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a reload has done: what is applied, the tables that only a new process reads, and files with problems."""
+    """Return the entries of the extensions for the ready file; one that raises is logged and has none."""
 
     applied: Sequence[str]
     left: Sequence[str] = ()
@@ -174,7 +174,7 @@ def changed_tables(old: ServerPlan, new: ServerPlan) -> list[str]:
 
 
 class StartDetails(TypedDict):
-    """What only a started server knows of its start message."""
+    """Facts for the start message that only a started server knows."""
 
     data: str
     described: str
@@ -228,7 +228,7 @@ def _origin(part: PartPlan, name: str = "") -> str:
 
 
 def describe(part: ApiSet | ServerExtension) -> str:
-    """What a part says of itself; empty, with a log line, if that fails."""
+    """Return a part's description of itself; empty, with a log line, if that fails."""
     try:
         return part.describe()
     except Exception:
@@ -250,7 +250,7 @@ def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[
 
 
 def ready_file_entries(server: HasExtensions) -> dict[str, object]:
-    """What extensions have the ready file say; one that raises is logged and says nothing."""
+    """Return the extensions' entries for the ready file; one that raises is logged and has none."""
     entries: dict[str, object] = {}
     for extension in server.extensions:
         try:

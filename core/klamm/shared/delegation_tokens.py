@@ -27,7 +27,7 @@ class DelegationToken:
     credentials: Mapping[ScramMechanism, ScramCredential] = field(repr=False)
 
     def owner_or_renewer(self, principal: KafkaPrincipal) -> bool:
-        """Whether the principal may see and renew the token."""
+        """Return True if the principal may see and renew the token."""
         return principal in (self.owner, self.requester) or principal in self.renewers
 
 

@@ -1,4 +1,4 @@
-"""How klamm announces that a public name is going to be removed; `docs/stability.md` has the promise."""
+"""Announcements that a public name is going to be removed; `docs/stability.md` has the promise."""
 
 from __future__ import annotations
 

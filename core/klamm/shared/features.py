@@ -27,7 +27,7 @@ class FeatureLevels(NamedTuple):
 
 
 class Features:
-    """What ApiVersions reports of a handler set. The set replaces `current` as a whole, from any thread."""
+    """Features that ApiVersions reports for a handler set, which replaces `current` as a whole, from any thread."""
 
     __slots__ = ("current",)
 

@@ -30,7 +30,9 @@ out.
 
 
 def limited(levels: FeatureLevels, release: str) -> FeatureLevels:
-    """What a broker of this release reports, of these features; of a release that is not listed, everything."""
+    """Return the features that a broker of this release reports, from these; for a release that is not listed, all of
+    them.
+    """
     ranges = RELEASE_FEATURES.get(release)
     if ranges is None:
         return levels

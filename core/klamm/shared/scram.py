@@ -86,7 +86,8 @@ _TEXT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server stores for one password and mechanism: enough to check the password, too little to log in.
+    """The credential that a server stores for one password and mechanism: enough to check the password, too little to
+    log in.
 
     As text it is `SCRAM-SHA-256$4096:salt$stored_key:server_key`, in base64, as RFC 5803 and PostgreSQL write it.
     """
@@ -110,12 +111,14 @@ class ScramCredential:
     def from_password(
         mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """As Kafka's `ScramFormatter.generateCredential`, which takes a password as its UTF-8 bytes."""
+        """Make a credential as Kafka's `ScramFormatter.generateCredential` does, from the password's UTF-8 bytes."""
         salted = mechanism.salted_password(password.encode(), salt, iterations)
         return ScramCredential.from_salted_password(mechanism, salted, salt, iterations)
 
     def verifies(self, password: str) -> bool:
-        """Whether that is the password. Takes more than a millisecond, and as long for a wrong password."""
+        """Return True if that is the password. A wrong password takes as long as the right one: more than a
+        millisecond.
+        """
         import hmac
 
         mechanism = self.mechanism

@@ -21,7 +21,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class TableStore(Protocol):
-    """What makes tables durable."""
+    """The store that makes tables durable."""
 
     def load(self, table: str) -> Mapping[str, Row]:
         """All rows. Raises KafkaError."""

@@ -85,7 +85,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole batch."""
+        """Return the size of the whole batch."""
         return self.batch_length + LOG_OVERHEAD_BYTES
 
     @property
@@ -123,7 +123,9 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may be dropped by compaction; None if that is not set yet."""
+        """Return the time from which compaction may drop tombstones and markers of this batch; None if it is not set
+        yet.
+        """
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
@@ -213,7 +215,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
 
 
 def holds_one_batch(records: ReadBuffer) -> bool:
-    """Whether produced data hold one complete batch of magic 2, and no other complete one behind it."""
+    """Return True if produced data are one complete batch of magic 2, without another complete one behind it."""
     try:
         _check_only_batch(records)
     except KafkaError:

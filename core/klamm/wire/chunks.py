@@ -1,4 +1,4 @@
-"""What a response is sent as: buffers, and regions of files that never pass through memory."""
+"""Chunks of a response: buffers, and regions of files that never pass through memory."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _LATEST: Final = 3
 
 
 class _Plan(NamedTuple):
-    """Where the fields of one struct are: its own, those that count by a code, and structs below."""
+    """Places of the fields in one struct: its own, those that count by a code, and those of structs below."""
 
     fields: tuple[str, ...]
     by_code: tuple[tuple[str, str, int | None], ...]

@@ -1,6 +1,6 @@
-"""Which errors a response carries, for metrics: Kafka's `AbstractResponse.errorCounts`, less its count of NONE.
+"""Errors that a response carries, for metrics: Kafka's `AbstractResponse.errorCounts`, without its count of NONE.
 
-This runs for every response. So a class's `ERRORS` are turned into a function that looks at these fields only.
+This runs for every response. So a class's `ERRORS` become a function that reads only these fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Walk: TypeAlias = Callable[[Any, ErrorCounts], None]
 
 
 def has_only_own_code(response_class: type) -> bool:
-    """Whether `error_code` is all there is to count."""
+    """Return True if `error_code` is the only field to count."""
     fields = error_fields(response_class)
     return fields.codes == ("error_code",) and not fields.lists
 

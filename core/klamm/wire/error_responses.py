@@ -14,7 +14,7 @@ from klamm.wire.errors import ErrorCode
 
 
 class Mirror(NamedTuple):
-    """How a list in a request becomes a list in its error response.
+    """A mapping of a list in a request to a list in its error response.
 
     `copy` names fields taken over, as `name` or `request_name>response_name`; a bare value (a group id, a partition
     number) goes to the only one. `constants` are set as they are, on top of the error code and message.

@@ -152,7 +152,7 @@ class ErrorCode(enum.IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and expect another result."""
+        """Return True if a client may send the same request again and expect another result."""
         return self in _RETRIABLE
 
 

@@ -343,7 +343,7 @@ def read_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
 
 
 def read_compact_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """As `read_array_length`, from a varint."""
+    """Read a length as `read_array_length` does, from a varint."""
     length, position = read_unsigned_varint(buffer, position)
     size_bytes = len(buffer)
     if length - 1 > size_bytes - position:
@@ -377,7 +377,7 @@ def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
 
 
 def read_tag_count(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """How many tagged fields follow. Each takes two bytes at least."""
+    """Read the number of tagged fields that follow. Each takes two bytes at least."""
     count, position = read_unsigned_varint(buffer, position)
     size_bytes = len(buffer)
     if 2 * count > size_bytes - position:

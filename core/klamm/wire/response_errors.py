@@ -15,7 +15,7 @@ _OWN_CODE: Final = ErrorFields(("error_code",), (), None, False)
 
 
 def error_fields(kind: type) -> ErrorFields:
-    """Where the errors of a class are. A class that was not generated has at most an `error_code` of its own."""
+    """Return the error fields of a class. A class that was not generated has at most its own `error_code`."""
     found: ErrorFields | None = getattr(kind, "ERRORS", None)
     if found is not None:
         return found
@@ -23,7 +23,7 @@ def error_fields(kind: type) -> ErrorFields:
 
 
 def has_errors_inside(kind: type) -> bool:
-    """Whether responses of a class have other error codes than a field `error_code` of their own."""
+    """Return True if responses of a class have error codes besides a top-level `error_code`."""
     fields = error_fields(kind)
     return bool(fields.lists) or any(field != "error_code" for field in fields.codes)
 

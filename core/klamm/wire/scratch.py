@@ -1,7 +1,7 @@
-"""What a thread keeps to unpack small batches into: memory, and the contexts of faster libraries, if there are any.
+"""Memory that a thread keeps to unpack small batches into, and the contexts of faster libraries, if there are any.
 
 The extra `fast` installs `isal` for gzip and `zstandard` for zstd. They are imported at the first batch in that codec.
-Of snappy and lz4, what producers send most, one block in their frame, needs none of the work that frames in general do.
+Producers send snappy and lz4 mostly as one block in a frame, which needs none of the work for general frames.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _load_zstd(space: bytearray) -> _Unpack | None:
 
 
 def _end_of_zstd_blocks(data: ReadBuffer, position: int) -> int:
-    """Where the last block of a frame ends (RFC 8878, 3.1.1.2). The library does not report it. Raises IndexError."""
+    """Return the end of a frame's last block (RFC 8878, 3.1.1.2). The library does not report it. Raises IndexError."""
     while True:
         header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
         is_repeated = header >> 1 & 3 == _ZSTD_ONE_BYTE_REPEATED

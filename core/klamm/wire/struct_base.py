@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 
 class ErrorFields(NamedTuple):
-    """Where a struct has error codes: fields of its own, and lists of structs that have some.
+    """Error codes of a struct: its own fields, and lists of structs that have some.
 
-    `named_by` is the field that says what the errors are about, such as a topic's name; with `has_topic_id`, the field
-    `topic_id` says it where that name is empty.
+    `named_by` is the field that names the subject of the errors, such as a topic's name; with `has_topic_id`, the field
+    `topic_id` names it if that name is empty.
     """
 
     codes: tuple[str, ...]

@@ -33,8 +33,9 @@ _READ_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What a worker is started with. `connections` is shared memory, with a place for each worker (`AcceptTurns`).
-    `temporary` is the parent's temporary data directory, if there is one."""
+    """The arguments with which a worker is started. `connections` is shared memory, with a place for each worker
+    (`AcceptTurns`). `temporary` is the parent's temporary data directory, if there is one.
+    """
 
     plan: ServerPlan
     share: WorkerShare

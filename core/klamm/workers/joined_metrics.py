@@ -28,7 +28,7 @@ class JoinedMetrics:
         self._ended: dict[str, tuple[Kind, str, dict[LabelKey, Value]]] = {}
 
     def update(self, number: int, families: list[Family]) -> None:
-        """What a worker reports now, in place of its last report."""
+        """Replace a worker's last report by a new one."""
         with self._lock:
             self._reports[number] = families
 

@@ -1,4 +1,4 @@
-"""What is measured of workers: by the parent, and by each worker of its process."""
+"""Metrics of workers: by the parent, and by each worker of its process."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class OnceParts:
             self._parts.attempt(extension, extension.stopping)
 
     def described(self) -> dict[str, str]:
-        """What each says of itself in the start message, by name."""
+        """Return each part's description of itself for the start message, by name."""
         pairs = zip(self._plans, self.extensions, strict=True)
         return {plan.name: describe(extension) for plan, extension in pairs}
 

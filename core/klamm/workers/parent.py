@@ -294,7 +294,7 @@ class Parent:
 
 
 def _of_parent(plan: ServerPlan) -> list[object]:
-    """What the parent has bound and opened: other values need another parent."""
+    """Return the settings of things that the parent has bound and opened: other values need another parent."""
     listeners = [(one.name, one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners]
     return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
 

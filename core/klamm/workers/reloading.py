@@ -15,7 +15,7 @@ _ANSWER_WITHIN_NS: Final = 30_000_000_000
 
 
 class ReloadActions(Protocol):
-    """What a reload has done for it."""
+    """Actions that a reload calls."""
 
     def ready_numbers(self) -> Sequence[int]:
         """The workers that serve."""
@@ -64,7 +64,7 @@ class Reloading:
         self.end()
 
     def next_due_ns(self) -> int | None:
-        """When `due` has something to do; None if nothing is to come."""
+        """Return the time at which `due` has something to do; None if it has nothing."""
         return self._deadline_ns if self._current is not None else None
 
     def due(self) -> None:
@@ -74,7 +74,7 @@ class Reloading:
             self._next()
 
     def worker_reloaded(self, number: int, lines: Sequence[str], left: Sequence[str]) -> None:
-        """What a worker has done. Lines that every worker reports are written once."""
+        """Record the result of one worker's reload. Lines that every worker reports are written once."""
         if number != self._current:
             return
         if self._said is None:

@@ -11,10 +11,10 @@ GIVE_UP_AFTER: Final = 5
 
 
 class Restarts:
-    """Of one worker. The first failure costs no delay, each further one twice as long as the one before.
+    """Restarts of one worker. The first failure costs no delay, each further one twice as long as the one before.
 
-    A worker that has run for a minute has recovered: its earlier failures count no more. `in_a_row` are the failures
-    that count.
+    A worker that has run for a minute has recovered: its earlier failures do not count. `in_a_row` is the number of
+    failures that count.
     """
 
     def __init__(self) -> None:
@@ -32,5 +32,5 @@ class Restarts:
 
     @property
     def hopeless(self) -> bool:
-        """Whether it has failed so often in a row that the server gives up, if no other worker serves."""
+        """Return True if it has failed so often in a row that the server gives up if no other worker serves."""
         return self.in_a_row >= GIVE_UP_AFTER

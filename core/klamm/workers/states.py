@@ -7,7 +7,7 @@ from typing import Final
 
 
 class WorkerState(enum.Enum):
-    """Of one worker, by its number. WAITING has no process."""
+    """The state of one worker, by its number. WAITING has no process."""
 
     WAITING = enum.auto()
     STARTING = enum.auto()
@@ -16,7 +16,7 @@ class WorkerState(enum.Enum):
 
 
 class WorkerEvent(enum.Enum):
-    """What happens to a worker."""
+    """An event in the life of a worker."""
 
     FORK = enum.auto()
     ANSWERS = enum.auto()

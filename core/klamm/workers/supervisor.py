@@ -18,7 +18,7 @@ EXIT_FAILED: Final = 1
 
 
 class Actions(Protocol):
-    """What a supervisor has done for it."""
+    """Actions that a supervisor calls."""
 
     def fork(self, number: int) -> int:
         """Start the process of a worker; returns its process id."""
@@ -81,7 +81,7 @@ class Supervisor:
 
     @property
     def ended(self) -> bool:
-        """Whether the parent may end."""
+        """Return True if the parent may end."""
         return self.stopping and all(worker.state is WorkerState.WAITING for worker in self.workers.values())
 
     @property
@@ -163,7 +163,7 @@ class Supervisor:
 
     @property
     def replacing(self) -> bool:
-        """Whether workers are being replaced."""
+        """Return True if workers are being replaced."""
         return self._replacing is not None or bool(self._to_replace)
 
     def _replace_next(self) -> None:
@@ -189,7 +189,7 @@ class Supervisor:
                 self._actions.kill(worker.number)
 
     def next_due_ns(self) -> int | None:
-        """When `due` has something to do next; None if nothing is to come."""
+        """Return the next time at which `due` has something to do; None if it has nothing."""
         return min(self._moments(), default=None)
 
     def _moments(self) -> Iterable[int]:

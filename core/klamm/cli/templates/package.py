@@ -1,4 +1,4 @@
-"""What every package of `klamm plugins new` has."""
+"""Files that every package of `klamm plugins new` has."""
 
 from __future__ import annotations
 

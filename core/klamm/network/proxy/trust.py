@@ -1,4 +1,4 @@
-"""Which peers may send a PROXY header, and the transport layer that reads it before the handshake."""
+"""Peers that may send a PROXY header, and the transport layer that reads it before the handshake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TrustedProxies:
         self.required = required
 
     def trusts(self, peer: Address) -> bool:
-        """Whether a PROXY header of this peer is accepted."""
+        """Return True if a PROXY header of this peer is accepted."""
         return peer.host in self._networks
 
     def header_layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
