@@ -154,6 +154,12 @@ def timestamp_cases(sound: bytes) -> Iterator[Case]:
     yield Case("a timestamp of -2", produce(("data", 0, batch(b"v", timestamps=(-2,)))))
     yield Case("a large timestamp", produce(("data", 0, batch(b"v", timestamps=(2**62,)))))
     yield Case("a timestamp of 0", produce(("data", 0, batch(b"v", timestamps=(0,)))))
+    for timestamp in (-1, 0, -2, -(2**62)):
+        yield Case(
+            f"a timestamp of {timestamp}, compressed anew",
+            produce(("gzipped", 0, batch(b"v", timestamps=(timestamp,)))),
+            differs="refuses a record from before 1970" if timestamp < -1 else "",
+        )
     yield Case("an old timestamp where that matters", produce(("young", 0, batch(b"v", timestamps=(5,)))))
     yield Case("max timestamp that lies", produce(("spare", 0, changed(sound, 35, ">q", NOW_MS + 500))))
     yield Case("base timestamp -5", produce(("spare", 0, changed(sound, 27, ">q", -5))))

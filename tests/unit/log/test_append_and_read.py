@@ -13,7 +13,7 @@ from klamm.wire.compression import Codec
 from klamm.wire.records import LOG_APPEND_TIME, Record, decode_records, encode_batch, iterate_batches, read_header
 from klamm_broker.log import FileRegion
 from klamm_broker.log.produce_validation import RecordValidationError
-from tests.unit.log.playbook import START_MS, LogPlaybook, config, fetch, produced
+from tests.unit.log.playbook import START_MS, LogPlaybook, fetch, produced
 from tests.waiting import open_below
 
 OpenLog = Callable[..., LogPlaybook]
@@ -303,21 +303,46 @@ def test_timestamps_before_1970_are_checked_one_by_one(
     assert [index for index, _message in error.value.record_errors] == refused
 
 
-@pytest.mark.parametrize(
-    "batch", [batch_from(LONG - 1, 0, 1), batch_from(-LONG, 0, -1), batch_from(-LONG, 0, START_MS)]
-)
-@pytest.mark.parametrize("configs", [{"compression_type": "gzip"}, {"cleanup_policy": "compact"}], ids=str)
-def test_timestamps_beyond_64_bits_are_refused_or_not_kept(
-    open_log: OpenLog, configs: dict[str, str], batch: bytearray
-) -> None:
+COMPRESSED = {"compression_type": "gzip"}
+COMPACTED = {"cleanup_policy": "compact"}
+TOO_LATE = batch_from(LONG - 1, 0, 1)
+TOO_EARLY = batch_from(-LONG, 0, -1)
+TOO_WIDE = batch_from(-LONG, 0, START_MS)
+
+
+@pytest.mark.parametrize("batch", [TOO_LATE, TOO_EARLY, TOO_WIDE])
+@pytest.mark.parametrize("configs", [COMPRESSED, COMPACTED], ids=str)
+def test_timestamps_beyond_64_bits_are_refused(open_log: OpenLog, configs: dict[str, str], batch: bytearray) -> None:
     most = str(LONG - 1)
     book = open_log(message_timestamp_before_max_ms=most, message_timestamp_after_max_ms=most, **configs)
     with pytest.raises(RecordValidationError) as error:
         book.log.append(bytes(batch), now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
-    book.log.config = config(message_timestamp_type="LogAppendTime", **configs)
+
+
+@pytest.mark.parametrize(
+    ("configs", "batch"),
+    [(COMPRESSED, TOO_LATE), (COMPACTED, TOO_LATE), (COMPACTED, TOO_EARLY), (COMPACTED, TOO_WIDE)],
+)
+def test_timestamps_beyond_64_bits_are_not_kept_where_the_broker_sets_them(
+    open_log: OpenLog, configs: dict[str, str], batch: bytearray
+) -> None:
+    book = open_log(message_timestamp_type="LogAppendTime", **configs)
     book.log.append(bytes(batch), now_ms=START_MS)
     assert [record.timestamp_ms for record in book.records()] == [START_MS] * 2
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_a_topic_that_compresses_anew_takes_no_timestamps_before_1970(open_log: OpenLog, kind: str) -> None:
+    """As in Kafka. A record without a timestamp has -1."""
+    book = open_log(message_timestamp_type=kind, compression_type="gzip")
+    with pytest.raises(RecordValidationError) as error:
+        book.log.append(bytes(batch_from(-1, 0, -1, 6)), now_ms=START_MS)
+    assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _message in error.value.record_errors] == [1]
+    book.log.append(bytes(batch_from(-1, 0, 1, START_MS)), now_ms=START_MS)
+    expected = [START_MS] * 3 if kind == "LogAppendTime" else [-1, 0, START_MS - 1]
+    assert [record.timestamp_ms for record in book.records()] == expected
 
 
 def test_compacted_topic_wants_keys(open_log: OpenLog) -> None:

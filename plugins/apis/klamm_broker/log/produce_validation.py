@@ -27,8 +27,7 @@ from klamm_broker.numbers import INT64_MAX
 
 _ERRORS_IN_MESSAGE: Final = 3
 _MAX_ERRORS: Final = 1000
-_FARTHEST_MS: Final = 2**62
-"""Of timestamps up to here any two differ by a number of 64 bits, as which a batch that is compressed anew has it."""
+_UNBOUNDED_MS: Final = 2**66
 _CHEAP_BYTES: Final = 1024
 """A batch of this size has too few records to hold up a thread that others wait for."""
 
@@ -53,7 +52,7 @@ def prepare(
     """
     if _needs_records(header, config, now_ms):
         recompress = config.codec is not None and config.codec is not header.codec
-        check = _RecordCheck(config, now_ms, _FARTHEST_MS if recompress else INT64_MAX)
+        check = _RecordCheck(config, now_ms, is_compressed_anew=recompress)
         records = check.checked(decode_records(batch))
         if recompress:
             return _recompress(records, header, config, now_ms)
@@ -84,12 +83,15 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 class _RecordCheck:
     """Checks records one by one; they are not kept, as a small batch may decompress to many."""
 
-    def __init__(self, config: LogConfig, now_ms: int, farthest_ms: int) -> None:
+    def __init__(self, config: LogConfig, now_ms: int, *, is_compressed_anew: bool) -> None:
         self._config = config
         self._now_ms = now_ms
-        self._farthest_ms = farthest_ms
-        self._earliest_ms = max(now_ms - config.message_timestamp_before_max_ms, -farthest_ms)
-        self._latest_ms = min(now_ms + config.message_timestamp_after_max_ms, farthest_ms)
+        # Of a batch that is compressed anew any two timestamps differ by a number of 64 bits.
+        lowest_ms, self._highest_ms = (0, INT64_MAX - 1) if is_compressed_anew else (-_UNBOUNDED_MS, INT64_MAX)
+        self._earliest_ms, self._latest_ms = lowest_ms, _UNBOUNDED_MS
+        if not config.log_append_time:
+            self._earliest_ms = max(lowest_ms, now_ms - config.message_timestamp_before_max_ms)
+            self._latest_ms = min(self._highest_ms, now_ms + config.message_timestamp_after_max_ms)
 
     def checked(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yields the records; raises RecordValidationError after the last if any is not acceptable."""
@@ -98,12 +100,12 @@ class _RecordCheck:
         for index, record in enumerate(records):
             if self._config.compact and record.key is None:
                 errors.append((index, "A compacted topic accepts no record without a key."))
-            elif not self._config.log_append_time and self._is_out_of_time(record.timestamp_ms):
+            elif self._is_out_of_time(record.timestamp_ms):
                 code = ErrorCode.INVALID_TIMESTAMP
                 errors.append(
                     (index, f"Timestamp {record.timestamp_ms} is not within {self._earliest_ms} and {self._latest_ms}.")
                 )
-            elif not -self._farthest_ms <= record.timestamp_ms <= self._farthest_ms:
+            elif record.timestamp_ms > self._highest_ms:
                 # No client reads it: all records have the batch's.
                 record = record._replace(timestamp_ms=self._now_ms)  # noqa: PLW2901
             if len(errors) == _MAX_ERRORS:
