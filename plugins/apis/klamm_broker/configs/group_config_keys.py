@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.configs.topic_config import ConfigType
-from klamm_broker.numbers import INT32_MAX
+from klamm_broker.configs.topic_config import ConfigType, TopicConfig, parse_as
 
 if TYPE_CHECKING:
     from klamm_broker.settings import BrokerSettings
@@ -36,12 +35,14 @@ STREAMS_RACK_AWARE_TAGS: Final = "streams.rack.aware.assignment.tags"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+_SEPARATOR: Final = re.compile(r"\s*,\s*")
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?", re.IGNORECASE
 )
 
-LESS_THAN: Final = (
+_LESS_THAN: Final = (
     (CONSUMER_HEARTBEAT_INTERVAL, CONSUMER_SESSION_TIMEOUT),
     (SHARE_HEARTBEAT_INTERVAL, SHARE_SESSION_TIMEOUT),
     (STREAMS_HEARTBEAT_INTERVAL, STREAMS_SESSION_TIMEOUT),
@@ -50,139 +51,177 @@ LESS_THAN: Final = (
 
 
 class GroupConfigKey(NamedTuple):
-    """One config. `parse` raises ValueError; `minimum` and `maximum` are the broker's, for whole numbers only."""
+    """One config. `default`, `minimum` and `maximum` are those that the broker's settings give; None is no bound.
 
-    name: str
-    kind: ConfigType
-    default: int | str
-    doc: str
-    parse: Callable[[str], int | str]
-    minimum: int = 1
-    maximum: int = INT32_MAX
-    has_broker_key: bool = True
-    other_broker_key: str = ""
-    maximum_key: str = ""
+    `broker_key` is the broker config that the default follows; the config's own name if there is none, as in Kafka.
+    """
 
-    @property
-    def broker_key(self) -> str:
-        """The broker config that the default follows; the config's own name if there is none, as in Kafka."""
-        return self.other_broker_key or (f"group.{self.name}" if self.has_broker_key else self.name)
+    config: TopicConfig
+    default: Any
+    broker_key: str
+    minimum: int | None = None
+    maximum: int | None = None
 
-    def parsed(self, text: str) -> int | str:
-        """The value. Raises KafkaError(INVALID_CONFIG)."""
-        try:
-            value = self.parse(text.strip())
-        except ValueError as error:
-            raise invalid(f"Invalid value {text} for configuration {self.name}: {error}") from None
-        if isinstance(value, int):
-            kind, _, rest = self.name.partition(".")
-            if value < self.minimum:
-                raise invalid(f"{self.name} must be greater than or equal to group.{kind}.min.{rest}")
-            if value > self.maximum:
-                most = self.maximum_key or f"group.{kind}.max.{rest}"
-                raise invalid(f"{self.name} must be less than or equal to {most}")
+    def parse(self, text: str) -> Any:
+        """Return the value, which may be beyond the broker's bounds. Raises KafkaError(INVALID_CONFIG)."""
+        name = self.config.name
+        if name == STREAMS_RACK_AWARE_TAGS:
+            _check_tags(name, text.strip())
+        value = parse_as(self.config, text)
+        if name == SHARE_AUTO_OFFSET_RESET:
+            _check_reset(name, value)
         return value
+
+    def check_bounds(self, value: Any) -> None:
+        """Raise KafkaError(INVALID_CONFIG) for a value beyond the broker's bounds."""
+        name = self.config.name
+        if self.minimum is not None and self.maximum is not None and not self.minimum <= value <= self.maximum:
+            raise _invalid(f"{name} must be in the range {self.minimum} to {self.maximum} inclusive.")
+        if self.maximum is not None and value > self.maximum:
+            raise _invalid(f"{name} must be less than or equal to {self.maximum}")
+
+    def limited(self, value: Any) -> Any:
+        """Return the value within the broker's bounds, which may have changed since it was set."""
+        value = value if self.minimum is None else max(value, self.minimum)
+        return value if self.maximum is None else min(value, self.maximum)
 
 
 def group_config_keys(settings: BrokerSettings) -> dict[str, GroupConfigKey]:
-    """All configs by name."""
+    """Return all configs by name, in Kafka's order."""
+    return {key.config.name: key for key in (*_timing_keys(settings), *_share_keys(), *_streams_keys(settings))}
 
-    def bounded(name: str, doc: str) -> GroupConfigKey:
-        kind, _, rest = name.partition(".")
-        value, minimum, maximum = (
-            getattr(settings, f"group_{kind}_{bound}{rest}".replace(".", "_")) for bound in ("", "min.", "max.")
+
+def check(values: Mapping[str, str], keys: Mapping[str, GroupConfigKey], assignors: tuple[str, ...]) -> None:
+    """Raise KafkaError(INVALID_CONFIG) for unknown names and bad values, with Kafka's words."""
+    for name in values:
+        if name not in keys:
+            raise _invalid(f"Unknown group config name: {name}")
+    own = {name: key.parse(values[name]) for name, key in keys.items() if name in values}
+    for name, value in own.items():
+        keys[name].check_bounds(value)
+    assignor = own.get(STREAMS_ASSIGNOR_NAME, assignors[0])
+    if assignor not in assignors:
+        registered = ", ".join(assignors)
+        raise _invalid(
+            f"{STREAMS_ASSIGNOR_NAME} '{assignor}' is not a registered task assignor."
+            f" Registered assignors are: [{registered}]."
         )
-        parse = _number_from_zero if minimum == 0 else _whole_number
-        return GroupConfigKey(name, ConfigType.INT, value, doc, parse, minimum, maximum)
+    for smaller, larger in _LESS_THAN:
+        if own.get(larger, keys[larger].default) <= own.get(smaller, keys[smaller].default):
+            raise _invalid(f"{larger} must be greater than {smaller}")
+    if own.get(DEAD_LETTER_TOPIC, "").startswith("__"):
+        raise _invalid(f"{DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'")
 
-    def free(name: str, default: str, doc: str, parse: Callable[[str], str], kind: ConfigType) -> GroupConfigKey:
-        return GroupConfigKey(name, kind, default, doc, parse, has_broker_key=False)
 
-    keys = (
-        bounded(CONSUMER_SESSION_TIMEOUT, "How long a member of this group may be silent."),
-        bounded(CONSUMER_HEARTBEAT_INTERVAL, "Time between two heartbeats of a member of this group."),
-        free(
-            DEAD_LETTER_COPY,
-            "false",
-            "Whether a dead letter has the key and the value of its record, or its headers alone.",
-            _boolean,
-            ConfigType.BOOLEAN,
-        ),
-        free(
-            DEAD_LETTER_TOPIC,
-            "",
-            "The dead-letter topic of this share group: what it gives up is written there. Empty: there is none.",
-            _dead_letter_topic,
-            ConfigType.STRING,
-        ),
-        free(
-            SHARE_AUTO_OFFSET_RESET,
-            LATEST,
-            "Where a share group begins to read a partition: latest, earliest, or by_duration:PT…, that long ago.",
-            _reset,
-            ConfigType.STRING,
-        ),
-        bounded(SHARE_DELIVERY_COUNT_LIMIT, "How often a record is delivered to a share group before it is archived."),
-        bounded(SHARE_HEARTBEAT_INTERVAL, "Time between two heartbeats of a member of this share group."),
-        free(
-            SHARE_ISOLATION_LEVEL,
-            "read_uncommitted",
-            "Whether a share group gets records of transactions that are open or aborted.",
-            _isolation,
-            ConfigType.STRING,
-        ),
-        bounded(SHARE_MAX_RECORD_LOCKS, "Most records in flight in a partition of this share group."),
-        bounded(SHARE_RECORD_LOCK_DURATION, "How long a member of this share group holds an acquired record."),
-        free(
-            SHARE_RENEW_ENABLE,
-            "true",
-            "Whether a member of this share group may extend the locks of its records (KIP-1222).",
-            _boolean,
-            ConfigType.BOOLEAN,
-        ),
-        bounded(SHARE_SESSION_TIMEOUT, "How long a member of this share group may be silent."),
-        *_streams_keys(settings, bounded),
+def _bounded(settings: BrokerSettings, name: str, at_least: int, doc: str) -> GroupConfigKey:
+    """Return a config of which the broker has the default and both bounds."""
+    kind, _, rest = name.partition(".")
+    value, minimum, maximum = (
+        getattr(settings, f"group_{kind}_{bound}{rest}".replace(".", "_")) for bound in ("", "min.", "max.")
     )
-    return {key.name: key for key in keys}
+    config = TopicConfig(name, ConfigType.INT, value, doc, minimum=at_least)
+    return GroupConfigKey(config, value, f"group.{name}", minimum, maximum)
 
 
-def _streams_keys(settings: BrokerSettings, bounded: Callable[[str, str], GroupConfigKey]) -> Iterator[GroupConfigKey]:
-    yield bounded(STREAMS_ASSIGNMENT_INTERVAL, "Shortest time between two assignments of this streams group.")
-    yield GroupConfigKey(
-        STREAMS_ASSIGNOR_NAME,
+def _free(name: str, kind: ConfigType, default: Any, doc: str, choices: tuple[str, ...] = ()) -> GroupConfigKey:
+    """Return a config of which the broker has nothing."""
+    return GroupConfigKey(TopicConfig(name, kind, default, doc, choices=choices), default, name)
+
+
+def _timing_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
+    yield _bounded(settings, CONSUMER_SESSION_TIMEOUT, 1, "How long a member of this group may be silent.")
+    yield _bounded(settings, CONSUMER_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this group.")
+    yield _bounded(settings, SHARE_SESSION_TIMEOUT, 1, "How long a member of this share group may be silent.")
+    yield _bounded(
+        settings, SHARE_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this share group."
+    )
+    yield _bounded(
+        settings, SHARE_RECORD_LOCK_DURATION, 1000, "How long a member of this share group holds an acquired record."
+    )
+    yield _bounded(
+        settings,
+        SHARE_DELIVERY_COUNT_LIMIT,
+        2,
+        "How often a record is delivered to a share group before it is archived.",
+    )
+    yield _bounded(settings, SHARE_MAX_RECORD_LOCKS, 100, "Most records in flight in a partition of this share group.")
+
+
+def _share_keys() -> Iterator[GroupConfigKey]:
+    yield _free(
+        SHARE_AUTO_OFFSET_RESET,
         ConfigType.STRING,
-        settings.group_streams_assignors[0],
-        "The assignor of this streams group, one of group.streams.assignors.",
-        lambda text: _assignor(text, settings.group_streams_assignors),
-        other_broker_key="group.streams.assignors",
+        LATEST,
+        "Where a share group begins to read a partition: latest, earliest, or by_duration:PT…, that long ago.",
     )
-    yield bounded(STREAMS_HEARTBEAT_INTERVAL, "Time between two heartbeats of a member of this streams group.")
-    yield GroupConfigKey(
-        STREAMS_INITIAL_REBALANCE_DELAY,
-        ConfigType.INT,
-        settings.group_streams_initial_rebalance_delay_ms,
-        "How long this streams group waits for more members before its first assignment.",
-        _number_from_zero,
-        minimum=0,
+    yield _free(
+        SHARE_ISOLATION_LEVEL,
+        ConfigType.STRING,
+        READ_UNCOMMITTED,
+        "Whether a share group gets records of transactions that are open or aborted.",
+        (READ_COMMITTED, READ_UNCOMMITTED),
     )
-    yield GroupConfigKey(
+    yield _free(
+        SHARE_RENEW_ENABLE,
+        ConfigType.BOOLEAN,
+        True,
+        "Whether a member of this share group may extend the locks of its records (KIP-1222).",
+    )
+    yield _free(
+        DEAD_LETTER_TOPIC,
+        ConfigType.STRING,
+        "",
+        "The dead-letter topic of this share group: what it gives up is written there. Empty: there is none.",
+    )
+    yield _free(
+        DEAD_LETTER_COPY,
+        ConfigType.BOOLEAN,
+        False,
+        "Whether a dead letter has the key and the value of its record, or its headers alone.",
+    )
+
+
+def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
+    def of_broker(
+        name: str, kind: ConfigType, default: Any, doc: str, broker_key: str = "", maximum: int | None = None
+    ) -> GroupConfigKey:
+        at_least = 0 if kind is ConfigType.INT else None
+        config = TopicConfig(name, kind, default, doc, minimum=at_least)
+        return GroupConfigKey(config, default, broker_key or f"group.{name}", maximum=maximum)
+
+    yield _bounded(settings, STREAMS_SESSION_TIMEOUT, 1, "How long a member of this streams group may be silent.")
+    yield _bounded(
+        settings, STREAMS_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this streams group."
+    )
+    yield of_broker(
         STREAMS_NUM_STANDBY_REPLICAS,
         ConfigType.INT,
         settings.group_streams_num_standby_replicas,
         "Standby copies of the state of each task of this streams group.",
-        _number_from_zero,
-        minimum=0,
         maximum=settings.group_streams_max_standby_replicas,
-        maximum_key="group.streams.max.standby.replicas",
     )
-    yield GroupConfigKey(
+    yield of_broker(
+        STREAMS_INITIAL_REBALANCE_DELAY,
+        ConfigType.INT,
+        settings.group_streams_initial_rebalance_delay_ms,
+        "How long this streams group waits for more members before its first assignment.",
+    )
+    yield _bounded(
+        settings, STREAMS_ASSIGNMENT_INTERVAL, 0, "Shortest time between two assignments of this streams group."
+    )
+    yield of_broker(
         STREAMS_RACK_AWARE_TAGS,
         ConfigType.LIST,
-        ",".join(settings.group_streams_rack_aware_assignment_tags),
+        settings.group_streams_rack_aware_assignment_tags,
         "Keys of client tags over whose values this streams group distributes the standby copies of a task.",
-        _tags,
     )
-    yield bounded(STREAMS_SESSION_TIMEOUT, "How long a member of this streams group may be silent.")
+    yield of_broker(
+        STREAMS_ASSIGNOR_NAME,
+        ConfigType.STRING,
+        settings.group_streams_assignors[0],
+        "The assignor of this streams group, one of group.streams.assignors.",
+        "group.streams.assignors",
+    )
 
 
 def reset_duration_ms(reset: str) -> int | None:
@@ -190,64 +229,28 @@ def reset_duration_ms(reset: str) -> int | None:
     return _duration_ms(reset[len(_BY_DURATION) :]) if reset.startswith(_BY_DURATION) else None
 
 
-def invalid(message: str) -> KafkaError:
-    """The error of a config that cannot be."""
+def _invalid(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
-def _whole_number(text: str) -> int:
-    return _number_from(1, text)
-
-
-def _number_from_zero(text: str) -> int:
-    return _number_from(0, text)
-
-
-def _number_from(minimum: int, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]+", text) or not -INT32_MAX - 1 <= int(text) <= INT32_MAX:
-        raise ValueError("Not a number of type INT")
-    if int(text) < minimum:
-        raise ValueError(f"Value must be at least {minimum}")
-    return int(text)
-
-
-def _assignor(text: str, known: Sequence[str]) -> str:
-    if text not in known:
-        raise ValueError(f"String must be one of: {', '.join(known)}")
-    return text
-
-
-def _tags(text: str) -> str:
-    tags = [each.strip() for each in text.split(",")] if text else []
+def _check_tags(name: str, text: str) -> None:
+    tags = _SEPARATOR.split(text) if text else []
     if len(set(tags)) != len(tags):
-        raise ValueError("must not contain duplicate tag keys")
-    return ",".join(tags)
+        raise _invalid(f"{name} must not contain duplicate tag keys.")
+    if "" in tags:
+        raise _invalid(f"Configuration '{name}' values must not be empty.")
 
 
-def _boolean(text: str) -> str:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("Expected value to be either true or false")
-    return text.lower()
-
-
-def _dead_letter_topic(text: str) -> str:
-    if text.startswith("__"):
-        raise ValueError("DLQ topic name must not start with '__'")
-    return text
-
-
-def _isolation(text: str) -> str:
-    if text not in (READ_COMMITTED, "read_uncommitted"):
-        raise ValueError("String must be one of: read_committed, read_uncommitted")
-    return text
-
-
-def _reset(text: str) -> str:
-    if text.startswith(_BY_DURATION):
-        _duration_ms(text[len(_BY_DURATION) :])
-    elif text not in (EARLIEST, LATEST):
-        raise ValueError("Must be earliest, latest, or by_duration:<duration> with an ISO 8601 duration")
-    return text
+def _check_reset(name: str, reset: str) -> None:
+    try:
+        known = reset in (EARLIEST, LATEST) or reset_duration_ms(reset) is not None
+    except ValueError:
+        known = False
+    if not known:
+        raise _invalid(
+            f"Invalid value {reset} for configuration {name}: Invalid value `{reset}` for configuration {name}."
+            " The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
 
 
 def _duration_ms(text: str) -> int:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from klamm import clipped
+from klamm import KafkaError, clipped
+from klamm_broker.configs.broker_keys import text_of
 from klamm_broker.configs.group_config_keys import (
     CONSUMER_HEARTBEAT_INTERVAL,
     CONSUMER_SESSION_TIMEOUT,
     DEAD_LETTER_COPY,
     DEAD_LETTER_TOPIC,
-    LESS_THAN,
     READ_COMMITTED,
     SHARE_AUTO_OFFSET_RESET,
     SHARE_DELIVERY_COUNT_LIMIT,
@@ -25,8 +25,8 @@ from klamm_broker.configs.group_config_keys import (
     SHARE_RECORD_LOCK_DURATION,
     SHARE_RENEW_ENABLE,
     SHARE_SESSION_TIMEOUT,
+    check,
     group_config_keys,
-    invalid,
 )
 from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.streams_group_configs import StreamsGroupConfigs
@@ -52,6 +52,7 @@ class GroupConfigs:
         self._store = store
         self._own: dict[str, dict[str, str]] = {}
         self._keys = group_config_keys(settings)
+        self._assignors = settings.group_streams_assignors
         self.streams = StreamsGroupConfigs(self._number, self._value)
         """Those of streams groups."""
         self.max_share_sessions = settings.group_share_max_share_sessions
@@ -69,9 +70,9 @@ class GroupConfigs:
 
     def _is_valid(self, group_id: str, name: str, value: str) -> bool:
         try:
-            self._keys[name].parse(value.strip())
-        except ValueError as error:
-            log.error("group %s: its config %s=%s is not in force: %s", clipped(group_id), name, value, error)
+            self._keys[name].parse(value)
+        except KafkaError as error:
+            log.error("group %s: its config %s=%s is not in force: %s", clipped(group_id), name, value, error.message)
             return False
         return True
 
@@ -113,7 +114,7 @@ class GroupConfigs:
 
     def share_may_renew(self, group_id: str) -> bool:
         """Whether members of a share group may extend the locks of their records."""
-        return self._value(group_id, SHARE_RENEW_ENABLE) == "true"
+        return bool(self._value(group_id, SHARE_RENEW_ENABLE))
 
     def dead_letter_topic(self, group_id: str) -> str:
         """The dead-letter topic of a share group; empty if it has none."""
@@ -121,17 +122,15 @@ class GroupConfigs:
 
     def copies_dead_letters(self, group_id: str) -> bool:
         """Whether dead letters have the keys and values of their records."""
-        return self._value(group_id, DEAD_LETTER_COPY) == "true"
+        return bool(self._value(group_id, DEAD_LETTER_COPY))
 
     def _number(self, group_id: str, name: str) -> int:
-        key = self._keys[name]
-        # The bounds may have changed in the settings.
-        return min(max(int(self._value(group_id, name)), key.minimum), key.maximum)
+        return int(self._keys[name].limited(self._value(group_id, name)))
 
-    def _value(self, group_id: str, name: str) -> int | str:
+    def _value(self, group_id: str, name: str) -> Any:
         key = self._keys[name]
         own = self._own.get(group_id)
-        return key.default if own is None or name not in own else key.parse(own[name].strip())
+        return key.default if own is None or name not in own else key.parse(own[name])
 
     def own(self, group_id: str) -> dict[str, str]:
         """What is set for this group."""
@@ -143,15 +142,7 @@ class GroupConfigs:
 
     def check(self, values: Mapping[str, str]) -> None:
         """Raise KafkaError(INVALID_CONFIG) for unknown names and bad values."""
-        effective = {name: key.default for name, key in self._keys.items()}
-        for name, text in values.items():
-            key = self._keys.get(name)
-            if key is None:
-                raise invalid(f"Unknown group config name: {name}")
-            effective[name] = key.parsed(text)
-        for smaller, larger in LESS_THAN:
-            if int(effective[larger]) <= int(effective[smaller]):
-                raise invalid(f"{larger} must be greater than {smaller}")
+        check(values, self._keys, self._assignors)
 
     def replace(self, group_id: str, values: Mapping[str, str]) -> None:
         """Set all configs of a group, durably. Raises StoreError."""
@@ -186,9 +177,10 @@ class GroupConfigs:
 
     def _entry(self, name: str, own: str | None, inherited: tuple[Synonym, ...]) -> ConfigEntry:
         key = self._keys[name]
-        inherited = inherited or (Synonym(name, str(key.default), ConfigSource.DEFAULT_CONFIG),)
+        kind, doc, value = key.config.kind, key.config.doc, text_of(key.default)
+        inherited = inherited or (Synonym(name, value, ConfigSource.DEFAULT_CONFIG),)
         if own is None:
-            return ConfigEntry(name, str(key.default), key.kind, inherited[0].source, False, inherited, key.doc)
-        value = str(key.parse(own.strip()))
+            return ConfigEntry(name, value, kind, inherited[0].source, False, inherited, doc)
+        value = text_of(key.parse(own))
         first = Synonym(name, value, ConfigSource.GROUP_CONFIG)
-        return ConfigEntry(name, value, key.kind, first.source, False, (first, *inherited), key.doc)
+        return ConfigEntry(name, value, kind, first.source, False, (first, *inherited), doc)

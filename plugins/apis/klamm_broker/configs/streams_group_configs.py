@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from klamm_broker.configs.group_config_keys import (
     STREAMS_ASSIGNMENT_INTERVAL,
@@ -17,7 +18,7 @@ from klamm_broker.configs.group_config_keys import (
 class StreamsGroupConfigs:
     """Each by group id: the group's own, or the broker's."""
 
-    def __init__(self, number: Callable[[str, str], int], value: Callable[[str, str], int | str]) -> None:
+    def __init__(self, number: Callable[[str, str], int], value: Callable[[str, str], Any]) -> None:
         """`number` and `value` get a group id and the name of a config."""
         self._number = number
         self._value = value
@@ -44,5 +45,4 @@ class StreamsGroupConfigs:
 
     def rack_aware_assignment_tags(self, group_id: str) -> tuple[str, ...]:
         """Keys of client tags over whose values standby copies are distributed."""
-        tags = str(self._value(group_id, STREAMS_RACK_AWARE_TAGS))
-        return tuple(tags.split(",")) if tags else ()
+        return tuple(self._value(group_id, STREAMS_RACK_AWARE_TAGS))
