@@ -35,14 +35,14 @@ def test_later_versions_are_refused_as_that_release_refuses_them():
         (
             "4.3",
             {"metadata.version": 30, "transaction.version": 2, "group.version": 1, "share.version": 1}
-            | {"kraft.version": 1, "eligible.leader.replicas.version": 1, "streams.version": 1},
-            {},
+            | {"eligible.leader.replicas.version": 1, "streams.version": 1},
+            {"kraft.version": 1},
         ),
         (
             "4.4",
             {"metadata.version": 33, "transaction.version": 2, "group.version": 1, "share.version": 2}
-            | {"kraft.version": 1, "eligible.leader.replicas.version": 1, "streams.version": 1},
-            {},
+            | {"eligible.leader.replicas.version": 1, "streams.version": 1},
+            {"kraft.version": 1},
         ),
     ],
 )

@@ -35,14 +35,14 @@ SUPPORTED: Final = (
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     Feature(GROUP_VERSION, 0, 1, 1),
     Feature(SHARE_VERSION, 0, 2, 2),
-    Feature(KRAFT_VERSION, 0, 1, 1),
+    Feature(KRAFT_VERSION, 0, 1, 0),
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1, 1),
     Feature(STREAMS_VERSION, 0, 1, 1),
 )
 """With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays.
 
-`kraft.version` and `eligible.leader.replicas.version` have no effect. `kafka-features upgrade --release-version` names
-them, and all or none is updated.
+`kraft.version` and `eligible.leader.replicas.version` have no effect; the former is that of controllers which the
+settings name. `kafka-features upgrade --release-version` names them, and all or none is updated.
 """
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
