@@ -16,6 +16,11 @@ from klamm import ErrorCode
 from klamm.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.interop.beside_kafka import admin_cases, data_cases
 from tests.interop.beside_kafka.comparison import Case, Target, differences
@@ -30,6 +35,7 @@ from tests.interop.beside_kafka.streams_steps import TOPIC as STREAMED
 from tests.interop.beside_kafka.transaction_steps import Steps, settled
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
+from tests.unit.broker.group_config_errors import GROUP_CONFIG_ERRORS
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(1800)]
@@ -69,6 +75,7 @@ TOPICS = {
     "timed": (1, {}),
     "growing": (2, {}),
     "compacted": (1, {"cleanup.policy": "compact"}),
+    "gzipped": (1, {"compression.type": "gzip"}),
     "both": (1, {"cleanup.policy": "compact,delete"}),
     "young": (1, {"message.timestamp.before.max.ms": "10000"}),
     "small": (1, {"max.message.bytes": "1000"}),
@@ -146,6 +153,18 @@ def test_configs_that_both_have_are_described_alike(targets: tuple[Target, Targe
     ours, kafkas = (described(target, kind, name) for target in targets)
     both = ours.keys() & kafkas.keys() - OF_EACH_SERVER
     assert {key: ours[key] for key in both} == {key: kafkas[key] for key in both}
+
+
+@pytest.mark.parametrize(("name", "value", "message"), GROUP_CONFIG_ERRORS, ids=lambda each: each[:40])
+def test_bad_group_configs_have_kafkas_words(
+    targets: tuple[Target, Target], name: str, value: str, message: str
+) -> None:
+    wanted = AlterConfigsResource(32, "worded", [AlterableConfig(name, 0, value)])
+    said = []
+    for target in targets:
+        (result,) = target.client.call(IncrementalAlterConfigsRequest([wanted]), 1).responses
+        said.append((result.error_code, result.error_message))
+    assert said == [(ErrorCode.INVALID_CONFIG, message)] * 2
 
 
 def test_transactions_take_kafkas_steps(targets: tuple[Target, Target]) -> None:

@@ -1,19 +1,24 @@
-"""A data directory that goes from Apache Kafka to klamm and back: each opens what the other wrote, and goes on."""
+"""Apache Kafka and klamm: what both say of themselves, and a data directory that goes from one to the other."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from klamm.testing import EmbeddedServer, RawClient
+from tests.interop.beside_kafka.descriptions import differences, explained, facts, is_listed
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
+from tests.peers.server import HOST
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 TOPIC = "t"
+DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 
 
 def produce(bootstrap: str, prefix: str, **settings: object) -> None:
@@ -52,16 +57,33 @@ def texts(*prefixes: str) -> list[str]:
     return [f"{prefix}{number}" for prefix in prefixes for number in range(10)]
 
 
-def test_from_kafka_to_klamm_and_back(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     # Small segments: producer snapshots, time indexes and transaction indexes are there more than once.
-    kafka = KafkaServer(tmp_path / "kafka", {"log.segment.bytes": str(1 << 20)})
-    with kafka:
-        topic = NewTopic(TOPIC, 1, 1, config={"segment.ms": "10", "compression.type": "producer"})
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([topic])[TOPIC].result(30)
-        produce(kafka.bootstrap, "zstd", **{"enable.idempotence": True, "compression.type": "zstd"})
-        transactions(kafka.bootstrap)
-        produce(kafka.bootstrap, "lz4", **{"compression.type": "lz4"})
+    with KafkaServer(tmp_path_factory.mktemp("kafka"), {"log.segment.bytes": str(1 << 20)}) as server:
+        yield server
+
+
+def test_what_klamm_says_of_itself_differs_from_kafka_as_documented(kafka: KafkaServer) -> None:
+    with EmbeddedServer() as klamm, RawClient(klamm.address()) as client:
+        ours = facts(client)
+    with RawClient((HOST, kafka.port), timeout_s=60) as client:
+        theirs = facts(client)
+    assert len(theirs) > 400
+    page = DEVIATIONS.read_text("utf-8")
+    configs = page.partition("## Broker configs that klamm does not have")[2]
+    found = {key: value for key, value in differences(theirs, ours).items() if not is_listed(key, configs)}
+    assert found == explained(page)
+
+
+def test_from_kafka_to_klamm_and_back(tmp_path: Path, kafka: KafkaServer) -> None:
+    topic = NewTopic(TOPIC, 1, 1, config={"segment.ms": "10", "compression.type": "producer"})
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([topic])[TOPIC].result(30)
+    produce(kafka.bootstrap, "zstd", **{"enable.idempotence": True, "compression.type": "zstd"})
+    transactions(kafka.bootstrap)
+    produce(kafka.bootstrap, "lz4", **{"compression.type": "lz4"})
+    kafka.stop()
     assert len(list((kafka.data_dir / f"{TOPIC}-0").glob("*.snapshot"))) > 1
     klamm = KlammServer(tmp_path / "klamm")
     shutil.copytree(kafka.data_dir, klamm.data_dir)
@@ -74,7 +96,7 @@ def test_from_kafka_to_klamm_and_back(tmp_path: Path) -> None:
     partition = kafka.data_dir / f"{TOPIC}-0"
     shutil.rmtree(partition)
     shutil.copytree(klamm.data_dir / f"{TOPIC}-0", partition)
-    with kafka:
-        assert consumed(kafka.bootstrap, "read_committed") == [*committed, *texts("klamm")]
-        produce(kafka.bootstrap, "kafka", **{"enable.idempotence": True})
-        assert consumed(kafka.bootstrap, "read_committed") == [*committed, *texts("klamm", "kafka")]
+    kafka.start()
+    assert consumed(kafka.bootstrap, "read_committed") == [*committed, *texts("klamm")]
+    produce(kafka.bootstrap, "kafka", **{"enable.idempotence": True})
+    assert consumed(kafka.bootstrap, "read_committed") == [*committed, *texts("klamm", "kafka")]
