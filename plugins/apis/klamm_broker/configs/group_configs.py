@@ -110,7 +110,7 @@ class GroupConfigs:
 
     def share_reads_committed(self, group_id: str) -> bool:
         """Whether a share group gets records of committed transactions only."""
-        return self._value(group_id, SHARE_ISOLATION_LEVEL) == READ_COMMITTED
+        return bool(self._value(group_id, SHARE_ISOLATION_LEVEL) == READ_COMMITTED)
 
     def share_may_renew(self, group_id: str) -> bool:
         """Whether members of a share group may extend the locks of their records."""
