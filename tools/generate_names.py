@@ -49,6 +49,7 @@ WIRE: Final = (
     "struct_base",
     "entities",
     "entity_fields",
+    "named_entities",
 )
 
 _NAMES_HEAD: Final = """\

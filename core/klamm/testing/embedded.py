@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
@@ -23,6 +23,10 @@ from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.groups import Group
 from klamm.testing.outcomes import wait_until
 from klamm.testing.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from klamm.testing.timeline.moments import Moment
+    from klamm.testing.timeline.timeline import Timeline
 
 
 def _connect_to(address: tuple[str, int]) -> RawClient:
@@ -123,6 +127,8 @@ class EmbeddedServer(_StartedInBlock):
         time_of = self.server.clock
         self.admin = Admin(self._connect, time_of) if nodes == 1 else ClusterAdmin(self._connect, _connect_to, time_of)
         self._state = "not started"
+        self._earlier: list[Moment] = []
+        self._forgotten_ns = 0
 
     # ---- start and stop
 
@@ -154,6 +160,7 @@ class EmbeddedServer(_StartedInBlock):
         )
         self.plan = replace(self.plan, listeners=listeners)
         data_dir = self.server.data_dir
+        self._remember()
         self._state = "stopped"
         self.admin.close()
         self.server.stop(keep_data=True)
@@ -169,6 +176,7 @@ class EmbeddedServer(_StartedInBlock):
                 shutil.rmtree(data_dir, ignore_errors=True)
             raise
         self._state = "running"
+        self._earlier.append(self._change("server started"))
 
     # ---- where it is
 
@@ -257,6 +265,40 @@ class EmbeddedServer(_StartedInBlock):
         """What the observer `recording` keeps; `save(file)` writes it. Raises LookupError if no listener records."""
         return self._shared("recording", "observers")
 
+    def timeline(self, title: str = "", *, failure: str = "") -> Timeline:
+        """Return what happened so far: `print(server.timeline().text())`, or `.html()` for a file.
+
+        Requests come from the observer `recording`, faults from the filter, nodes and leaders from the broker; a
+        request that still waits for its answer is not there. `failure` is why the test fails, for the last line.
+        """
+        from klamm.testing.timeline.timeline import Timeline
+
+        return Timeline.of(self._moments(), self.server.clock.monotonic_ns(), title=title, failure=failure)
+
+    def _moments(self) -> list[Moment]:
+        from klamm.testing.timeline.timeline import moments_of, read_sources
+
+        found = [*self._earlier, *moments_of(read_sources(self.server.services.shared))]
+        return [each for each in found if each.started_ns >= self._forgotten_ns]
+
+    def _change(self, text: str) -> Moment:
+        from klamm.testing.timeline.timeline import change_of
+
+        return change_of(self.server.clock.monotonic_ns(), text)
+
+    def _remember(self) -> None:
+        """Keep the latest lines of a timeline, whose sources go with the server that stops."""
+        from klamm.testing.timeline.timeline import latest
+
+        self._earlier = [*latest(self._moments()), self._change("server stopped")]
+
+    def forget(self) -> None:
+        """Forget what happened so far: recorded requests, and what a timeline shows."""
+        self._forgotten_ns = self.server.clock.monotonic_ns()
+        self._earlier = []
+        with contextlib.suppress(LookupError):
+            self.recording.clear()
+
     def _shared(self, name: str, key: str) -> Any:
         def missing() -> Any:
             raise LookupError(
@@ -312,9 +354,9 @@ class EmbeddedServer(_StartedInBlock):
         """Delete all topics and all groups without members, take all faults away, and forget what was recorded."""
         self.admin.delete_topics(*self.admin.topics())
         self.admin.delete_groups(*(name for name, state in self.admin.groups().items() if state in ("Empty", "Dead")))
-        for name in ("faults", "recording"):
-            if any(listener.part(name) is not None for listener in self.server.listeners):
-                self._shared(name, "").clear()
+        with contextlib.suppress(LookupError):
+            self.faults.clear()
+        self.forget()
 
     def advance_ms(self, ms: float) -> None:
         """Move the server's time forward. Raises TypeError for a `clock` that does not move."""

@@ -169,7 +169,7 @@ class Broker(ApiSet):
         self.config_account = ConfigAccount(self.limits[CONFIGS], self.store)
         self.fetch_purgatory = Purgatory(server.scheduler)
         self._opening = OpeningInBackground(server.clock)
-        self.cluster = Cluster(settings, server.listeners)
+        self.cluster = Cluster(settings, server.listeners, server.clock)
         self.topics = TopicRegistry(
             self.store,
             self.logs,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any, Final
 
 from klamm import RequestContext
 from klamm.config import check_table
 from klamm.filters import Release
-from klamm_faults.entities import Entities
+from klamm.wire.named_entities import Entities
 from klamm_faults.kinds import FaultKind
 from klamm_faults.rule import Fault, RuleSettings
 
 SHARED_KEY: Final = "klamm.faults"
+_FIRED_KEPT: Final = 10_000
 
 _CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
     (FaultKind.ERROR, {"api": ["Produce", "Fetch"], "error": "NOT_LEADER_OR_FOLLOWER", "probability": 0.01}),
@@ -39,6 +41,8 @@ class FaultBook:
         self.seed = 0
         self.faults: tuple[Fault, ...] = ()
         self._nodes: dict[tuple[str, int], int] = {}
+        self.fired: deque[tuple[str, int, str]] = deque(maxlen=_FIRED_KEPT)
+        """The latest requests that got a fault: connection id, correlation id, and the fault in words."""
 
     def add(self, kind: str, /, **options: Any) -> Fault:
         """Add a rule after the existing ones; `options` are the keys of a rule, e.g. `api="Produce"`.
@@ -69,6 +73,11 @@ class FaultBook:
     def chaos(self) -> list[Fault]:
         """Add a rule of every kind, each with a small probability, for tests that run for long."""
         return [self.add(kind.value, **options) for kind, options in _CHAOS]
+
+    def note(self, fault: Fault, context: RequestContext) -> None:
+        """Count a request that got a fault, and keep which one it was."""
+        self.fired.append((context.connection.connection_id, context.correlation_id, fault.summary))
+        fault.note()
 
     def clear(self) -> None:
         """Remove all rules."""

@@ -12,8 +12,8 @@ from klamm.testing import HELPER_CLIENT_ID
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.headers import response_header_size
 from klamm.wire.messages.fetch import FetchResponse
+from klamm.wire.named_entities import entities_of
 from klamm_faults.book import SHARED_KEY, FaultBook
-from klamm_faults.entities import entities_of
 from klamm_faults.kinds import FaultKind
 from klamm_faults.partition_errors import put_errors, take_out
 from klamm_faults.rule import Fault
@@ -64,7 +64,7 @@ class FaultFilter(RequestFilter):
             if fault.kind is FaultKind.PARTITION_ERROR:
                 context.connection.state[_REFUSED] = take_out(message, fault.names, self._names.get)
             return message
-        fault.note()
+        self.book.note(fault, context)
         if fault.kind is FaultKind.REORDER:
             return Hold(message, fault.rule.delay_ms, until=fault.reordering.wait(context))
         if fault.kind is FaultKind.DELAY:
@@ -83,7 +83,7 @@ class FaultFilter(RequestFilter):
         if fault is None or correlation_id != context.correlation_id:
             return response
         del context.connection.state[_STATE]
-        fault.note()
+        self.book.note(fault, context)
         return self._with_fault(fault, response, context)
 
     def _learn(self, response: Any) -> None:

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from klamm.wire.api_keys import ApiKey, load, spec_of
+from klamm.wire.named_entities import GROUP_FIELDS, PARTITION_FIELDS, TOPIC_FIELDS
 from klamm.wire.struct_base import WireStruct
-from klamm_faults.entities import GROUP_FIELDS, PARTITION_FIELDS, TOPIC_FIELDS
 
 
 class Reach(typing.NamedTuple):

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from klamm import ErrorCode, RequestContext, setting
 from klamm.config import did_you_mean
 from klamm.wire.api_keys import ApiKey, find_spec
-from klamm_faults.entities import Entities
+from klamm.wire.named_entities import Entities
 from klamm_faults.kinds import APIS_OF_KIND, MAY_HAVE_ERROR, NEED_DELAY, NEED_ERROR, ONLY_FOR_THEIR_APIS, FaultKind
 from klamm_faults.reach import Reach, reach_of
 from klamm_faults.reordering import Reordering
@@ -116,6 +116,12 @@ class Fault:
     def error(self) -> ErrorCode:
         """The error code, for the kinds that answer with one."""
         return ErrorCode[self.rule.error or "NOT_COORDINATOR"]
+
+    @property
+    def summary(self) -> str:
+        """The kind with its error code or delay, e.g. `error NOT_LEADER_OR_FOLLOWER`."""
+        delay = f"{self.rule.delay_ms} ms" if self.rule.delay_ms else ""
+        return " ".join(filter(None, (self.kind.value, self.rule.error, delay)))
 
     def take(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
         """Whether this request gets the fault; it counts towards `after` and `count`. `node` is None if unknown."""

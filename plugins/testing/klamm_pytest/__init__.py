@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import re
+import shutil
 import uuid
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
 _MARK = "klamm"
 _SETTINGS = "klamm_settings"
 _FIXTURES = frozenset({"klamm_broker", "klamm_server", "klamm_secure", "klamm_topic", "klamm_admin"})
-_SHOWN = 50
-_SHOWN_CHARACTERS = 500
-_SHOWN_KEYS = ("api", "version", "client_id", "connection_id", "outcome", "error_code", "request", "response")
+_SECTION = "klamm: timeline"
+_FOLDER_OPTION = "--klamm-timeline"
+_COLUMNS = 80
+_FOLDER = "klamm-timeline"
+_NAME_CHARACTERS = 100
+_DIGEST_CHARACTERS = 8
 
 # The servers of this process that tests share, and the one that a marked test has for itself.
 _shared: list[Any] = []
@@ -26,8 +31,11 @@ _own = pytest.StashKey[Any]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The ini option `klamm_settings`."""
+    """The ini option `klamm_settings`, and `--klamm-timeline`."""
     parser.addini(_SETTINGS, "Settings of the brokers of tests, KEY=VALUE, one a line.", type="linelist", default=[])
+    parser.getgroup("klamm").addoption(
+        _FOLDER_OPTION, metavar="DIR", help="Folder for the timelines of tests that failed, a page each."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,8 +109,7 @@ def klamm_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
 @pytest.fixture
 def klamm_topic(klamm_broker: EmbeddedServer, request: pytest.FixtureRequest) -> str:
     """The name of a new topic with one partition, which no other test uses; it begins with the test's name."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:100].strip("-")
-    return klamm_broker.create_topic(f"{name}-{uuid.uuid4().hex[:8]}")
+    return klamm_broker.create_topic(f"{_file_name(request.node.name)}-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
@@ -115,42 +122,46 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     """A test leaves no faults behind, and the next one records from the beginning."""
     for server in _shared:
         server.faults.clear()
-        server.recording.clear()
+        server.forget()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The report of a failed test shows the requests that its broker received."""
+    """The report of a failed test has a timeline of its broker."""
     report = yield
-    if call.when == "call" and report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+    if call.when != "teardown" and report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         own = item.stash.get(_own, None)
-        for server in [own] if own is not None else _shared:
-            text = _requests_of(server)
-            if text:
-                report.sections.append(("klamm: the requests of this test", text))
+        columns = max(_COLUMNS, shutil.get_terminal_size().columns)
+        reason = call.excinfo.exconly().partition("\n")[0] if call.excinfo is not None else "failed"
+        for number, server in enumerate([own] if own is not None else _shared):
+            timeline = server.timeline(item.nodeid, failure=f"the test failed: {reason}")
+            if timeline:
+                try:
+                    page = str(_write_page(item, timeline.html(), number))
+                except OSError as error:
+                    page = f"its page cannot be written: {error}"
+                report.sections.append((_SECTION, f"{timeline.text(columns)}\n{page}"))
     return report
 
 
-def _requests_of(server: Any) -> str:
-    try:
-        requests = server.requests()
-    except (LookupError, RuntimeError):
-        # A broker of the test's own may not record.
-        return ""
-    lines: list[list[Any]] = []
-    for one in requests:
-        recorded = one.to_json()
-        shown = {key: recorded[key] for key in _SHOWN_KEYS if recorded[key]}
-        # Clients poll: requests that differ in their duration alone are one line.
-        if lines and lines[-1][0] == shown:
-            lines[-1][1] += 1
-        else:
-            lines.append([shown, 1])
-    texts = [f"… {len(lines) - _SHOWN} before"] if len(lines) > _SHOWN else []
-    for shown, times in lines[-_SHOWN:]:
-        text = json.dumps(shown)
-        text = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-        texts.append(text if times == 1 else f"{times} times {text}")
-    return "\n".join(texts)
+def _write_page(item: pytest.Item, page: str, number: int) -> Path:
+    """Write beside the JUnit file, or to pytest's folder of temporary files, unless the command line says where."""
+    config = item.config
+    folder = config.getoption(_FOLDER_OPTION)
+    junit = config.getoption("xmlpath", None)
+    if folder is None and junit is None:
+        factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+        folder = factory.getbasetemp() / _FOLDER
+    folder = Path(folder or Path(junit).parent / _FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(item.nodeid.encode("utf-8", "backslashreplace")).hexdigest()[:_DIGEST_CHARACTERS]
+    name = f"{_file_name(item.name)}-{digest}{f'-{number}' if number else ''}.html"
+    file = (folder / name).resolve()
+    file.write_text(page, encoding="utf-8", errors="backslashreplace")
+    return file
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_NAME_CHARACTERS].strip("-")

@@ -59,6 +59,20 @@ class RecordedRequest:
         return self._event.context.listener.name
 
     @property
+    def correlation_id(self) -> int:
+        return self._event.context.correlation_id
+
+    @property
+    def node(self) -> int:
+        """The position of the node that got it, 0 for the first."""
+        return self._event.context.listener.node
+
+    @property
+    def started_ns(self) -> int:
+        """When it was read, on the monotonic clock of the server."""
+        return self._event.times.received_ns
+
+    @property
     def request(self) -> Any:
         return self._event.request
 
@@ -156,6 +170,10 @@ class Recording:
                     f"{len(found)} requests{f' {api}' if api else ''} came in {timeout_s:g} s, not {count}"
                 )
         return found
+
+    def topic_names(self) -> dict[bytes, str]:
+        """Return the names of topics by their ids, as far as clients have seen them."""
+        return {bytes.fromhex(topic_id): name for topic_id, name in topic_names(self.requests()).items()}
 
     def clear(self) -> None:
         """Drop all recorded requests."""

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -73,30 +74,91 @@ def test_fixtures(run):
     assert "5 passed" in output
 
 
-def test_what_a_failing_test_asked_is_in_its_report(run):
-    code, output = run("""
+ASKS = """
         from klamm.testing import RawClient
         from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+        from klamm.wire.messages.heartbeat import HeartbeatRequest
+        from klamm.wire.messages.list_groups import ListGroupsRequest
 
-        def ask(server, group):
+        def ask(server, group, beats=0):
             with RawClient(server.address(), client_id="mine") as client:
                 client.call(FindCoordinatorRequest(group), 3)
-            server.wait_until(server.requests)
+                client.call(ListGroupsRequest(), 4)
+                for _ in range(beats):
+                    client.call(HeartbeatRequest(group), 4)
+"""
 
+
+def timeline_in(output):
+    """The lines of the timeline in a report, and the page's path."""
+    *lines, page = re.search(r"klamm: timeline -*\n(.*?\.html)\n", output, re.DOTALL)[1].splitlines()
+    return lines, Path(page)
+
+
+def test_the_report_of_a_failing_test_is_a_timeline(run, tmp_path):
+    code, output = run(
+        ASKS
+        + """
         def test_before(klamm_server):
             ask(klamm_server, "of another test")
 
         def test_failing(klamm_server):
-            ask(klamm_server, "of this test")
-            assert 0
-    """)
+            ask(klamm_server, "group", beats=100)
+            assert klamm_server is None, "a reason"
+    """,
+        "--klamm-timeline=pages",
+    )
     assert code == 1, output
     assert "1 failed, 1 passed" in output
-    (line,) = re.findall(r"klamm: the requests of this test.*\n(.*)", output)
-    assert '"api": "FindCoordinator"' in line
-    assert '"client_id": "mine"' in line
-    assert '"request": {"key": "of this test"}' in line
-    assert "of another test" not in output.partition("klamm: the requests")[2]
+    lines, page = timeline_in(output)
+    assert all(len(line) <= 80 for line in lines)
+    assert "\x1b" not in output
+    asked, listed, beaten, failed = (re.sub(r"^ *-?[0-9.]+ +", "", line) for line in lines[3:])
+    assert asked == "a1   FindCoordinator group"
+    assert listed == "a1   ListGroups"
+    assert beaten == "a1 x Heartbeat group: UNKNOWN_MEMBER_ID, 100 times"
+    assert failed == ".. # the test failed: AssertionError: a reason"
+    assert page.parent == tmp_path / "pages"
+    shown = page.read_text(encoding="utf-8")
+    assert "Heartbeat group: UNKNOWN_MEMBER_ID, 100 times" in shown
+    assert "of another test" not in output + shown
+
+
+def test_a_timeline_lies_beside_the_other_reports(run, tmp_path):
+    suite = (
+        ASKS
+        + """
+        def test_failing(klamm_server):
+            ask(klamm_server, "group")
+            assert 0
+    """
+    )
+    _code, output = run(suite, "--junitxml=reports/junit.xml")
+    assert timeline_in(output)[1].parent == tmp_path / "reports" / "klamm-timeline"
+    _code, output = run(suite, f"--basetemp={tmp_path / 'base'}")
+    assert timeline_in(output)[1].parent == tmp_path / "base" / "klamm-timeline"
+    _code, output = run(suite, "--klamm-timeline=pytest.ini")
+    assert "its page cannot be written: " in output
+
+
+def test_a_timeline_begins_with_the_fixtures_of_its_test(run):
+    code, output = run(
+        ASKS
+        + """
+        import pytest
+
+        @pytest.fixture
+        def broken(klamm_server):
+            ask(klamm_server, "group")
+            raise RuntimeError("a reason")
+
+        def test_failing(broken):
+            pass
+    """,
+        "--klamm-timeline=pages",
+    )
+    assert code == 1, output
+    assert timeline_in(output)[0][-1].endswith("# the test failed: RuntimeError: a reason")
 
 
 def test_klamms_modules_are_not_rewritten(pytestconfig):
@@ -114,28 +176,6 @@ def test_klamms_modules_are_not_rewritten(pytestconfig):
         False,
         True,
     ]
-
-
-def test_the_report_stays_short(run):
-    code, output = run("""
-        from klamm.testing import RawClient
-        from klamm.wire.messages.api_versions import ApiVersionsRequest
-        from klamm.wire.messages.heartbeat import HeartbeatRequest
-
-        def test_polling(klamm_server):
-            with RawClient(klamm_server.address(), client_id="mine") as client:
-                client.call(ApiVersionsRequest(), 3)
-                for _ in range(100):
-                    client.call(HeartbeatRequest("none"), 4)
-            klamm_server.wait_until(lambda: len(klamm_server.requests()) == 101)
-            assert 0
-    """)
-    assert code == 1, output
-    first, second, *_ = output.partition("klamm: the requests of this test")[2].splitlines()[1:]
-    assert first.startswith('{"api": "ApiVersions"')
-    assert len(first) < 600
-    assert second.startswith('100 times {"api": "Heartbeat"')
-    assert '"error_code": 25' in second
 
 
 def test_a_marker_without_effect_is_refused(run):

@@ -15,6 +15,7 @@ from klamm_broker.topics.placement import ReplicaPlacement
 
 if TYPE_CHECKING:
     from klamm import ListenerContext
+    from klamm.runtime import Clock
     from klamm.shared import SharedState
     from klamm_broker.settings import BrokerSettings
     from klamm_broker.storage.store import Store
@@ -27,9 +28,9 @@ class Cluster:
     elections: Elections
     nodes: Nodes
 
-    def __init__(self, settings: BrokerSettings, listeners: Mapping[str, ListenerContext]) -> None:
+    def __init__(self, settings: BrokerSettings, listeners: Mapping[str, ListenerContext], clock: Clock) -> None:
         self._first_id = settings.node_id
-        self.membership = Membership(settings.node_id, settings.nodes, settings.broker_rack, listeners)
+        self.membership = Membership(settings.node_id, settings.nodes, settings.broker_rack, listeners, clock)
         self.placement = ReplicaPlacement(lambda: self.membership.running, is_stored=settings.nodes > 1)
         self._coordinators = Coordinators(self.membership)
 

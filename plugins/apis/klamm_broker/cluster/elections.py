@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.topics.leadership import LEADERSHIP_ROWS, NO_LEADER, Leadership, put_leaderships
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
 
+_NAMED: Final = 3
 _Change: TypeAlias = "tuple[Partition, Leadership]"
 """A partition and its new leadership."""
 
@@ -191,6 +192,7 @@ class Elections:
     def _change(self, decide: Callable[[], Iterable[_Change]]) -> None:
         with self._lock:
             changes = list(decide())
+            self._note(changes)
             for partition, leadership in changes:
                 partition.leadership = leadership
             topics = {partition.topic.id: partition.topic for partition, _leadership in changes}
@@ -206,3 +208,16 @@ class Elections:
             self._topics.metadata_changed()
         for partition, _leadership in changes:
             partition.wake_fetches()
+
+    def _note(self, changes: Iterable[_Change]) -> None:
+        """Keep who leads what from now on, for the reports of tests."""
+        moves: dict[tuple[int, int], list[str]] = {}
+        for partition, leadership in changes:
+            move = (partition.leadership.leader_id, leadership.leader_id)
+            if move[0] != move[1]:
+                moves.setdefault(move, []).append(f"{partition.topic.name}-{partition.index}")
+        for (before, after), names in moves.items():
+            leader = "no node" if after == NO_LEADER else f"node {after}"
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            instead = "" if before == NO_LEADER else f", after node {before}"
+            self._membership.note_change(after, f"{leader} leads {', '.join(names[:_NAMED])}{more}{instead}")

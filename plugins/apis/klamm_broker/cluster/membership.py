@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klamm.runtime import Clock, SystemClock
 
 if TYPE_CHECKING:
     from klamm import ListenerContext
+
+_SYSTEM_CLOCK: Final = SystemClock()
+_CHANGES_KEPT: Final = 1000
+
+
+class ClusterChange(NamedTuple):
+    """A change in words; `kind` is `node` or `leader`, `node_id` the node that stops, starts or leads, or -1."""
+
+    monotonic_ns: int
+    kind: str
+    node_id: int
+    text: str
 
 
 class NodeEndpoint(NamedTuple):
@@ -23,10 +38,16 @@ class Membership:
 
     `listeners` are those of all nodes; a node's is found by its position and by the listener's name in the
     configuration. `generation` rises with each change of the cluster, so that descriptions of it can be kept.
+    `changes` are the latest 1,000, for the reports of tests.
     """
 
     def __init__(
-        self, first_id: int, count: int, rack: str | None, listeners: Mapping[str, ListenerContext] | None = None
+        self,
+        first_id: int,
+        count: int,
+        rack: str | None,
+        listeners: Mapping[str, ListenerContext] | None = None,
+        clock: Clock = _SYSTEM_CLOCK,
     ) -> None:
         self.node_ids: Sequence[int] = tuple(range(first_id, first_id + count))
         self.running: Sequence[int] = self.node_ids
@@ -36,12 +57,21 @@ class Membership:
         self._first_id = first_id
         self._rack = rack
         self.listeners = listeners or {}
+        self._clock = clock
+        self.changes: deque[ClusterChange] = deque(maxlen=_CHANGES_KEPT)
+
+    def note_change(self, node_id: int, text: str, kind: str = "leader") -> None:
+        """Keep a change for the reports of tests."""
+        self.changes.append(ClusterChange(self._clock.monotonic_ns(), kind, node_id, text))
 
     def set_running(self, node_ids: Sequence[int]) -> None:
         """These nodes run, and no others. Raises ValueError for none: the last node cannot stop."""
         if not node_ids:
             raise ValueError("the last node that runs cannot be stopped")
         started = [node_id for node_id in node_ids if node_id not in self.running]
+        stopped = [node_id for node_id in self.running if node_id not in node_ids]
+        for node_id in (*stopped, *started):
+            self.note_change(node_id, f"node {node_id} {'started' if node_id in started else 'stopped'}", "node")
         self.starts = {node_id: count + (node_id in started) for node_id, count in self.starts.items()}
         self.running = tuple(node_id for node_id in self.node_ids if node_id in node_ids)
         self.generation += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.cluster.coordinators import PARTITIONS, coordinator_partition
@@ -12,7 +12,7 @@ from klamm_broker.topics.leadership import NO_LEADER
 if TYPE_CHECKING:
     from klamm_broker.cluster.coordinators import Coordinators
     from klamm_broker.cluster.elections import Elections
-    from klamm_broker.cluster.membership import Membership
+    from klamm_broker.cluster.membership import ClusterChange, Membership
     from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
 
@@ -52,6 +52,11 @@ class Nodes:
             }
             for node_id in self._membership.node_ids
         ]
+
+    @property
+    def changes(self) -> Sequence[ClusterChange]:
+        """The latest changes of nodes, leaders and coordinators, oldest first."""
+        return self._membership.changes.copy()
 
     def leaders(self, topic: str) -> dict[int, int]:
         """The leader of each partition of a topic, -1 for none."""
@@ -121,6 +126,7 @@ class Nodes:
         with self._lock:
             before = self._coordinated()
             self._coordinators.move(key, node_id)
+            self._membership.note_change(node_id, f"node {node_id} coordinates {key}")
             self._leave_moved(before)
 
     def _partition(self, topic: str, index: int) -> Partition:
