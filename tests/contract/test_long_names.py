@@ -20,6 +20,7 @@ from tests.contract.test_record_filters import batch
 MIB = 1 << 20
 MANY = 30
 SETTINGS = [
+    "client.telemetry.enable=true",
     'listeners.default.filters=["client_limits", "record_validation"]',
     'listeners.default.client_limits.client_ids=["*"]',
     'listeners.default.record_validation.rules.some.topics=["some"]',

@@ -27,7 +27,7 @@ from tests.faults.costly_frames import VALUES, CostlyFrame, costly_frames
 from tests.unit.sasl.playbook import Playbook
 
 SAMPLED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 4_000}
-OPEN: tuple[str, ...] = ("listeners.default.gates=[]",)
+OPEN: tuple[str, ...] = ("listeners.default.gates=[]", "client.telemetry.enable=true")
 GUARDED = (*OPEN, 'listeners.default.authorizer="acl"')
 
 

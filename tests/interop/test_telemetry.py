@@ -25,7 +25,7 @@ def pushed(server: EmbeddedServer) -> dict[str, float]:
 
 
 def test_a_subscription_of_the_tool_makes_librdkafka_push() -> None:
-    with EmbeddedServer() as server:
+    with EmbeddedServer(["client.telemetry.enable=true"]) as server:
 
         def tool(*arguments: str) -> str:
             return run_tool(COMMAND, "--bootstrap-server", server.bootstrap, *arguments)

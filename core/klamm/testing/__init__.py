@@ -2,6 +2,7 @@
 conformance suites of parts."""
 
 from klamm.runtime.clock import ManualClock
+from klamm.testing.acls import Acls
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
 from klamm.testing.certificates import CertificateFiles
 from klamm.testing.clock import MovingClock
@@ -32,6 +33,7 @@ from klamm.testing.secure import SecureServer
 
 __all__ = [
     "HELPER_CLIENT_ID",
+    "Acls",
     "Admin",
     "ClusterAdmin",
     "CertificateFiles",

@@ -18,7 +18,9 @@ from klamm.config.tables import blocked_plugins
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
+from klamm.testing.acls import Acls
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
+from klamm.testing.client_settings import settings_for
 from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.groups import Group
 from klamm.testing.outcomes import wait_until
@@ -37,8 +39,9 @@ def _no_nodes() -> Any:
     raise LookupError("no broker is there, or it has not been started")
 
 
-# A broker waits for further members of a new group, 3 s by default; a test has none to wait for.
-TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0}
+# A broker waits for further members of a new group, 3 s by default; a test has none to wait for. A client of librdkafka
+# prints a line where a broker takes its metrics.
+TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0, "client.telemetry.enable": False}
 
 
 class _StartedInBlock:
@@ -85,8 +88,9 @@ class EmbeddedServer(_StartedInBlock):
     The process is not the server's own, so klamm leaves its switch interval and its garbage collector alone. With
     `tune_interpreter` it changes both while large requests run, as `klamm serve` does, and gives them back at the stop.
 
-    `group.initial.rebalance.delay.ms` is 0 here unless it is set: a group need not wait for more members. The helpers,
-    e.g. `create_topic`, use the first listener, which has to let everyone in.
+    Unless they are set, `group.initial.rebalance.delay.ms` is 0 here, as a group need not wait for more members, and
+    `client.telemetry.enable` is false. The helpers, e.g. `create_topic`, use the first listener, which has to let
+    everyone in.
     """
 
     # 9 parameters: a test names those that it needs.
@@ -349,6 +353,19 @@ class EmbeddedServer(_StartedInBlock):
     def group(self, name: str) -> Group:
         """Return a group of consumers, e.g. `group("readers").wait(members=2)`, `.lag()`, `.committed()`."""
         return self.admin.group(name)
+
+    @property
+    def acls(self) -> Acls:
+        """The access control lists, e.g. `acls.allow("alice", "READ", "TOPIC", "orders")`."""
+        return Acls(self.admin)
+
+    def client_settings(self, client: str) -> dict[str, Any]:
+        """Return what a client library needs to connect, in its own words.
+
+        It is `confluent-kafka`, `kafka-python`, `aiokafka`, `java`, `kafkajs`, `confluent-kafka-javascript` or `go`;
+        raises ValueError for another one.
+        """
+        return settings_for(client, self.bootstrap)
 
     def reset(self) -> None:
         """Delete all topics and all groups without members, take all faults away, and forget what was recorded."""

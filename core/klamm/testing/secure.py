@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-import ssl
 import tempfile
 from collections.abc import Sequence
-from enum import Enum
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
-from klamm.api.acl import AclOperation, AclPermission, PatternType, ResourceType
 from klamm.config.problems import did_you_mean
 from klamm.shared.scram import ScramMechanism
+from klamm.testing.acls import OperationName, ResourceTypeName
 from klamm.testing.certificates import CertificateFiles
+from klamm.testing.client_settings import Login, settings_for
 from klamm.testing.embedded import EmbeddedServer
 from klamm.testing.outcomes import check_error
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
-from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 
 ADMIN: Final = "admin"
 PASSWORD: Final = "secret"
 _MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 _ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
-
-
-_Named = TypeVar("_Named", bound=Enum)
 
 
 class SecureServer(EmbeddedServer):
@@ -82,66 +77,18 @@ class SecureServer(EmbeddedServer):
         check_error(result.error_code, result.error_message)
         self._passwords[name] = password
 
-    def allow(self, user: str, operation: str, resource_type: str, name: str, *, prefix: bool = False) -> None:
-        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; names are Kafka's.
-
-        Raises ValueError for an unknown operation or type, KafkaError.
-        """
-        creation = AclCreation(
-            _member(ResourceType, resource_type, "resource type"),
-            name,
-            PatternType.PREFIXED if prefix else PatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            _member(AclOperation, operation, "operation"),
-            AclPermission.ALLOW,
-        )
-        (result,) = self.admin.call(CreateAclsRequest([creation]), 2).results
-        check_error(result.error_code, result.error_message)
+    def allow(
+        self, user: str, operation: OperationName, resource_type: ResourceTypeName, name: str, *, prefix: bool = False
+    ) -> None:
+        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `acls` has more."""
+        self.acls.allow(user, operation, resource_type, name, prefix=prefix)
 
     def client_settings(self, client: str, user: str = ADMIN) -> dict[str, Any]:
-        """What a client needs as that user; `client` is `confluent-kafka`, `kafka-python`, `aiokafka` or `java`.
+        """Return what a client needs as that user; the clients are those of `EmbeddedServer.client_settings`.
 
         Raises KeyError for a user that there is not, ValueError for another client.
         """
         if user not in self._passwords:
             raise KeyError(f'there is no user "{user}"{did_you_mean(user, self._passwords)}; add_user makes one')
-        password = self._passwords[user]
-        if client == "confluent-kafka":
-            return {
-                "bootstrap.servers": self.bootstrap,
-                "security.protocol": "SASL_SSL",
-                "ssl.ca.location": str(self.ca_file),
-                "sasl.mechanism": _MECHANISM.mechanism_name,
-                "sasl.username": user,
-                "sasl.password": password,
-            }
-        if client == "java":
-            module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-            return {
-                "bootstrap.servers": self.bootstrap,
-                "security.protocol": "SASL_SSL",
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(self.ca_file),
-                "sasl.mechanism": _MECHANISM.mechanism_name,
-                "sasl.jaas.config": f'{module} required username="{user}" password="{password}";',
-            }
-        python = {
-            "bootstrap_servers": self.bootstrap,
-            "security_protocol": "SASL_SSL",
-            "sasl_mechanism": _MECHANISM.mechanism_name,
-            "sasl_plain_username": user,
-            "sasl_plain_password": password,
-        }
-        if client == "kafka-python":
-            return {**python, "ssl_cafile": str(self.ca_file)}
-        if client == "aiokafka":
-            return {**python, "ssl_context": ssl.create_default_context(cafile=str(self.ca_file))}
-        raise ValueError(f'there are settings for confluent-kafka, kafka-python, aiokafka and java, not for "{client}"')
-
-
-def _member(kind: type[_Named], name: str, what: str) -> _Named:
-    found = kind.__members__.get(name.upper())
-    if found is None:
-        raise ValueError(f'there is no {what} "{name}"{did_you_mean(name, kind.__members__)}')
-    return found
+        login = Login(self.ca_file, _MECHANISM.mechanism_name, user, self._passwords[user])
+        return settings_for(client, self.bootstrap, login)

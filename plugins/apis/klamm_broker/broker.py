@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
+from klamm.wire.api_keys import ApiKey
 from klamm_broker import broker_metrics
 from klamm_broker.cluster import Cluster
 from klamm_broker.configs.account import ConfigAccount
@@ -56,6 +57,7 @@ log = logging.getLogger("klamm.broker")
 
 STORE_FILE: Final = "klamm.db"
 _TELEMETRY_EXPIRY_MS: Final = 60_000
+_TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 
 
 class Broker(ApiSet):
@@ -312,10 +314,14 @@ class Broker(ApiSet):
 
     def handlers(self) -> Iterable[ApiHandler]:
         """One per module `klamm_broker.handlers.k…`: those of the first node."""
-        return registry.handlers(self.services_of(0))
+        return self._handlers(0)
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:
-        return registry.handlers(self.services_of(listener.node))
+        return self._handlers(listener.node)
+
+    def _handlers(self, node: int) -> Iterable[ApiHandler]:
+        left_out = () if self.settings.client_telemetry_enable else _TELEMETRY
+        return (one for one in registry.handlers(self.services_of(node)) if one.api_key not in left_out)
 
     def services_of(self, node: int) -> BrokerServices:
         """What the handlers of a node use, by its position: they differ in their view of the cluster."""

@@ -248,6 +248,11 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
 
     # Telemetry of clients
 
+    client_telemetry_enable: bool = setting(
+        True,
+        name="client.telemetry.enable",
+        doc="Take metrics of clients (KIP-714); if not, its APIs are not announced. klamm's own key.",
+    )
     telemetry_max_bytes: int = setting(
         1_048_576, name="telemetry.max.bytes", minimum=1, doc="Most bytes in one push of a client's metrics (KIP-714)."
     )

@@ -62,17 +62,29 @@ class FaultBook:
             raise ValueError("; ".join(problems))
         return self.put(name, rule)
 
-    def put(self, name: str, rule: RuleSettings) -> Fault:
+    def put(self, name: str, rule: RuleSettings, seed: int | None = None) -> Fault:
         """Add a rule whose settings were validated."""
+        seed = self.seed if seed is None else seed
         with self._lock:
             self._number += 1
-            fault = Fault(name or f"{rule.kind}-{self._number}", rule, self.seed, self._remove)
+            fault = Fault(name or f"{rule.kind}-{self._number}", rule, seed, self._remove)
             self.faults = (*self.faults, fault)
         return fault
 
-    def chaos(self) -> list[Fault]:
-        """Add a rule of every kind, each with a small probability, for tests that run for long."""
-        return [self.add(kind.value, **options) for kind, options in _CHAOS]
+    def chaos(self, *, seed: int | None = None, times: float = 1.0) -> list[Fault]:
+        """Add a rule of every kind, each with a small probability, for tests that run for long.
+
+        `times` multiplies the probabilities. Equal requests get equal faults with the same `seed`, that of the book if
+        there is none.
+        """
+        added = []
+        for number, (kind, options) in enumerate(_CHAOS, 1):
+            probability = min(1.0, options["probability"] * times)
+            rule = RuleSettings(
+                kind.value, **{**options, "api": tuple(options.get("api", ())), "probability": probability}
+            )
+            added.append(self.put(f"chaos-{number}", rule, seed))
+        return added
 
     def note(self, fault: Fault, context: RequestContext) -> None:
         """Count a request that got a fault, and keep which one it was."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from klamm.testing import Admin, EmbeddedServer, SecureServer
 
 _MARK = "klamm"
+_CHAOS_MARK = "klamm_chaos"
 _SETTINGS = "klamm_settings"
 _FIXTURES = frozenset({"klamm_broker", "klamm_server", "klamm_secure", "klamm_topic", "klamm_admin"})
 _SECTION = "klamm: timeline"
@@ -39,12 +40,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker `klamm`; and no rewriting of klamm's modules, which would cost a session two seconds."""
+    """The markers, and no rewriting of klamm's modules, which would cost a session two seconds."""
     _rewrite_no_asserts_of_klamm(config)
     config.addinivalue_line(
         "markers",
         f"{_MARK}(*settings, **options): this test's fixture `klamm_broker` is a broker of its own, with settings"
         " KEY=VALUE and the options of klamm.testing.EmbeddedServer.",
+    )
+    config.addinivalue_line(
+        "markers",
+        f"{_CHAOS_MARK}(seed=0, times=1): this test's broker has a fault of every kind, each at random with a small"
+        " probability, which `times` multiplies; the same seed gives the same faults again.",
     )
 
 
@@ -59,14 +65,32 @@ def _rewrite_no_asserts_of_klamm(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a marker that would have no effect."""
+    names: list[str] = getattr(item, "fixturenames", [])
+    if item.get_closest_marker(_CHAOS_MARK) is not None and _FIXTURES.isdisjoint(names):
+        pytest.fail(f"the marker {_CHAOS_MARK} is for tests that use a fixture with a broker", pytrace=False)
     if item.get_closest_marker(_MARK) is None:
         return
-    names: list[str] = getattr(item, "fixturenames", [])
     if "klamm_server" in names and "klamm_broker" not in names:
         pytest.fail(
             "the marker klamm makes a broker for the fixture `klamm_broker`; this test uses `klamm_server`",
             pytrace=False,
         )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Add the faults of the marker `klamm_chaos`, once the fixtures are there."""
+    mark = item.get_closest_marker(_CHAOS_MARK)
+    if mark is None:
+        return
+    for server in _servers_of(item):
+        server.faults.chaos(*mark.args, **{"seed": 0, **mark.kwargs})
+
+
+def _servers_of(item: pytest.Item) -> list[Any]:
+    """Return the brokers that a test may use."""
+    own = item.stash.get(_own, None)
+    return _shared if own is None else [own]
 
 
 @pytest.fixture(scope="session")
@@ -132,10 +156,9 @@ def pytest_runtest_makereport(
     """The report of a failed test has a timeline of its broker."""
     report = yield
     if call.when != "teardown" and report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
-        own = item.stash.get(_own, None)
         columns = max(_COLUMNS, shutil.get_terminal_size().columns)
         reason = call.excinfo.exconly().partition("\n")[0] if call.excinfo is not None else "failed"
-        for number, server in enumerate([own] if own is not None else _shared):
+        for number, server in enumerate(_servers_of(item)):
             timeline = server.timeline(item.nodeid, failure=f"the test failed: {reason}")
             if timeline:
                 try:

@@ -47,6 +47,7 @@ def test_the_page_has_the_most_elements_of_each_api():
 def test_the_page_has_the_costliest_frame_of_each_api_in_its_last_version():
     table = PAGE.partition("| API | version | worst frame |")[2].partition("\n\n")[0]
     rows = [(name, int(version)) for name, version in re.findall(r"^\| (\w+) \| (\d+) \|", table, re.MULTILINE)]
-    with EmbeddedServer() as server, RawClient(server.address()) as client:
+    settings = ["client.telemetry.enable=true"]
+    with EmbeddedServer(settings) as server, RawClient(server.address()) as client:
         served = client.call(ApiVersionsRequest("klamm", "1"), 3).api_keys
     assert rows == [(spec_of(one.api_key).name, one.max_version) for one in sorted(served, key=lambda one: one.api_key)]

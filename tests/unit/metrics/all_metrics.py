@@ -26,6 +26,7 @@ from klamm_metrics.names import exposed_name
 
 SETTINGS = (
     "server.queued_max_request_bytes=100000000",
+    "client.telemetry.enable=true",
     "listeners.default.authorizer=acl",
     "listeners.default.acl.allow_everyone_if_no_acl_found=true",
     "listeners.default.gates=moody,connection_quota,creation_rate,handshake_limit,authentication_penalty",

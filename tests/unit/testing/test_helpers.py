@@ -1,14 +1,28 @@
 """The helpers of `EmbeddedServer`: topics, records, waiting, a restart, a reset, time that moves."""
 
 import asyncio
+import re
 import unittest
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from klamm import ErrorCode, KafkaError
 from klamm.testing import EmbeddedServer, MovingClock, RawClient, SecureServer
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+
+
+class ListTopics:
+    """Asks for all topics as a user of a `SecureServer`."""
+
+    def __init__(self, user):
+        self.user = user
+
+    def __call__(self, server):
+        client = AdminClient(server.client_settings("confluent-kafka", self.user))
+        return {name for name in client.list_topics(timeout=20).topics if not name.startswith("__")}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +91,51 @@ def test_a_misspelled_right_or_user_is_an_error():
     with pytest.raises(KeyError, match='there is no user "alice"; add_user makes one'):
         server.client_settings("java", "alice")
     server.stop()
+
+
+def test_access_is_what_a_test_says():
+    alice = ListTopics("alice")
+    with SecureServer() as server:
+        orders, other = server.create_topic("orders"), server.create_topic("other")
+        server.add_user("alice")
+        assert alice(server) == set()
+        read = server.acls.allow("alice", "READ", "TOPIC", "o", prefix=True)
+        assert alice(server) == {orders, other}
+        denied = server.acls.deny("*", "DESCRIBE", "TOPIC", orders)
+        assert alice(server) == {other}
+        assert server.acls.all("alice") == [read]
+        assert server.acls.all() == sorted([read, denied])
+        server.acls.remove(denied)
+        assert alice(server) == {orders, other}
+        server.acls.clear("alice")
+        assert server.acls.all() == []
+        assert alice(server) == set()
+    with EmbeddedServer() as server, pytest.raises(KafkaError, match="SECURITY_DISABLED"):
+        server.acls.all()
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "aiokafka", "java", "kafkajs", "go"])
+def test_a_client_is_given_its_own_words(server, client):
+    (bootstrap,) = (
+        value if isinstance(value, str) else value[0]
+        for key, value in server.client_settings(client).items()
+        if key in ("bootstrap.servers", "bootstrap_servers", "brokers")
+    )
+    assert bootstrap == server.bootstrap
+    with SecureServer() as secure:
+        found = secure.client_settings(client)
+        text = repr(found)
+        assert "secret" in text
+        assert re.search("scram-sha-512", text, re.IGNORECASE)
+        assert found.keys() > server.client_settings(client).keys()
+
+
+def test_a_client_of_librdkafka_prints_nothing_about_telemetry(server, capfd):
+    producer = Producer({"bootstrap.servers": server.bootstrap, "log_level": 7})
+    assert producer.list_topics(timeout=20).brokers
+    producer.produce(server.create_topic(), b"value")
+    assert producer.flush(20) == 0
+    assert "elemetry" not in capfd.readouterr().err
 
 
 def test_a_part_is_found_by_its_name(server):

@@ -190,6 +190,52 @@ def test_a_marker_without_effect_is_refused(run):
     assert "the marker klamm makes a broker for the fixture `klamm_broker`; this test uses `klamm_server`" in output
 
 
+def test_a_marker_adds_faults_at_random(run):
+    code, output = run("""
+        import pytest
+        from klamm.testing import RawClient
+        from klamm.wire.messages.list_groups import ListGroupsRequest
+
+        seen = []
+
+        def lost(server):
+            found = []
+            for number in range(200):
+                with RawClient(server.address(), client_id="mine") as client:
+                    try:
+                        client.call(ListGroupsRequest(), 4)
+                    except ConnectionError:
+                        found.append(number)
+            return found
+
+        @pytest.mark.klamm_chaos(seed=7, times=20)
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_twice(klamm_server, number):
+            # Waiting is not what this test is about.
+            for fault in klamm_server.faults.faults:
+                fault.remove() if fault.rule.delay_ms else None
+            seen.append(lost(klamm_server))
+
+        def test_it_was_the_same(klamm_server):
+            assert klamm_server.faults.faults == ()
+            assert seen[0] == seen[1] != []
+            assert lost(klamm_server) == []
+
+        @pytest.mark.klamm_chaos
+        @pytest.mark.klamm
+        def test_a_broker_of_its_own(klamm_broker):
+            assert {fault.rule.probability for fault in klamm_broker.faults.faults} <= {0.05, 0.02, 0.01, 0.005, 0.002}
+            assert len(klamm_broker.faults.faults) == 11
+
+        @pytest.mark.klamm_chaos
+        def test_without_a_broker():
+            pass
+    """)
+    assert code == 1, output
+    assert "the marker klamm_chaos is for tests that use a fixture with a broker" in output
+    assert "4 passed, 1 error" in output
+
+
 def test_nothing_is_imported_until_a_test_uses_it(run):
     code, output = run("""
         import sys
@@ -261,6 +307,7 @@ def test_clients_that_have_to_show_who_they_are(run):
         def test_the_helpers(klamm_secure):
             with pytest.raises(ValueError, match='not for "kcat"'):
                 klamm_secure.client_settings("kcat")
+            assert klamm_secure.client_settings("kafkajs")["sasl"]["mechanism"] == "scram-sha-512"
             with pytest.raises(KeyError):
                 klamm_secure.client_settings("java", "mallory")
             assert klamm_secure.client_settings("java")["security.protocol"] == "SASL_SSL"
