@@ -10,7 +10,7 @@ import pytest
 from bench.frames import record_batch
 from klamm import Interest, Provider, Transport, TransportLayer, hookimpl
 from klamm.network.channel import ChannelState
-from klamm.testing import EmbeddedServer, RawClient
+from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -79,7 +79,7 @@ def serve(on_channel):
 
     def serve_one(*settings):
         own = ["listeners.default.api_set=trying", *on_channel(), *settings]
-        server = EmbeddedServer(own, plugins=[HoardingPlugin()]).start()
+        server = EmbeddedServer(own, plugins=[HoardingPlugin()], clock=MovingClock()).start()
         servers.append(server)
         return server
 
@@ -331,13 +331,14 @@ def test_handlers_and_processors_follow_a_new_plan(serve, on_channel):
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
 def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, dispatch, client_options):
-    server = serve("listeners.default.max_connection_age_ms=300", f"listeners.default.dispatch={dispatch}")
+    server = serve("listeners.default.max_connection_age_ms=600000", f"listeners.default.dispatch={dispatch}")
     with (
         RawClient(server.address(), **client_options) as idle,
         RawClient(server.address(), **client_options) as blocked,
     ):
         correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
         assert server.api_set("trying").arrived.acquire(timeout=60)
+        server.advance_ms(600_000)
         assert idle.at_end()
         server.api_set("trying").release.set()
         assert blocked.receive(12, 4, correlation_id).error_code == 0

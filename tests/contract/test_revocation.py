@@ -5,7 +5,7 @@ import time
 import pytest
 
 from klamm.sasl import ScramCredential, ScramMechanism
-from klamm.testing import EmbeddedServer
+from klamm.testing import EmbeddedServer, MovingClock
 from klamm.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -14,7 +14,6 @@ from klamm.wire.messages.alter_user_scram_credentials import (
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.sasl_client import log_in, users_setting
-from tests.waiting import wait_until
 
 MECHANISM = ScramMechanism.SCRAM_SHA_256
 WAIT_MS = 30_000
@@ -52,7 +51,7 @@ def serve(on_channel):
             *(f"listeners.default.sasl.{setting}" for setting in settings),
             *on_channel(),
         ]
-        server = EmbeddedServer(given).start()
+        server = EmbeddedServer(given, clock=MovingClock()).start()
         servers.append(server)
         server.events = []
         server.server.services.admin_events.subscribe(server.events.append)
@@ -128,7 +127,7 @@ def test_a_removed_user_is_disconnected(serve, logged_in):
 
 
 def test_a_setting_keeps_kafkas_way(serve, logged_in):
-    server = serve("revoke_sessions=false", "connections_max_reauth_ms=200")
+    server = serve("revoke_sessions=false", "connections_max_reauth_ms=600000")
     admin = logged_in(server, "admin", "root")
     alter(admin, upsertion("alice", "sesame"))
     alice = logged_in(server, "alice", "sesame")
@@ -136,10 +135,13 @@ def test_a_setting_keeps_kafkas_way(serve, logged_in):
     assert is_served(alice)
     assert not [event for event in server.events if event.action == "sessions_ended"]
     # The session expires, which shows with the next request.
-    wait_until(lambda: not is_served(alice))
+    server.advance_ms(600_000)
+    assert not is_served(alice)
 
 
 def test_a_session_that_is_not_renewed_ends_with_the_next_request(serve, logged_in):
-    server = serve("connections_max_reauth_ms=200")
+    server = serve("connections_max_reauth_ms=600000")
     admin = logged_in(server, "admin", "root")
-    wait_until(lambda: not is_served(admin))
+    assert is_served(admin)
+    server.advance_ms(600_000)
+    assert not is_served(admin)

@@ -358,6 +358,7 @@ def held(server: EmbeddedServer) -> dict[str, object]:
     return {what: those for what, those in holds.items() if any(those.values())}  # type: ignore[attr-defined]
 
 
+@pytest.mark.timeout(900)
 def test_nothing_is_left_of_20000_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "klamm.network")
     files = TlsFiles(tmp_path / "tls")

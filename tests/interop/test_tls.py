@@ -52,7 +52,8 @@ def test_kcat_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, s
 
 def test_java_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, str], tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
-    properties.write_text(at(server, printed["Java"]))
+    # By itself this tool waits for 5 s only.
+    properties.write_text(at(server, printed["Java"]) + "\nrequest.timeout.ms=60000\n")
     arguments = ["--bootstrap-server", at(server, "localhost:0"), "--command-config", str(properties)]
     command = java_command("org.apache.kafka.tools.BrokerApiVersionsCommand", *arguments)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
