@@ -35,7 +35,6 @@ from tools.messages.descriptions import (  # noqa: E402
     records_from_jars,
 )
 from tools.messages.entities import render_entity_fields  # noqa: E402
-from tools.messages.methods import MethodsWriter  # noqa: E402
 from tools.messages.module import HEAD, Module  # noqa: E402
 from tools.messages.reader import ReaderFunction  # noqa: E402
 from tools.messages.schema import Raw, Schema, snake  # noqa: E402
@@ -62,15 +61,15 @@ def render(name: str, schemas: list[Schema]) -> str:
     for schema in schemas:
         for struct in schema.structs.values():
             StructWriter(module, schema, struct, root=False).write_class()
-        root = StructWriter(module, schema, schema.root, root=True)
-        root.write_class()
-        MethodsWriter(root).write()
+        StructWriter(module, schema, schema.root, root=True).write_class()
     for schema in schemas:
         for struct in [*schema.structs.values(), schema.root]:
             writer = StructWriter(module, schema, struct, root=False)
             for suffix, span in writer.variants():
                 ReaderFunction(writer, suffix, span).write()
                 WriterFunction(writer, suffix, span).write()
+    for schema in schemas:
+        StructWriter(module, schema, schema.root, root=True).write_codecs()
     return module.text(name, schemas)
 
 

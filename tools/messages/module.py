@@ -19,10 +19,15 @@ class Module:
         self.lines: list[str] = []
         self.structs: dict[str, None] = {}
         self.imports: dict[str, None] = {}
+        self.bases: dict[str, None] = {}
         self.constants: dict[str, str] = {}
 
     def use(self, name: str) -> str:
         self.imports[name] = None
+        return name
+
+    def base(self, name: str) -> str:
+        self.bases[name] = None
         return name
 
     def unpack(self, formats: str) -> str:
@@ -48,11 +53,9 @@ class Module:
         lines = [f"from struct import {', '.join(of_struct)}"] if of_struct else []
         typing = [word for word in ("Any", "ClassVar", "Final") if re.search(rf"\b{word}\b", body) or word == "Final"]
         lines.append(f"from typing import {', '.join(typing)}")
-        always = {"DECODE_ERRORS", "ENCODE_ERRORS", "ReadBuffer", "WireError"}
-        names = sorted({*always, *self.imports} - {"pack", "unpack_from", "ErrorFields"})
+        names = sorted({"ReadBuffer", *self.imports} - {"pack", "unpack_from"})
         lines.append(f"\nfrom klamm.wire.primitives import ({', '.join(names)})")
-        structs = ["ErrorFields", "WireStruct"] if "ErrorFields" in self.imports else ["WireStruct"]
-        lines.append(f"from klamm.wire.struct_base import {', '.join(structs)}")
+        lines.append(f"from klamm.wire.struct_base import {', '.join(sorted(self.bases))}")
         return lines
 
     def _facts(self, name: str, schema: Schema) -> list[str]:

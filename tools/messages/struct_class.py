@@ -1,4 +1,4 @@
-"""The class of one struct: its fields and, of a whole message, `decode` and `encode`."""
+"""The class of one struct: its fields and, of a whole message, the functions that read and write it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class StructWriter:
         out = self.module.lines
         fields = self.struct.fields
         covers = f"{self.struct.versions.low}-{min(self.struct.versions.high, self.schema.versions.high)}"
-        out.append(f"class {self.name}(WireStruct):")
+        base = "WireStruct" if not self.root else "RecordsMessage" if self.has_records else "WireMessage"
+        out.append(f"class {self.name}({self.module.base(base)}):")
         out.append(f'    """Versions {covers}."""' if self.root else f'    """Part of {self.schema.name}."""')
         slots = ", ".join(f'"{item.name}"' for item in fields)
         out.append(f"    __slots__ = ({slots}{',' if len(fields) == 1 else ''})")
@@ -99,14 +100,14 @@ class StructWriter:
         name = next((name for name in NAMED_BY if name in names), None)
         words = "".join(f'"{code}", ' for code in codes)
         named = f'"{name}"' if name else "None"
-        return f"{self.module.use('ErrorFields')}(({words}), ({inside}), {named}, {'topic_id' in names})"
+        return f"{self.module.base('ErrorFields')}(({words}), ({inside}), {named}, {'topic_id' in names})"
 
-    def dispatch(self, verb: str, arguments: str) -> str:
-        variants = self.variants()
-        name = f"_{verb}_{snake(self.name)}"
-        if len(variants) == 1:
-            return f"{name}{variants[0][0]}({arguments})"
-        return f"({name}_compact if version >= {variants[1][1].low} else {name})({arguments})"
+    def write_codecs(self) -> None:
+        """Tell the class of a whole message which functions read and write which versions."""
+        name = snake(self.name)
+        for suffix, span in self.variants():
+            functions = f"_read_{name}{suffix}, _write_{name}{suffix}"
+            self.module.lines.append(f"{self.name}.add_codec(range({span.low}, {span.high + 1}), {functions})")
 
     def variants(self) -> list[tuple[str, Versions]]:
         """Suffix and versions: compact from the first flexible version on."""

@@ -1,8 +1,16 @@
-"""The base class of all generated messages."""
+"""The base classes of all generated messages."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
+
+from klamm.wire.primitives import DECODE_ERRORS, ENCODE_ERRORS, ChunkBuffer, ReadBuffer, WireError, join_chunks
+
+if TYPE_CHECKING:
+    Reader = Callable[[ReadBuffer, int, int], tuple[Any, int]]
+    Writer = Callable[[Any, Any, int], None]
 
 
 class ErrorFields(NamedTuple):
@@ -37,6 +45,69 @@ class WireStruct:
         return f"{type(self).__name__}({fields})"
 
 
+class WireMessage(WireStruct):
+    """A whole message. `CODECS` has the functions that read and write it, by version.
+
+    `BUFFER` is the type that they read from. `bytes` copies only what is not bytes already.
+    """
+
+    __slots__ = ()
+    BUFFER: ClassVar[type[Any]] = bytes
+    CODECS: ClassVar[Mapping[int, tuple[Reader, Writer]]] = MappingProxyType({})
+
+    @classmethod
+    def add_codec(cls, versions: range, read: Reader, write: Writer) -> None:
+        """Read and write these versions with two functions. The generated modules call it as they are imported."""
+        cls.CODECS = {**cls.CODECS, **dict.fromkeys(versions, (read, write))}
+
+    @classmethod
+    def decode(cls, version: int, buffer: ReadBuffer, offset: int = 0) -> Self:
+        """Read a body. Raises WireError."""
+        codec = cls.CODECS.get(version)
+        if codec is None:
+            raise WireError(f"{cls.__name__} has no version {version}")
+        try:
+            message: Self = codec[0](cls.BUFFER(buffer), offset, version)[0]
+        except DECODE_ERRORS as error:
+            raise WireError(f"{cls.__name__} v{version}: {error}") from error
+        return message
+
+    def encode(self, version: int) -> bytes:
+        """Return the body. Raises WireError."""
+        out = bytearray()
+        self._write(out, version)
+        return bytes(out)
+
+    def _write(self, out: bytearray, version: int) -> None:
+        codec = self.CODECS.get(version)
+        if codec is None:
+            raise WireError(f"{type(self).__name__} has no version {version}")
+        try:
+            codec[1](out, self, version)
+        except ENCODE_ERRORS as error:
+            raise WireError(f"{type(self).__name__} v{version}: {error}") from error
+
+
+class RecordsMessage(WireMessage):
+    """A message that carries records: it reads them in place, and writes them without a copy."""
+
+    __slots__ = ()
+    BUFFER = memoryview
+
+    def encode_chunks(self, version: int) -> list[Any]:
+        """Return the body as buffers and file regions. Raises WireError."""
+        out = ChunkBuffer()
+        self._write(out, version)
+        return out.finish()
+
+    def encode(self, version: int) -> bytes:
+        """Return the body; file regions are read. Raises WireError."""
+        return join_chunks(self.encode_chunks(version))
+
+
+_BASES: Final = frozenset((WireStruct, WireMessage, RecordsMessage))
+
+
 def copy_message(message: Any) -> Any:
     """A copy of a message whose structs and lists are its own; bytes, records and file regions are shared.
 
@@ -54,7 +125,7 @@ def copy_message(message: Any) -> Any:
 
 def generated_class(kind: type[WireStruct]) -> type[WireStruct]:
     """The generated class itself: a subclass may keep an encoded form that a changed copy must not have."""
-    return next(one for one in kind.__mro__ if WireStruct in one.__bases__)
+    return next(one for one in kind.__mro__ if not _BASES.isdisjoint(one.__bases__))
 
 
 class Message(Protocol):

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_string,
@@ -27,7 +24,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 8
 _S_u = Struct(">16s")
@@ -38,7 +35,7 @@ _unpack_iib = _S_iib.unpack_from
 _pack_iib = _S_iib.pack
 
 
-class ConsumerGroupCurrentMemberAssignmentKey(WireStruct):
+class ConsumerGroupCurrentMemberAssignmentKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -50,29 +47,6 @@ class ConsumerGroupCurrentMemberAssignmentKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupCurrentMemberAssignmentKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentKey has no version {version}")
-        try:
-            return _read_consumer_group_current_member_assignment_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentKey has no version {version}")
-        try:
-            _write_consumer_group_current_member_assignment_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicPartitions(WireStruct):
@@ -91,7 +65,7 @@ class TopicPartitions(WireStruct):
         self.assignment_epochs = [] if assignment_epochs is EMPTY else assignment_epochs
 
 
-class ConsumerGroupCurrentMemberAssignmentValue(WireStruct):
+class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -117,29 +91,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireStruct):
         self.partitions_pending_revocation = (
             [] if partitions_pending_revocation is EMPTY else partitions_pending_revocation
         )
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentValue has no version {version}")
-        try:
-            return _read_consumer_group_current_member_assignment_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentValue has no version {version}")
-        try:
-            _write_consumer_group_current_member_assignment_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupCurrentMemberAssignmentValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_consumer_group_current_member_assignment_key(
@@ -246,3 +197,13 @@ def _write_consumer_group_current_member_assignment_value_compact(
     for partitions_pending_revocation_item in s.partitions_pending_revocation:
         _write_topic_partitions_compact(out, partitions_pending_revocation_item, version)
     out.append(0)
+
+
+ConsumerGroupCurrentMemberAssignmentKey.add_codec(
+    range(0, 1), _read_consumer_group_current_member_assignment_key, _write_consumer_group_current_member_assignment_key
+)
+ConsumerGroupCurrentMemberAssignmentValue.add_codec(
+    range(0, 1),
+    _read_consumer_group_current_member_assignment_value_compact,
+    _write_consumer_group_current_member_assignment_value_compact,
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_bytes,
@@ -32,7 +29,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 5
 _S_i = Struct(">i")
@@ -40,7 +37,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class ConsumerGroupMemberMetadataKey(WireStruct):
+class ConsumerGroupMemberMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -52,29 +49,6 @@ class ConsumerGroupMemberMetadataKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupMemberMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMemberMetadataKey has no version {version}")
-        try:
-            return _read_consumer_group_member_metadata_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMemberMetadataKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMemberMetadataKey has no version {version}")
-        try:
-            _write_consumer_group_member_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMemberMetadataKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class ClassicProtocol(WireStruct):
@@ -105,7 +79,7 @@ class ClassicMemberMetadata(WireStruct):
         self.supported_protocols = [] if supported_protocols is EMPTY else supported_protocols
 
 
-class ConsumerGroupMemberMetadataValue(WireStruct):
+class ConsumerGroupMemberMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -141,29 +115,6 @@ class ConsumerGroupMemberMetadataValue(WireStruct):
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.server_assignor = server_assignor
         self.classic_member_metadata = classic_member_metadata
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupMemberMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMemberMetadataValue has no version {version}")
-        try:
-            return _read_consumer_group_member_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMemberMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMemberMetadataValue has no version {version}")
-        try:
-            _write_consumer_group_member_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMemberMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_consumer_group_member_metadata_key(
@@ -297,3 +248,11 @@ def _write_consumer_group_member_metadata_value_compact(
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+ConsumerGroupMemberMetadataKey.add_codec(
+    range(0, 1), _read_consumer_group_member_metadata_key, _write_consumer_group_member_metadata_key
+)
+ConsumerGroupMemberMetadataValue.add_codec(
+    range(0, 1), _read_consumer_group_member_metadata_value_compact, _write_consumer_group_member_metadata_value_compact
+)

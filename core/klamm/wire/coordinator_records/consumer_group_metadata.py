@@ -9,10 +9,7 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_string,
     read_tag_count,
     read_unsigned_varint,
@@ -21,7 +18,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage
 
 RECORD_TYPE: Final = 3
 _S_i = Struct(">i")
@@ -32,7 +29,7 @@ _unpack_q = _S_q.unpack_from
 _pack_q = _S_q.pack
 
 
-class ConsumerGroupMetadataKey(WireStruct):
+class ConsumerGroupMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id",)
@@ -43,31 +40,8 @@ class ConsumerGroupMetadataKey(WireStruct):
     ) -> None:
         self.group_id = group_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMetadataKey has no version {version}")
-        try:
-            return _read_consumer_group_metadata_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMetadataKey v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMetadataKey has no version {version}")
-        try:
-            _write_consumer_group_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMetadataKey v{version}: {error}") from error
-        return bytes(out)
-
-
-class ConsumerGroupMetadataValue(WireStruct):
+class ConsumerGroupMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("epoch", "metadata_hash")
@@ -79,29 +53,6 @@ class ConsumerGroupMetadataValue(WireStruct):
     ) -> None:
         self.epoch = epoch
         self.metadata_hash = metadata_hash
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMetadataValue has no version {version}")
-        try:
-            return _read_consumer_group_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupMetadataValue has no version {version}")
-        try:
-            _write_consumer_group_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_consumer_group_metadata_key(b: ReadBuffer, p: int, version: int) -> tuple[ConsumerGroupMetadataKey, int]:
@@ -148,3 +99,9 @@ def _write_consumer_group_metadata_value_compact(out: bytearray, s: ConsumerGrou
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+ConsumerGroupMetadataKey.add_codec(range(0, 1), _read_consumer_group_metadata_key, _write_consumer_group_metadata_key)
+ConsumerGroupMetadataValue.add_codec(
+    range(0, 1), _read_consumer_group_metadata_value_compact, _write_consumer_group_metadata_value_compact
+)

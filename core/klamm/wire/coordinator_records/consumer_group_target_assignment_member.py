@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_string,
@@ -22,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 7
 _S_u = Struct(">16s")
@@ -30,7 +27,7 @@ _unpack_u = _S_u.unpack_from
 _pack_u = _S_u.pack
 
 
-class ConsumerGroupTargetAssignmentMemberKey(WireStruct):
+class ConsumerGroupTargetAssignmentMemberKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -42,29 +39,6 @@ class ConsumerGroupTargetAssignmentMemberKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupTargetAssignmentMemberKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberKey has no version {version}")
-        try:
-            return _read_consumer_group_target_assignment_member_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberKey has no version {version}")
-        try:
-            _write_consumer_group_target_assignment_member_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicPartition(WireStruct):
@@ -81,7 +55,7 @@ class TopicPartition(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ConsumerGroupTargetAssignmentMemberValue(WireStruct):
+class ConsumerGroupTargetAssignmentMemberValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("topic_partitions",)
@@ -91,29 +65,6 @@ class ConsumerGroupTargetAssignmentMemberValue(WireStruct):
         topic_partitions: list[TopicPartition] = EMPTY,
     ) -> None:
         self.topic_partitions = [] if topic_partitions is EMPTY else topic_partitions
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupTargetAssignmentMemberValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberValue has no version {version}")
-        try:
-            return _read_consumer_group_target_assignment_member_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberValue has no version {version}")
-        try:
-            _write_consumer_group_target_assignment_member_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupTargetAssignmentMemberValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_consumer_group_target_assignment_member_key(
@@ -177,3 +128,13 @@ def _write_consumer_group_target_assignment_member_value_compact(
     for topic_partitions_item in s.topic_partitions:
         _write_topic_partition_compact(out, topic_partitions_item, version)
     out.append(0)
+
+
+ConsumerGroupTargetAssignmentMemberKey.add_codec(
+    range(0, 1), _read_consumer_group_target_assignment_member_key, _write_consumer_group_target_assignment_member_key
+)
+ConsumerGroupTargetAssignmentMemberValue.add_codec(
+    range(0, 1),
+    _read_consumer_group_target_assignment_member_value_compact,
+    _write_consumer_group_target_assignment_member_value_compact,
+)

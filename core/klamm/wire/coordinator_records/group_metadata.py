@@ -9,11 +9,8 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_bytes,
@@ -33,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 2
 _S_i = Struct(">i")
@@ -47,7 +44,7 @@ _unpack_q = _S_q.unpack_from
 _pack_q = _S_q.pack
 
 
-class GroupMetadataKey(WireStruct):
+class GroupMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group",)
@@ -57,27 +54,6 @@ class GroupMetadataKey(WireStruct):
         group: str = "",
     ) -> None:
         self.group = group
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> GroupMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"GroupMetadataKey has no version {version}")
-        try:
-            return _read_group_metadata_key(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"GroupMetadataKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"GroupMetadataKey has no version {version}")
-        try:
-            _write_group_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"GroupMetadataKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class MemberMetadata(WireStruct):
@@ -115,7 +91,7 @@ class MemberMetadata(WireStruct):
         self.assignment = assignment
 
 
-class GroupMetadataValue(WireStruct):
+class GroupMetadataValue(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp", "members")
@@ -135,29 +111,6 @@ class GroupMetadataValue(WireStruct):
         self.leader = leader
         self.current_state_timestamp = current_state_timestamp
         self.members = [] if members is EMPTY else members
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> GroupMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"GroupMetadataValue has no version {version}")
-        try:
-            return (_read_group_metadata_value_compact if version >= 4 else _read_group_metadata_value)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"GroupMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"GroupMetadataValue has no version {version}")
-        try:
-            (_write_group_metadata_value_compact if version >= 4 else _write_group_metadata_value)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"GroupMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_group_metadata_key(b: ReadBuffer, p: int, version: int) -> tuple[GroupMetadataKey, int]:
@@ -309,3 +262,8 @@ def _write_group_metadata_value_compact(out: bytearray, s: GroupMetadataValue, v
     for members_item in s.members:
         _write_member_metadata_compact(out, members_item, version)
     out.append(0)
+
+
+GroupMetadataKey.add_codec(range(0, 1), _read_group_metadata_key, _write_group_metadata_key)
+GroupMetadataValue.add_codec(range(0, 4), _read_group_metadata_value, _write_group_metadata_value)
+GroupMetadataValue.add_codec(range(4, 5), _read_group_metadata_value_compact, _write_group_metadata_value_compact)

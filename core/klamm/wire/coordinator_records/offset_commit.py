@@ -9,11 +9,8 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     read_compact_string,
     read_string,
     read_tag_count,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage
 
 RECORD_TYPE: Final = 1
 _S_i = Struct(">i")
@@ -41,7 +38,7 @@ _unpack_u = _S_u.unpack_from
 _pack_u = _S_u.pack
 
 
-class OffsetCommitKey(WireStruct):
+class OffsetCommitKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group", "topic", "partition")
@@ -56,29 +53,8 @@ class OffsetCommitKey(WireStruct):
         self.topic = topic
         self.partition = partition
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetCommitKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"OffsetCommitKey has no version {version}")
-        try:
-            return _read_offset_commit_key(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetCommitKey v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"OffsetCommitKey has no version {version}")
-        try:
-            _write_offset_commit_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetCommitKey v{version}: {error}") from error
-        return bytes(out)
-
-
-class OffsetCommitValue(WireStruct):
+class OffsetCommitValue(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id")
@@ -98,29 +74,6 @@ class OffsetCommitValue(WireStruct):
         self.commit_timestamp = commit_timestamp
         self.expire_timestamp = expire_timestamp
         self.topic_id = topic_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetCommitValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"OffsetCommitValue has no version {version}")
-        try:
-            return (_read_offset_commit_value_compact if version >= 4 else _read_offset_commit_value)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetCommitValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"OffsetCommitValue has no version {version}")
-        try:
-            (_write_offset_commit_value_compact if version >= 4 else _write_offset_commit_value)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetCommitValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_offset_commit_key(b: ReadBuffer, p: int, version: int) -> tuple[OffsetCommitKey, int]:
@@ -204,3 +157,8 @@ def _write_offset_commit_value_compact(out: bytearray, s: OffsetCommitValue, ver
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+OffsetCommitKey.add_codec(range(0, 1), _read_offset_commit_key, _write_offset_commit_key)
+OffsetCommitValue.add_codec(range(0, 4), _read_offset_commit_value, _write_offset_commit_value)
+OffsetCommitValue.add_codec(range(4, 5), _read_offset_commit_value_compact, _write_offset_commit_value_compact)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_string,
@@ -22,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 14
 _S_u = Struct(">16s")
@@ -33,7 +30,7 @@ _unpack_iib = _S_iib.unpack_from
 _pack_iib = _S_iib.pack
 
 
-class ShareGroupCurrentMemberAssignmentKey(WireStruct):
+class ShareGroupCurrentMemberAssignmentKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -45,29 +42,6 @@ class ShareGroupCurrentMemberAssignmentKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupCurrentMemberAssignmentKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentKey has no version {version}")
-        try:
-            return _read_share_group_current_member_assignment_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentKey has no version {version}")
-        try:
-            _write_share_group_current_member_assignment_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicPartitions(WireStruct):
@@ -84,7 +58,7 @@ class TopicPartitions(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ShareGroupCurrentMemberAssignmentValue(WireStruct):
+class ShareGroupCurrentMemberAssignmentValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("member_epoch", "previous_member_epoch", "state", "assigned_partitions")
@@ -100,29 +74,6 @@ class ShareGroupCurrentMemberAssignmentValue(WireStruct):
         self.previous_member_epoch = previous_member_epoch
         self.state = state
         self.assigned_partitions = [] if assigned_partitions is EMPTY else assigned_partitions
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupCurrentMemberAssignmentValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentValue has no version {version}")
-        try:
-            return _read_share_group_current_member_assignment_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentValue has no version {version}")
-        try:
-            _write_share_group_current_member_assignment_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupCurrentMemberAssignmentValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_share_group_current_member_assignment_key(
@@ -189,3 +140,13 @@ def _write_share_group_current_member_assignment_value_compact(
     for assigned_partitions_item in s.assigned_partitions:
         _write_topic_partitions_compact(out, assigned_partitions_item, version)
     out.append(0)
+
+
+ShareGroupCurrentMemberAssignmentKey.add_codec(
+    range(0, 1), _read_share_group_current_member_assignment_key, _write_share_group_current_member_assignment_key
+)
+ShareGroupCurrentMemberAssignmentValue.add_codec(
+    range(0, 1),
+    _read_share_group_current_member_assignment_value_compact,
+    _write_share_group_current_member_assignment_value_compact,
+)

@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,12 +21,12 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage
 
 RECORD_TYPE: Final = 10
 
 
-class ShareGroupMemberMetadataKey(WireStruct):
+class ShareGroupMemberMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -42,31 +39,8 @@ class ShareGroupMemberMetadataKey(WireStruct):
         self.group_id = group_id
         self.member_id = member_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupMemberMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMemberMetadataKey has no version {version}")
-        try:
-            return _read_share_group_member_metadata_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupMemberMetadataKey v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMemberMetadataKey has no version {version}")
-        try:
-            _write_share_group_member_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupMemberMetadataKey v{version}: {error}") from error
-        return bytes(out)
-
-
-class ShareGroupMemberMetadataValue(WireStruct):
+class ShareGroupMemberMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("rack_id", "client_id", "client_host", "subscribed_topic_names")
@@ -82,29 +56,6 @@ class ShareGroupMemberMetadataValue(WireStruct):
         self.client_id = client_id
         self.client_host = client_host
         self.subscribed_topic_names = [] if subscribed_topic_names is EMPTY else subscribed_topic_names
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupMemberMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMemberMetadataValue has no version {version}")
-        try:
-            return _read_share_group_member_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupMemberMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMemberMetadataValue has no version {version}")
-        try:
-            _write_share_group_member_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupMemberMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_share_group_member_metadata_key(
@@ -150,3 +101,11 @@ def _write_share_group_member_metadata_value_compact(
     for subscribed_topic_names_item in s.subscribed_topic_names:
         write_compact_string(out, subscribed_topic_names_item)
     out.append(0)
+
+
+ShareGroupMemberMetadataKey.add_codec(
+    range(0, 1), _read_share_group_member_metadata_key, _write_share_group_member_metadata_key
+)
+ShareGroupMemberMetadataValue.add_codec(
+    range(0, 1), _read_share_group_member_metadata_value_compact, _write_share_group_member_metadata_value_compact
+)

@@ -8,16 +8,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
-    ReadBuffer,
-    WireError,
-    read_string,
-    skip_tagged_fields,
-    write_string,
-)
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.primitives import ReadBuffer, read_string, skip_tagged_fields, write_string
+from klamm.wire.struct_base import WireMessage
 
 RECORD_TYPE: Final = 11
 _S_iq = Struct(">iq")
@@ -25,7 +17,7 @@ _unpack_iq = _S_iq.unpack_from
 _pack_iq = _S_iq.pack
 
 
-class ShareGroupMetadataKey(WireStruct):
+class ShareGroupMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id",)
@@ -36,31 +28,8 @@ class ShareGroupMetadataKey(WireStruct):
     ) -> None:
         self.group_id = group_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMetadataKey has no version {version}")
-        try:
-            return _read_share_group_metadata_key(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[
-                0
-            ]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupMetadataKey v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMetadataKey has no version {version}")
-        try:
-            _write_share_group_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupMetadataKey v{version}: {error}") from error
-        return bytes(out)
-
-
-class ShareGroupMetadataValue(WireStruct):
+class ShareGroupMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("epoch", "metadata_hash")
@@ -72,29 +41,6 @@ class ShareGroupMetadataValue(WireStruct):
     ) -> None:
         self.epoch = epoch
         self.metadata_hash = metadata_hash
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMetadataValue has no version {version}")
-        try:
-            return _read_share_group_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupMetadataValue has no version {version}")
-        try:
-            _write_share_group_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_share_group_metadata_key(b: ReadBuffer, p: int, version: int) -> tuple[ShareGroupMetadataKey, int]:
@@ -121,3 +67,9 @@ def _read_share_group_metadata_value_compact(
 def _write_share_group_metadata_value_compact(out: bytearray, s: ShareGroupMetadataValue, version: int) -> None:
     out += _pack_iq(s.epoch, s.metadata_hash)
     out.append(0)
+
+
+ShareGroupMetadataKey.add_codec(range(0, 1), _read_share_group_metadata_key, _write_share_group_metadata_key)
+ShareGroupMetadataValue.add_codec(
+    range(0, 1), _read_share_group_metadata_value_compact, _write_share_group_metadata_value_compact
+)

@@ -9,10 +9,7 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_string,
     read_tag_count,
     read_unsigned_varint,
@@ -21,7 +18,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage
 
 RECORD_TYPE: Final = 12
 _S_i = Struct(">i")
@@ -32,7 +29,7 @@ _unpack_q = _S_q.unpack_from
 _pack_q = _S_q.pack
 
 
-class ShareGroupTargetAssignmentMetadataKey(WireStruct):
+class ShareGroupTargetAssignmentMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id",)
@@ -43,31 +40,8 @@ class ShareGroupTargetAssignmentMetadataKey(WireStruct):
     ) -> None:
         self.group_id = group_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupTargetAssignmentMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataKey has no version {version}")
-        try:
-            return _read_share_group_target_assignment_metadata_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataKey v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataKey has no version {version}")
-        try:
-            _write_share_group_target_assignment_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataKey v{version}: {error}") from error
-        return bytes(out)
-
-
-class ShareGroupTargetAssignmentMetadataValue(WireStruct):
+class ShareGroupTargetAssignmentMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("assignment_epoch", "assignment_timestamp")
@@ -79,29 +53,6 @@ class ShareGroupTargetAssignmentMetadataValue(WireStruct):
     ) -> None:
         self.assignment_epoch = assignment_epoch
         self.assignment_timestamp = assignment_timestamp
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupTargetAssignmentMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataValue has no version {version}")
-        try:
-            return _read_share_group_target_assignment_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataValue has no version {version}")
-        try:
-            _write_share_group_target_assignment_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupTargetAssignmentMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_share_group_target_assignment_metadata_key(
@@ -154,3 +105,13 @@ def _write_share_group_target_assignment_metadata_value_compact(
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+ShareGroupTargetAssignmentMetadataKey.add_codec(
+    range(0, 1), _read_share_group_target_assignment_metadata_key, _write_share_group_target_assignment_metadata_key
+)
+ShareGroupTargetAssignmentMetadataValue.add_codec(
+    range(0, 1),
+    _read_share_group_target_assignment_metadata_value_compact,
+    _write_share_group_target_assignment_metadata_value_compact,
+)

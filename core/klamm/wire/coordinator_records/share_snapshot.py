@@ -9,12 +9,9 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_string,
@@ -27,7 +24,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 0
 _S_ui = Struct(">16si")
@@ -44,7 +41,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class ShareSnapshotKey(WireStruct):
+class ShareSnapshotKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "topic_id", "partition")
@@ -58,27 +55,6 @@ class ShareSnapshotKey(WireStruct):
         self.group_id = group_id
         self.topic_id = topic_id
         self.partition = partition
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareSnapshotKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareSnapshotKey has no version {version}")
-        try:
-            return _read_share_snapshot_key(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareSnapshotKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareSnapshotKey has no version {version}")
-        try:
-            _write_share_snapshot_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareSnapshotKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class StateBatch(WireStruct):
@@ -99,7 +75,7 @@ class StateBatch(WireStruct):
         self.delivery_count = delivery_count
 
 
-class ShareSnapshotValue(WireStruct):
+class ShareSnapshotValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -132,29 +108,6 @@ class ShareSnapshotValue(WireStruct):
         self.create_timestamp = create_timestamp
         self.write_timestamp = write_timestamp
         self.state_batches = [] if state_batches is EMPTY else state_batches
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareSnapshotValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareSnapshotValue has no version {version}")
-        try:
-            return _read_share_snapshot_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareSnapshotValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ShareSnapshotValue has no version {version}")
-        try:
-            _write_share_snapshot_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareSnapshotValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_share_snapshot_key(b: ReadBuffer, p: int, version: int) -> tuple[ShareSnapshotKey, int]:
@@ -238,3 +191,7 @@ def _write_share_snapshot_value_compact(out: bytearray, s: ShareSnapshotValue, v
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+ShareSnapshotKey.add_codec(range(0, 1), _read_share_snapshot_key, _write_share_snapshot_key)
+ShareSnapshotValue.add_codec(range(0, 1), _read_share_snapshot_value_compact, _write_share_snapshot_value_compact)

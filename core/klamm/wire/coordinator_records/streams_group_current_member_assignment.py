@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_string,
@@ -28,7 +25,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 22
 _S_iib = Struct(">iib")
@@ -36,7 +33,7 @@ _unpack_iib = _S_iib.unpack_from
 _pack_iib = _S_iib.pack
 
 
-class StreamsGroupCurrentMemberAssignmentKey(WireStruct):
+class StreamsGroupCurrentMemberAssignmentKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -48,29 +45,6 @@ class StreamsGroupCurrentMemberAssignmentKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupCurrentMemberAssignmentKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentKey has no version {version}")
-        try:
-            return _read_streams_group_current_member_assignment_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentKey has no version {version}")
-        try:
-            _write_streams_group_current_member_assignment_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class TaskIds(WireStruct):
@@ -89,7 +63,7 @@ class TaskIds(WireStruct):
         self.assignment_epochs = [] if assignment_epochs is EMPTY else assignment_epochs
 
 
-class StreamsGroupCurrentMemberAssignmentValue(WireStruct):
+class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -131,29 +105,6 @@ class StreamsGroupCurrentMemberAssignmentValue(WireStruct):
         self.warmup_tasks_pending_revocation = (
             [] if warmup_tasks_pending_revocation is EMPTY else warmup_tasks_pending_revocation
         )
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupCurrentMemberAssignmentValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentValue has no version {version}")
-        try:
-            return _read_streams_group_current_member_assignment_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentValue has no version {version}")
-        try:
-            _write_streams_group_current_member_assignment_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupCurrentMemberAssignmentValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_streams_group_current_member_assignment_key(
@@ -307,3 +258,13 @@ def _write_streams_group_current_member_assignment_value_compact(
     for warmup_tasks_pending_revocation_item in s.warmup_tasks_pending_revocation:
         _write_task_ids_compact(out, warmup_tasks_pending_revocation_item, version)
     out.append(0)
+
+
+StreamsGroupCurrentMemberAssignmentKey.add_codec(
+    range(0, 1), _read_streams_group_current_member_assignment_key, _write_streams_group_current_member_assignment_key
+)
+StreamsGroupCurrentMemberAssignmentValue.add_codec(
+    range(0, 1),
+    _read_streams_group_current_member_assignment_value_compact,
+    _write_streams_group_current_member_assignment_value_compact,
+)

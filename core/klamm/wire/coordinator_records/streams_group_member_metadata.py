@@ -9,11 +9,8 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 19
 _S_H = Struct(">H")
@@ -36,7 +33,7 @@ _unpack_ii = _S_ii.unpack_from
 _pack_ii = _S_ii.pack
 
 
-class StreamsGroupMemberMetadataKey(WireStruct):
+class StreamsGroupMemberMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -48,29 +45,6 @@ class StreamsGroupMemberMetadataKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupMemberMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMemberMetadataKey has no version {version}")
-        try:
-            return _read_streams_group_member_metadata_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMemberMetadataKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMemberMetadataKey has no version {version}")
-        try:
-            _write_streams_group_member_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMemberMetadataKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class Endpoint(WireStruct):
@@ -101,7 +75,7 @@ class KeyValue(WireStruct):
         self.value = value
 
 
-class StreamsGroupMemberMetadataValue(WireStruct):
+class StreamsGroupMemberMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -137,29 +111,6 @@ class StreamsGroupMemberMetadataValue(WireStruct):
         self.process_id = process_id
         self.user_endpoint = user_endpoint
         self.client_tags = [] if client_tags is EMPTY else client_tags
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupMemberMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMemberMetadataValue has no version {version}")
-        try:
-            return _read_streams_group_member_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMemberMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMemberMetadataValue has no version {version}")
-        try:
-            _write_streams_group_member_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMemberMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_streams_group_member_metadata_key(
@@ -266,3 +217,11 @@ def _write_streams_group_member_metadata_value_compact(
     for client_tags_item in s.client_tags:
         _write_key_value_compact(out, client_tags_item, version)
     out.append(0)
+
+
+StreamsGroupMemberMetadataKey.add_codec(
+    range(0, 1), _read_streams_group_member_metadata_key, _write_streams_group_member_metadata_key
+)
+StreamsGroupMemberMetadataValue.add_codec(
+    range(0, 1), _read_streams_group_member_metadata_value_compact, _write_streams_group_member_metadata_value_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_compact_array_length,
     read_compact_string,
     read_string,
@@ -27,7 +24,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 17
 _S_iq = Struct(">iq")
@@ -38,7 +35,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class StreamsGroupMetadataKey(WireStruct):
+class StreamsGroupMetadataKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id",)
@@ -48,29 +45,6 @@ class StreamsGroupMetadataKey(WireStruct):
         group_id: str = "",
     ) -> None:
         self.group_id = group_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupMetadataKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMetadataKey has no version {version}")
-        try:
-            return _read_streams_group_metadata_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMetadataKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMetadataKey has no version {version}")
-        try:
-            _write_streams_group_metadata_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMetadataKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class LastAssignmentConfig(WireStruct):
@@ -87,7 +61,7 @@ class LastAssignmentConfig(WireStruct):
         self.value = value
 
 
-class StreamsGroupMetadataValue(WireStruct):
+class StreamsGroupMetadataValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -114,29 +88,6 @@ class StreamsGroupMetadataValue(WireStruct):
         self.last_assignment_configs = [] if last_assignment_configs is EMPTY else last_assignment_configs
         self.stored_description_topology_epoch = stored_description_topology_epoch
         self.failed_description_topology_epoch = failed_description_topology_epoch
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupMetadataValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMetadataValue has no version {version}")
-        try:
-            return _read_streams_group_metadata_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMetadataValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupMetadataValue has no version {version}")
-        try:
-            _write_streams_group_metadata_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupMetadataValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_streams_group_metadata_key(b: ReadBuffer, p: int, version: int) -> tuple[StreamsGroupMetadataKey, int]:
@@ -241,3 +192,9 @@ def _write_streams_group_metadata_value_compact(out: bytearray, s: StreamsGroupM
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+StreamsGroupMetadataKey.add_codec(range(0, 1), _read_streams_group_metadata_key, _write_streams_group_metadata_key)
+StreamsGroupMetadataValue.add_codec(
+    range(0, 1), _read_streams_group_metadata_value_compact, _write_streams_group_metadata_value_compact
+)

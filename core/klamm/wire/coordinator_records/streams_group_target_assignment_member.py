@@ -9,11 +9,8 @@ from struct import pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_string,
@@ -23,12 +20,12 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 21
 
 
-class StreamsGroupTargetAssignmentMemberKey(WireStruct):
+class StreamsGroupTargetAssignmentMemberKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id")
@@ -40,29 +37,6 @@ class StreamsGroupTargetAssignmentMemberKey(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupTargetAssignmentMemberKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberKey has no version {version}")
-        try:
-            return _read_streams_group_target_assignment_member_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberKey has no version {version}")
-        try:
-            _write_streams_group_target_assignment_member_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class TaskIds(WireStruct):
@@ -79,7 +53,7 @@ class TaskIds(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class StreamsGroupTargetAssignmentMemberValue(WireStruct):
+class StreamsGroupTargetAssignmentMemberValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("active_tasks", "standby_tasks", "warmup_tasks")
@@ -93,29 +67,6 @@ class StreamsGroupTargetAssignmentMemberValue(WireStruct):
         self.active_tasks = [] if active_tasks is EMPTY else active_tasks
         self.standby_tasks = [] if standby_tasks is EMPTY else standby_tasks
         self.warmup_tasks = [] if warmup_tasks is EMPTY else warmup_tasks
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupTargetAssignmentMemberValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberValue has no version {version}")
-        try:
-            return _read_streams_group_target_assignment_member_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberValue has no version {version}")
-        try:
-            _write_streams_group_target_assignment_member_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTargetAssignmentMemberValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_streams_group_target_assignment_member_key(
@@ -198,3 +149,13 @@ def _write_streams_group_target_assignment_member_value_compact(
     for warmup_tasks_item in s.warmup_tasks:
         _write_task_ids_compact(out, warmup_tasks_item, version)
     out.append(0)
+
+
+StreamsGroupTargetAssignmentMemberKey.add_codec(
+    range(0, 1), _read_streams_group_target_assignment_member_key, _write_streams_group_target_assignment_member_key
+)
+StreamsGroupTargetAssignmentMemberValue.add_codec(
+    range(0, 1),
+    _read_streams_group_target_assignment_member_value_compact,
+    _write_streams_group_target_assignment_member_value_compact,
+)

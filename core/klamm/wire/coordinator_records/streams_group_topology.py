@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_string,
@@ -23,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 23
 _S_ih = Struct(">ih")
@@ -34,7 +31,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class StreamsGroupTopologyKey(WireStruct):
+class StreamsGroupTopologyKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id",)
@@ -44,29 +41,6 @@ class StreamsGroupTopologyKey(WireStruct):
         group_id: str = "",
     ) -> None:
         self.group_id = group_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupTopologyKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyKey has no version {version}")
-        try:
-            return _read_streams_group_topology_key(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyKey has no version {version}")
-        try:
-            _write_streams_group_topology_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicConfig(WireStruct):
@@ -149,7 +123,7 @@ class Subtopology(WireStruct):
         self.copartition_groups = [] if copartition_groups is EMPTY else copartition_groups
 
 
-class StreamsGroupTopologyValue(WireStruct):
+class StreamsGroupTopologyValue(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("epoch", "subtopologies")
@@ -161,29 +135,6 @@ class StreamsGroupTopologyValue(WireStruct):
     ) -> None:
         self.epoch = epoch
         self.subtopologies = [] if subtopologies is EMPTY else subtopologies
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupTopologyValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyValue has no version {version}")
-        try:
-            return _read_streams_group_topology_value_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyValue has no version {version}")
-        try:
-            _write_streams_group_topology_value_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_streams_group_topology_key(b: ReadBuffer, p: int, version: int) -> tuple[StreamsGroupTopologyKey, int]:
@@ -378,3 +329,9 @@ def _write_streams_group_topology_value_compact(out: bytearray, s: StreamsGroupT
     for subtopologies_item in s.subtopologies:
         _write_subtopology_compact(out, subtopologies_item, version)
     out.append(0)
+
+
+StreamsGroupTopologyKey.add_codec(range(0, 1), _read_streams_group_topology_key, _write_streams_group_topology_key)
+StreamsGroupTopologyValue.add_codec(
+    range(0, 1), _read_streams_group_topology_value_compact, _write_streams_group_topology_value_compact
+)

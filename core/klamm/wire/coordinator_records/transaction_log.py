@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -31,7 +28,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 RECORD_TYPE: Final = 0
 _S_qhib = Struct(">qhib")
@@ -48,7 +45,7 @@ _unpack_h = _S_h.unpack_from
 _pack_h = _S_h.pack
 
 
-class TransactionLogKey(WireStruct):
+class TransactionLogKey(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("transactional_id",)
@@ -58,27 +55,6 @@ class TransactionLogKey(WireStruct):
         transactional_id: str = "",
     ) -> None:
         self.transactional_id = transactional_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> TransactionLogKey:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"TransactionLogKey has no version {version}")
-        try:
-            return _read_transaction_log_key(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"TransactionLogKey v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"TransactionLogKey has no version {version}")
-        try:
-            _write_transaction_log_key(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"TransactionLogKey v{version}: {error}") from error
-        return bytes(out)
 
 
 class PartitionsSchema(WireStruct):
@@ -95,7 +71,7 @@ class PartitionsSchema(WireStruct):
         self.partition_ids = [] if partition_ids is EMPTY else partition_ids
 
 
-class TransactionLogValue(WireStruct):
+class TransactionLogValue(WireMessage):
     """Versions 0-1."""
 
     __slots__ = (
@@ -137,29 +113,6 @@ class TransactionLogValue(WireStruct):
         self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
         self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
         self.client_transaction_version = client_transaction_version
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> TransactionLogValue:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"TransactionLogValue has no version {version}")
-        try:
-            return (_read_transaction_log_value_compact if version >= 1 else _read_transaction_log_value)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"TransactionLogValue v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"TransactionLogValue has no version {version}")
-        try:
-            (_write_transaction_log_value_compact if version >= 1 else _write_transaction_log_value)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"TransactionLogValue v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_transaction_log_key(b: ReadBuffer, p: int, version: int) -> tuple[TransactionLogKey, int]:
@@ -345,3 +298,8 @@ def _write_transaction_log_value_compact(out: bytearray, s: TransactionLogValue,
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+TransactionLogKey.add_codec(range(0, 1), _read_transaction_log_key, _write_transaction_log_key)
+TransactionLogValue.add_codec(range(0, 1), _read_transaction_log_value, _write_transaction_log_value)
+TransactionLogValue.add_codec(range(1, 2), _read_transaction_log_value_compact, _write_transaction_log_value_compact)

@@ -9,17 +9,14 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_compact_string,
     read_string,
     skip_tagged_fields,
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 25
 NAME: Final = "AddOffsetsToTxn"
@@ -34,7 +31,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class AddOffsetsToTxnRequest(WireStruct):
+class AddOffsetsToTxnRequest(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("transactional_id", "producer_id", "producer_epoch", "group_id")
@@ -52,33 +49,8 @@ class AddOffsetsToTxnRequest(WireStruct):
         self.producer_epoch = producer_epoch
         self.group_id = group_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AddOffsetsToTxnRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"AddOffsetsToTxnRequest has no version {version}")
-        try:
-            return (_read_add_offsets_to_txn_request_compact if version >= 3 else _read_add_offsets_to_txn_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AddOffsetsToTxnRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"AddOffsetsToTxnRequest has no version {version}")
-        try:
-            (_write_add_offsets_to_txn_request_compact if version >= 3 else _write_add_offsets_to_txn_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AddOffsetsToTxnRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class AddOffsetsToTxnResponse(WireStruct):
+class AddOffsetsToTxnResponse(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("throttle_time_ms", "error_code")
@@ -92,31 +64,6 @@ class AddOffsetsToTxnResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AddOffsetsToTxnResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"AddOffsetsToTxnResponse has no version {version}")
-        try:
-            return (_read_add_offsets_to_txn_response_compact if version >= 3 else _read_add_offsets_to_txn_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AddOffsetsToTxnResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"AddOffsetsToTxnResponse has no version {version}")
-        try:
-            (_write_add_offsets_to_txn_response_compact if version >= 3 else _write_add_offsets_to_txn_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AddOffsetsToTxnResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_add_offsets_to_txn_request(b: ReadBuffer, p: int, version: int) -> tuple[AddOffsetsToTxnRequest, int]:
@@ -177,3 +124,13 @@ def _read_add_offsets_to_txn_response_compact(
 def _write_add_offsets_to_txn_response_compact(out: bytearray, s: AddOffsetsToTxnResponse, version: int) -> None:
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     out.append(0)
+
+
+AddOffsetsToTxnRequest.add_codec(range(0, 3), _read_add_offsets_to_txn_request, _write_add_offsets_to_txn_request)
+AddOffsetsToTxnRequest.add_codec(
+    range(3, 5), _read_add_offsets_to_txn_request_compact, _write_add_offsets_to_txn_request_compact
+)
+AddOffsetsToTxnResponse.add_codec(range(0, 3), _read_add_offsets_to_txn_response, _write_add_offsets_to_txn_response)
+AddOffsetsToTxnResponse.add_codec(
+    range(3, 5), _read_add_offsets_to_txn_response_compact, _write_add_offsets_to_txn_response_compact
+)

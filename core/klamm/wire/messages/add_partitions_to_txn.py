@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -26,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 24
 NAME: Final = "AddPartitionsToTxn"
@@ -84,7 +81,7 @@ class AddPartitionsToTxnTransaction(WireStruct):
         self.topics = [] if topics is EMPTY else topics
 
 
-class AddPartitionsToTxnRequest(WireStruct):
+class AddPartitionsToTxnRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = (
@@ -109,31 +106,6 @@ class AddPartitionsToTxnRequest(WireStruct):
         self.v3_and_below_producer_id = v3_and_below_producer_id
         self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
         self.v3_and_below_topics = [] if v3_and_below_topics is EMPTY else v3_and_below_topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AddPartitionsToTxnRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"AddPartitionsToTxnRequest has no version {version}")
-        try:
-            return (
-                _read_add_partitions_to_txn_request_compact if version >= 3 else _read_add_partitions_to_txn_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AddPartitionsToTxnRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"AddPartitionsToTxnRequest has no version {version}")
-        try:
-            (_write_add_partitions_to_txn_request_compact if version >= 3 else _write_add_partitions_to_txn_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AddPartitionsToTxnRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AddPartitionsToTxnPartitionResult(WireStruct):
@@ -185,7 +157,7 @@ class AddPartitionsToTxnResult(WireStruct):
         self.topic_results = [] if topic_results is EMPTY else topic_results
 
 
-class AddPartitionsToTxnResponse(WireStruct):
+class AddPartitionsToTxnResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "results_by_transaction", "results_by_topic_v3_and_below")
@@ -213,31 +185,6 @@ class AddPartitionsToTxnResponse(WireStruct):
         self.results_by_topic_v3_and_below = (
             [] if results_by_topic_v3_and_below is EMPTY else results_by_topic_v3_and_below
         )
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AddPartitionsToTxnResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"AddPartitionsToTxnResponse has no version {version}")
-        try:
-            return (
-                _read_add_partitions_to_txn_response_compact if version >= 3 else _read_add_partitions_to_txn_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AddPartitionsToTxnResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"AddPartitionsToTxnResponse has no version {version}")
-        try:
-            (_write_add_partitions_to_txn_response_compact if version >= 3 else _write_add_partitions_to_txn_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AddPartitionsToTxnResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_add_partitions_to_txn_topic(b: ReadBuffer, p: int, version: int) -> tuple[AddPartitionsToTxnTopic, int]:
@@ -664,3 +611,17 @@ def _write_add_partitions_to_txn_response_compact(out: bytearray, s: AddPartitio
         for results_by_topic_v3_and_below_item in s.results_by_topic_v3_and_below:
             _write_add_partitions_to_txn_topic_result_compact(out, results_by_topic_v3_and_below_item, version)
     out.append(0)
+
+
+AddPartitionsToTxnRequest.add_codec(
+    range(0, 3), _read_add_partitions_to_txn_request, _write_add_partitions_to_txn_request
+)
+AddPartitionsToTxnRequest.add_codec(
+    range(3, 6), _read_add_partitions_to_txn_request_compact, _write_add_partitions_to_txn_request_compact
+)
+AddPartitionsToTxnResponse.add_codec(
+    range(0, 3), _read_add_partitions_to_txn_response, _write_add_partitions_to_txn_response
+)
+AddPartitionsToTxnResponse.add_codec(
+    range(3, 6), _read_add_partitions_to_txn_response_compact, _write_add_partitions_to_txn_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 80
 NAME: Final = "AddRaftVoter"
@@ -62,7 +59,7 @@ class Listener(WireStruct):
         self.port = port
 
 
-class AddRaftVoterRequest(WireStruct):
+class AddRaftVoterRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("cluster_id", "timeout_ms", "voter_id", "voter_directory_id", "listeners", "ack_when_committed")
@@ -84,31 +81,8 @@ class AddRaftVoterRequest(WireStruct):
         self.listeners = [] if listeners is EMPTY else listeners
         self.ack_when_committed = ack_when_committed
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AddRaftVoterRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"AddRaftVoterRequest has no version {version}")
-        try:
-            return _read_add_raft_voter_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AddRaftVoterRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"AddRaftVoterRequest has no version {version}")
-        try:
-            _write_add_raft_voter_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AddRaftVoterRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class AddRaftVoterResponse(WireStruct):
+class AddRaftVoterResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
@@ -124,29 +98,6 @@ class AddRaftVoterResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AddRaftVoterResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"AddRaftVoterResponse has no version {version}")
-        try:
-            return _read_add_raft_voter_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AddRaftVoterResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"AddRaftVoterResponse has no version {version}")
-        try:
-            _write_add_raft_voter_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AddRaftVoterResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_listener_compact(b: ReadBuffer, p: int, version: int) -> tuple[Listener, int]:
@@ -218,3 +169,9 @@ def _write_add_raft_voter_response_compact(out: bytearray, s: AddRaftVoterRespon
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     write_compact_nullable_string(out, s.error_message)
     out.append(0)
+
+
+AddRaftVoterRequest.add_codec(range(0, 2), _read_add_raft_voter_request_compact, _write_add_raft_voter_request_compact)
+AddRaftVoterResponse.add_codec(
+    range(0, 2), _read_add_raft_voter_response_compact, _write_add_raft_voter_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -29,7 +26,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 49
 NAME: Final = "AlterClientQuotas"
@@ -94,7 +91,7 @@ class RequestEntryData(WireStruct):
         self.ops = [] if ops is EMPTY else ops
 
 
-class AlterClientQuotasRequest(WireStruct):
+class AlterClientQuotasRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("entries", "validate_only")
@@ -107,31 +104,6 @@ class AlterClientQuotasRequest(WireStruct):
     ) -> None:
         self.entries = [] if entries is EMPTY else entries
         self.validate_only = validate_only
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterClientQuotasRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterClientQuotasRequest has no version {version}")
-        try:
-            return (_read_alter_client_quotas_request_compact if version >= 1 else _read_alter_client_quotas_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterClientQuotasRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterClientQuotasRequest has no version {version}")
-        try:
-            (_write_alter_client_quotas_request_compact if version >= 1 else _write_alter_client_quotas_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterClientQuotasRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ResponseEntityData(WireStruct):
@@ -165,7 +137,7 @@ class ResponseEntryData(WireStruct):
         self.entity = [] if entity is EMPTY else entity
 
 
-class AlterClientQuotasResponse(WireStruct):
+class AlterClientQuotasResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "entries")
@@ -179,31 +151,6 @@ class AlterClientQuotasResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.entries = [] if entries is EMPTY else entries
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterClientQuotasResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterClientQuotasResponse has no version {version}")
-        try:
-            return (_read_alter_client_quotas_response_compact if version >= 1 else _read_alter_client_quotas_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterClientQuotasResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterClientQuotasResponse has no version {version}")
-        try:
-            (_write_alter_client_quotas_response_compact if version >= 1 else _write_alter_client_quotas_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterClientQuotasResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_request_entity_data(b: ReadBuffer, p: int, version: int) -> tuple[RequestEntityData, int]:
@@ -489,3 +436,15 @@ def _write_alter_client_quotas_response_compact(out: bytearray, s: AlterClientQu
     for entries_item in s.entries:
         _write_response_entry_data_compact(out, entries_item, version)
     out.append(0)
+
+
+AlterClientQuotasRequest.add_codec(range(0, 1), _read_alter_client_quotas_request, _write_alter_client_quotas_request)
+AlterClientQuotasRequest.add_codec(
+    range(1, 2), _read_alter_client_quotas_request_compact, _write_alter_client_quotas_request_compact
+)
+AlterClientQuotasResponse.add_codec(
+    range(0, 1), _read_alter_client_quotas_response, _write_alter_client_quotas_response
+)
+AlterClientQuotasResponse.add_codec(
+    range(1, 2), _read_alter_client_quotas_response_compact, _write_alter_client_quotas_response_compact
+)

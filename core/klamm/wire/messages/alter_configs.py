@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -29,7 +26,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 33
 NAME: Final = "AlterConfigs"
@@ -80,7 +77,7 @@ class AlterConfigsResource(WireStruct):
         self.configs = [] if configs is EMPTY else configs
 
 
-class AlterConfigsRequest(WireStruct):
+class AlterConfigsRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("resources", "validate_only")
@@ -93,29 +90,6 @@ class AlterConfigsRequest(WireStruct):
     ) -> None:
         self.resources = [] if resources is EMPTY else resources
         self.validate_only = validate_only
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterConfigsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterConfigsRequest has no version {version}")
-        try:
-            return (_read_alter_configs_request_compact if version >= 2 else _read_alter_configs_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterConfigsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterConfigsRequest has no version {version}")
-        try:
-            (_write_alter_configs_request_compact if version >= 2 else _write_alter_configs_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterConfigsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AlterConfigsResourceResponse(WireStruct):
@@ -137,7 +111,7 @@ class AlterConfigsResourceResponse(WireStruct):
         self.resource_name = resource_name
 
 
-class AlterConfigsResponse(WireStruct):
+class AlterConfigsResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "responses")
@@ -151,31 +125,6 @@ class AlterConfigsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses = [] if responses is EMPTY else responses
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterConfigsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterConfigsResponse has no version {version}")
-        try:
-            return (_read_alter_configs_response_compact if version >= 2 else _read_alter_configs_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterConfigsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterConfigsResponse has no version {version}")
-        try:
-            (_write_alter_configs_response_compact if version >= 2 else _write_alter_configs_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterConfigsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_alterable_config(b: ReadBuffer, p: int, version: int) -> tuple[AlterableConfig, int]:
@@ -387,3 +336,9 @@ def _write_alter_configs_response_compact(out: bytearray, s: AlterConfigsRespons
     for responses_item in s.responses:
         _write_alter_configs_resource_response_compact(out, responses_item, version)
     out.append(0)
+
+
+AlterConfigsRequest.add_codec(range(0, 2), _read_alter_configs_request, _write_alter_configs_request)
+AlterConfigsRequest.add_codec(range(2, 3), _read_alter_configs_request_compact, _write_alter_configs_request_compact)
+AlterConfigsResponse.add_codec(range(0, 2), _read_alter_configs_response, _write_alter_configs_response)
+AlterConfigsResponse.add_codec(range(2, 3), _read_alter_configs_response_compact, _write_alter_configs_response_compact)

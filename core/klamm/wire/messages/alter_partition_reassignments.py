@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 45
 NAME: Final = "AlterPartitionReassignments"
@@ -73,7 +70,7 @@ class ReassignableTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class AlterPartitionReassignmentsRequest(WireStruct):
+class AlterPartitionReassignmentsRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("timeout_ms", "allow_replication_factor_change", "topics")
@@ -88,29 +85,6 @@ class AlterPartitionReassignmentsRequest(WireStruct):
         self.timeout_ms = timeout_ms
         self.allow_replication_factor_change = allow_replication_factor_change
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterPartitionReassignmentsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterPartitionReassignmentsRequest has no version {version}")
-        try:
-            return _read_alter_partition_reassignments_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterPartitionReassignmentsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterPartitionReassignmentsRequest has no version {version}")
-        try:
-            _write_alter_partition_reassignments_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterPartitionReassignmentsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ReassignablePartitionResponse(WireStruct):
@@ -147,7 +121,7 @@ class ReassignableTopicResponse(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class AlterPartitionReassignmentsResponse(WireStruct):
+class AlterPartitionReassignmentsResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses")
@@ -169,29 +143,6 @@ class AlterPartitionReassignmentsResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.responses = [] if responses is EMPTY else responses
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterPartitionReassignmentsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterPartitionReassignmentsResponse has no version {version}")
-        try:
-            return _read_alter_partition_reassignments_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterPartitionReassignmentsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"AlterPartitionReassignmentsResponse has no version {version}")
-        try:
-            _write_alter_partition_reassignments_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterPartitionReassignmentsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_reassignable_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReassignablePartition, int]:
@@ -368,3 +319,15 @@ def _write_alter_partition_reassignments_response_compact(
     for responses_item in s.responses:
         _write_reassignable_topic_response_compact(out, responses_item, version)
     out.append(0)
+
+
+AlterPartitionReassignmentsRequest.add_codec(
+    range(0, 2),
+    _read_alter_partition_reassignments_request_compact,
+    _write_alter_partition_reassignments_request_compact,
+)
+AlterPartitionReassignmentsResponse.add_codec(
+    range(0, 2),
+    _read_alter_partition_reassignments_response_compact,
+    _write_alter_partition_reassignments_response_compact,
+)

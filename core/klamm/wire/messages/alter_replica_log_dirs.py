@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 34
 NAME: Final = "AlterReplicaLogDirs"
@@ -68,7 +65,7 @@ class AlterReplicaLogDir(WireStruct):
         self.topics = [] if topics is EMPTY else topics
 
 
-class AlterReplicaLogDirsRequest(WireStruct):
+class AlterReplicaLogDirsRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("dirs",)
@@ -79,31 +76,6 @@ class AlterReplicaLogDirsRequest(WireStruct):
         dirs: list[AlterReplicaLogDir] = EMPTY,
     ) -> None:
         self.dirs = [] if dirs is EMPTY else dirs
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterReplicaLogDirsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterReplicaLogDirsRequest has no version {version}")
-        try:
-            return (
-                _read_alter_replica_log_dirs_request_compact if version >= 2 else _read_alter_replica_log_dirs_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterReplicaLogDirsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterReplicaLogDirsRequest has no version {version}")
-        try:
-            (_write_alter_replica_log_dirs_request_compact if version >= 2 else _write_alter_replica_log_dirs_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterReplicaLogDirsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AlterReplicaLogDirPartitionResult(WireStruct):
@@ -138,7 +110,7 @@ class AlterReplicaLogDirTopicResult(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class AlterReplicaLogDirsResponse(WireStruct):
+class AlterReplicaLogDirsResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "results")
@@ -152,33 +124,6 @@ class AlterReplicaLogDirsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterReplicaLogDirsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterReplicaLogDirsResponse has no version {version}")
-        try:
-            return (
-                _read_alter_replica_log_dirs_response_compact if version >= 2 else _read_alter_replica_log_dirs_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterReplicaLogDirsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"AlterReplicaLogDirsResponse has no version {version}")
-        try:
-            (
-                _write_alter_replica_log_dirs_response_compact
-                if version >= 2
-                else _write_alter_replica_log_dirs_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterReplicaLogDirsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_alter_replica_log_dir_topic(b: ReadBuffer, p: int, version: int) -> tuple[AlterReplicaLogDirTopic, int]:
@@ -435,3 +380,17 @@ def _write_alter_replica_log_dirs_response_compact(
     for results_item in s.results:
         _write_alter_replica_log_dir_topic_result_compact(out, results_item, version)
     out.append(0)
+
+
+AlterReplicaLogDirsRequest.add_codec(
+    range(0, 2), _read_alter_replica_log_dirs_request, _write_alter_replica_log_dirs_request
+)
+AlterReplicaLogDirsRequest.add_codec(
+    range(2, 3), _read_alter_replica_log_dirs_request_compact, _write_alter_replica_log_dirs_request_compact
+)
+AlterReplicaLogDirsResponse.add_codec(
+    range(0, 2), _read_alter_replica_log_dirs_response, _write_alter_replica_log_dirs_response
+)
+AlterReplicaLogDirsResponse.add_codec(
+    range(2, 3), _read_alter_replica_log_dirs_response_compact, _write_alter_replica_log_dirs_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 91
 NAME: Final = "AlterShareGroupOffsets"
@@ -70,7 +67,7 @@ class AlterShareGroupOffsetsRequestTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class AlterShareGroupOffsetsRequest(WireStruct):
+class AlterShareGroupOffsetsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "topics")
@@ -83,29 +80,6 @@ class AlterShareGroupOffsetsRequest(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterShareGroupOffsetsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterShareGroupOffsetsRequest has no version {version}")
-        try:
-            return _read_alter_share_group_offsets_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterShareGroupOffsetsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterShareGroupOffsetsRequest has no version {version}")
-        try:
-            _write_alter_share_group_offsets_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterShareGroupOffsetsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AlterShareGroupOffsetsResponsePartition(WireStruct):
@@ -144,7 +118,7 @@ class AlterShareGroupOffsetsResponseTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class AlterShareGroupOffsetsResponse(WireStruct):
+class AlterShareGroupOffsetsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
@@ -164,29 +138,6 @@ class AlterShareGroupOffsetsResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.responses = [] if responses is EMPTY else responses
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterShareGroupOffsetsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterShareGroupOffsetsResponse has no version {version}")
-        try:
-            return _read_alter_share_group_offsets_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterShareGroupOffsetsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterShareGroupOffsetsResponse has no version {version}")
-        try:
-            _write_alter_share_group_offsets_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterShareGroupOffsetsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_alter_share_group_offsets_request_partition_compact(
@@ -345,3 +296,11 @@ def _write_alter_share_group_offsets_response_compact(
     for responses_item in s.responses:
         _write_alter_share_group_offsets_response_topic_compact(out, responses_item, version)
     out.append(0)
+
+
+AlterShareGroupOffsetsRequest.add_codec(
+    range(0, 1), _read_alter_share_group_offsets_request_compact, _write_alter_share_group_offsets_request_compact
+)
+AlterShareGroupOffsetsResponse.add_codec(
+    range(0, 1), _read_alter_share_group_offsets_response_compact, _write_alter_share_group_offsets_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_bytes,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 51
 NAME: Final = "AlterUserScramCredentials"
@@ -80,7 +77,7 @@ class ScramCredentialUpsertion(WireStruct):
         self.salted_password = salted_password
 
 
-class AlterUserScramCredentialsRequest(WireStruct):
+class AlterUserScramCredentialsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("deletions", "upsertions")
@@ -93,29 +90,6 @@ class AlterUserScramCredentialsRequest(WireStruct):
     ) -> None:
         self.deletions = [] if deletions is EMPTY else deletions
         self.upsertions = [] if upsertions is EMPTY else upsertions
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterUserScramCredentialsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterUserScramCredentialsRequest has no version {version}")
-        try:
-            return _read_alter_user_scram_credentials_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterUserScramCredentialsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterUserScramCredentialsRequest has no version {version}")
-        try:
-            _write_alter_user_scram_credentials_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterUserScramCredentialsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AlterUserScramCredentialsResult(WireStruct):
@@ -135,7 +109,7 @@ class AlterUserScramCredentialsResult(WireStruct):
         self.error_message = error_message
 
 
-class AlterUserScramCredentialsResponse(WireStruct):
+class AlterUserScramCredentialsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "results")
@@ -149,29 +123,6 @@ class AlterUserScramCredentialsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterUserScramCredentialsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterUserScramCredentialsResponse has no version {version}")
-        try:
-            return _read_alter_user_scram_credentials_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"AlterUserScramCredentialsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"AlterUserScramCredentialsResponse has no version {version}")
-        try:
-            _write_alter_user_scram_credentials_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"AlterUserScramCredentialsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_scram_credential_deletion_compact(b: ReadBuffer, p: int, version: int) -> tuple[ScramCredentialDeletion, int]:
@@ -300,3 +251,13 @@ def _write_alter_user_scram_credentials_response_compact(
     for results_item in s.results:
         _write_alter_user_scram_credentials_result_compact(out, results_item, version)
     out.append(0)
+
+
+AlterUserScramCredentialsRequest.add_codec(
+    range(0, 1), _read_alter_user_scram_credentials_request_compact, _write_alter_user_scram_credentials_request_compact
+)
+AlterUserScramCredentialsResponse.add_codec(
+    range(0, 1),
+    _read_alter_user_scram_credentials_response_compact,
+    _write_alter_user_scram_credentials_response_compact,
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -31,7 +28,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_tagged,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 18
 NAME: Final = "ApiVersions"
@@ -58,7 +55,7 @@ _unpack_B_ = _S_B_.unpack_from
 _pack_B_ = _S_B_.pack
 
 
-class ApiVersionsRequest(WireStruct):
+class ApiVersionsRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id")
@@ -75,29 +72,6 @@ class ApiVersionsRequest(WireStruct):
         self.client_software_version = client_software_version
         self.cluster_id = cluster_id
         self.node_id = node_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ApiVersionsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"ApiVersionsRequest has no version {version}")
-        try:
-            return (_read_api_versions_request_compact if version >= 3 else _read_api_versions_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ApiVersionsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"ApiVersionsRequest has no version {version}")
-        try:
-            (_write_api_versions_request_compact if version >= 3 else _write_api_versions_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ApiVersionsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ApiVersion(WireStruct):
@@ -148,7 +122,7 @@ class FinalizedFeatureKey(WireStruct):
         self.min_version_level = min_version_level
 
 
-class ApiVersionsResponse(WireStruct):
+class ApiVersionsResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = (
@@ -180,29 +154,6 @@ class ApiVersionsResponse(WireStruct):
         self.finalized_features_epoch = finalized_features_epoch
         self.finalized_features = [] if finalized_features is EMPTY else finalized_features
         self.zk_migration_ready = zk_migration_ready
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ApiVersionsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"ApiVersionsResponse has no version {version}")
-        try:
-            return (_read_api_versions_response_compact if version >= 3 else _read_api_versions_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ApiVersionsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"ApiVersionsResponse has no version {version}")
-        try:
-            (_write_api_versions_response_compact if version >= 3 else _write_api_versions_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ApiVersionsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_api_versions_request(b: ReadBuffer, p: int, version: int) -> tuple[ApiVersionsRequest, int]:
@@ -465,3 +416,9 @@ def _write_api_versions_response_compact(out: bytearray, s: ApiVersionsResponse,
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+ApiVersionsRequest.add_codec(range(0, 3), _read_api_versions_request, _write_api_versions_request)
+ApiVersionsRequest.add_codec(range(3, 6), _read_api_versions_request_compact, _write_api_versions_request_compact)
+ApiVersionsResponse.add_codec(range(0, 3), _read_api_versions_response, _write_api_versions_response)
+ApiVersionsResponse.add_codec(range(3, 6), _read_api_versions_response_compact, _write_api_versions_response_compact)

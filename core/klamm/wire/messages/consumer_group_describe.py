@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 69
 NAME: Final = "ConsumerGroupDescribe"
@@ -51,7 +48,7 @@ _unpack_ii = _S_ii.unpack_from
 _pack_ii = _S_ii.pack
 
 
-class ConsumerGroupDescribeRequest(WireStruct):
+class ConsumerGroupDescribeRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("group_ids", "include_authorized_operations")
@@ -64,29 +61,6 @@ class ConsumerGroupDescribeRequest(WireStruct):
     ) -> None:
         self.group_ids = [] if group_ids is EMPTY else group_ids
         self.include_authorized_operations = include_authorized_operations
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupDescribeRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupDescribeRequest has no version {version}")
-        try:
-            return _read_consumer_group_describe_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupDescribeRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupDescribeRequest has no version {version}")
-        try:
-            _write_consumer_group_describe_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupDescribeRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicPartitions(WireStruct):
@@ -200,7 +174,7 @@ class DescribedGroup(WireStruct):
         self.authorized_operations = authorized_operations
 
 
-class ConsumerGroupDescribeResponse(WireStruct):
+class ConsumerGroupDescribeResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "groups")
@@ -214,29 +188,6 @@ class ConsumerGroupDescribeResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupDescribeResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupDescribeResponse has no version {version}")
-        try:
-            return _read_consumer_group_describe_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupDescribeResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupDescribeResponse has no version {version}")
-        try:
-            _write_consumer_group_describe_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupDescribeResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_consumer_group_describe_request_compact(
@@ -449,3 +400,11 @@ def _write_consumer_group_describe_response_compact(
     for groups_item in s.groups:
         _write_described_group_compact(out, groups_item, version)
     out.append(0)
+
+
+ConsumerGroupDescribeRequest.add_codec(
+    range(0, 2), _read_consumer_group_describe_request_compact, _write_consumer_group_describe_request_compact
+)
+ConsumerGroupDescribeResponse.add_codec(
+    range(0, 2), _read_consumer_group_describe_response_compact, _write_consumer_group_describe_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 68
 NAME: Final = "ConsumerGroupHeartbeat"
@@ -60,7 +57,7 @@ class RequestTopicPartitions(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ConsumerGroupHeartbeatRequest(WireStruct):
+class ConsumerGroupHeartbeatRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = (
@@ -101,29 +98,6 @@ class ConsumerGroupHeartbeatRequest(WireStruct):
         self.server_assignor = server_assignor
         self.topic_partitions = topic_partitions
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupHeartbeatRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupHeartbeatRequest has no version {version}")
-        try:
-            return _read_consumer_group_heartbeat_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupHeartbeatRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupHeartbeatRequest has no version {version}")
-        try:
-            _write_consumer_group_heartbeat_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupHeartbeatRequest v{version}: {error}") from error
-        return bytes(out)
-
 
 class ResponseTopicPartitions(WireStruct):
     """Part of ConsumerGroupHeartbeatResponse."""
@@ -151,7 +125,7 @@ class Assignment(WireStruct):
         self.topic_partitions = [] if topic_partitions is EMPTY else topic_partitions
 
 
-class ConsumerGroupHeartbeatResponse(WireStruct):
+class ConsumerGroupHeartbeatResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = (
@@ -183,29 +157,6 @@ class ConsumerGroupHeartbeatResponse(WireStruct):
         self.member_epoch = member_epoch
         self.heartbeat_interval_ms = heartbeat_interval_ms
         self.assignment = assignment
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerGroupHeartbeatResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupHeartbeatResponse has no version {version}")
-        try:
-            return _read_consumer_group_heartbeat_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupHeartbeatResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"ConsumerGroupHeartbeatResponse has no version {version}")
-        try:
-            _write_consumer_group_heartbeat_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerGroupHeartbeatResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_request_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicPartitions, int]:
@@ -389,3 +340,11 @@ def _write_consumer_group_heartbeat_response_compact(
         out += b"\x01"
         _write_assignment_compact(out, s.assignment, version)
     out.append(0)
+
+
+ConsumerGroupHeartbeatRequest.add_codec(
+    range(0, 2), _read_consumer_group_heartbeat_request_compact, _write_consumer_group_heartbeat_request_compact
+)
+ConsumerGroupHeartbeatResponse.add_codec(
+    range(0, 2), _read_consumer_group_heartbeat_response_compact, _write_consumer_group_heartbeat_response_compact
+)

@@ -8,11 +8,8 @@ from __future__ import annotations
 from struct import pack, unpack_from
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_nullable_bytes,
@@ -21,7 +18,7 @@ from klamm.wire.primitives import (
     write_nullable_bytes,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 
 class TopicPartition(WireStruct):
@@ -38,7 +35,7 @@ class TopicPartition(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ConsumerProtocolAssignment(WireStruct):
+class ConsumerProtocolAssignment(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("assigned_partitions", "user_data")
@@ -50,29 +47,6 @@ class ConsumerProtocolAssignment(WireStruct):
     ) -> None:
         self.assigned_partitions = [] if assigned_partitions is EMPTY else assigned_partitions
         self.user_data = user_data
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerProtocolAssignment:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"ConsumerProtocolAssignment has no version {version}")
-        try:
-            return _read_consumer_protocol_assignment(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerProtocolAssignment v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"ConsumerProtocolAssignment has no version {version}")
-        try:
-            _write_consumer_protocol_assignment(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerProtocolAssignment v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_topic_partition(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartition, int]:
@@ -108,3 +82,8 @@ def _write_consumer_protocol_assignment(out: bytearray, s: ConsumerProtocolAssig
     for assigned_partitions_item in s.assigned_partitions:
         _write_topic_partition(out, assigned_partitions_item, version)
     write_nullable_bytes(out, s.user_data)
+
+
+ConsumerProtocolAssignment.add_codec(
+    range(0, 4), _read_consumer_protocol_assignment, _write_consumer_protocol_assignment
+)

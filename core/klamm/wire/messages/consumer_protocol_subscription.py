@@ -8,11 +8,8 @@ from __future__ import annotations
 from struct import Struct, pack, unpack_from
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import WireMessage, WireStruct
 
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
@@ -45,7 +42,7 @@ class TopicPartition(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ConsumerProtocolSubscription(WireStruct):
+class ConsumerProtocolSubscription(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("topics", "user_data", "owned_partitions", "generation_id", "rack_id")
@@ -63,29 +60,6 @@ class ConsumerProtocolSubscription(WireStruct):
         self.owned_partitions = [] if owned_partitions is EMPTY else owned_partitions
         self.generation_id = generation_id
         self.rack_id = rack_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ConsumerProtocolSubscription:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"ConsumerProtocolSubscription has no version {version}")
-        try:
-            return _read_consumer_protocol_subscription(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ConsumerProtocolSubscription v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"ConsumerProtocolSubscription has no version {version}")
-        try:
-            _write_consumer_protocol_subscription(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ConsumerProtocolSubscription v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_topic_partition(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartition, int]:
@@ -157,3 +131,8 @@ def _write_consumer_protocol_subscription(out: bytearray, s: ConsumerProtocolSub
         out += _pack_i(s.generation_id)
     if version >= 3:
         write_nullable_string(out, s.rack_id)
+
+
+ConsumerProtocolSubscription.add_codec(
+    range(0, 4), _read_consumer_protocol_subscription, _write_consumer_protocol_subscription
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 7
 NAME: Final = "ControlledShutdown"
@@ -46,7 +43,7 @@ _unpack_h = _S_h.unpack_from
 _pack_h = _S_h.pack
 
 
-class ControlledShutdownRequest(WireStruct):
+class ControlledShutdownRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("broker_id", "broker_epoch")
@@ -59,31 +56,6 @@ class ControlledShutdownRequest(WireStruct):
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ControlledShutdownRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"ControlledShutdownRequest has no version {version}")
-        try:
-            return (_read_controlled_shutdown_request_compact if version >= 3 else _read_controlled_shutdown_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ControlledShutdownRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"ControlledShutdownRequest has no version {version}")
-        try:
-            (_write_controlled_shutdown_request_compact if version >= 3 else _write_controlled_shutdown_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ControlledShutdownRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class RemainingPartition(WireStruct):
@@ -100,7 +72,7 @@ class RemainingPartition(WireStruct):
         self.partition_index = partition_index
 
 
-class ControlledShutdownResponse(WireStruct):
+class ControlledShutdownResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("error_code", "remaining_partitions")
@@ -114,31 +86,6 @@ class ControlledShutdownResponse(WireStruct):
     ) -> None:
         self.error_code = error_code
         self.remaining_partitions = [] if remaining_partitions is EMPTY else remaining_partitions
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ControlledShutdownResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"ControlledShutdownResponse has no version {version}")
-        try:
-            return (_read_controlled_shutdown_response_compact if version >= 3 else _read_controlled_shutdown_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ControlledShutdownResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"ControlledShutdownResponse has no version {version}")
-        try:
-            (_write_controlled_shutdown_response_compact if version >= 3 else _write_controlled_shutdown_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ControlledShutdownResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_controlled_shutdown_request(b: ReadBuffer, p: int, version: int) -> tuple[ControlledShutdownRequest, int]:
@@ -248,3 +195,15 @@ def _write_controlled_shutdown_response_compact(out: bytearray, s: ControlledShu
     for remaining_partitions_item in s.remaining_partitions:
         _write_remaining_partition_compact(out, remaining_partitions_item, version)
     out.append(0)
+
+
+ControlledShutdownRequest.add_codec(range(0, 3), _read_controlled_shutdown_request, _write_controlled_shutdown_request)
+ControlledShutdownRequest.add_codec(
+    range(3, 4), _read_controlled_shutdown_request_compact, _write_controlled_shutdown_request_compact
+)
+ControlledShutdownResponse.add_codec(
+    range(0, 3), _read_controlled_shutdown_response, _write_controlled_shutdown_response
+)
+ControlledShutdownResponse.add_codec(
+    range(3, 4), _read_controlled_shutdown_response_compact, _write_controlled_shutdown_response_compact
+)

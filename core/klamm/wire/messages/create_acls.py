@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 30
 NAME: Final = "CreateAcls"
@@ -83,7 +80,7 @@ class AclCreation(WireStruct):
         self.permission_type = permission_type
 
 
-class CreateAclsRequest(WireStruct):
+class CreateAclsRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("creations",)
@@ -94,29 +91,6 @@ class CreateAclsRequest(WireStruct):
         creations: list[AclCreation] = EMPTY,
     ) -> None:
         self.creations = [] if creations is EMPTY else creations
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateAclsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateAclsRequest has no version {version}")
-        try:
-            return (_read_create_acls_request_compact if version >= 2 else _read_create_acls_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreateAclsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateAclsRequest has no version {version}")
-        try:
-            (_write_create_acls_request_compact if version >= 2 else _write_create_acls_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreateAclsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AclCreationResult(WireStruct):
@@ -134,7 +108,7 @@ class AclCreationResult(WireStruct):
         self.error_message = error_message
 
 
-class CreateAclsResponse(WireStruct):
+class CreateAclsResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "results")
@@ -148,29 +122,6 @@ class CreateAclsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateAclsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateAclsResponse has no version {version}")
-        try:
-            return (_read_create_acls_response_compact if version >= 2 else _read_create_acls_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreateAclsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateAclsResponse has no version {version}")
-        try:
-            (_write_create_acls_response_compact if version >= 2 else _write_create_acls_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreateAclsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_acl_creation(b: ReadBuffer, p: int, version: int) -> tuple[AclCreation, int]:
@@ -342,3 +293,9 @@ def _write_create_acls_response_compact(out: bytearray, s: CreateAclsResponse, v
     for results_item in s.results:
         _write_acl_creation_result_compact(out, results_item, version)
     out.append(0)
+
+
+CreateAclsRequest.add_codec(range(0, 2), _read_create_acls_request, _write_create_acls_request)
+CreateAclsRequest.add_codec(range(2, 4), _read_create_acls_request_compact, _write_create_acls_request_compact)
+CreateAclsResponse.add_codec(range(0, 2), _read_create_acls_response, _write_create_acls_response)
+CreateAclsResponse.add_codec(range(2, 4), _read_create_acls_response_compact, _write_create_acls_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -32,7 +29,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 38
 NAME: Final = "CreateDelegationToken"
@@ -67,7 +64,7 @@ class CreatableRenewers(WireStruct):
         self.principal_name = principal_name
 
 
-class CreateDelegationTokenRequest(WireStruct):
+class CreateDelegationTokenRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("owner_principal_type", "owner_principal_name", "renewers", "max_lifetime_ms")
@@ -85,35 +82,8 @@ class CreateDelegationTokenRequest(WireStruct):
         self.renewers = [] if renewers is EMPTY else renewers
         self.max_lifetime_ms = max_lifetime_ms
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateDelegationTokenRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateDelegationTokenRequest has no version {version}")
-        try:
-            return (
-                _read_create_delegation_token_request_compact if version >= 2 else _read_create_delegation_token_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreateDelegationTokenRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateDelegationTokenRequest has no version {version}")
-        try:
-            (
-                _write_create_delegation_token_request_compact
-                if version >= 2
-                else _write_create_delegation_token_request
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreateDelegationTokenRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class CreateDelegationTokenResponse(WireStruct):
+class CreateDelegationTokenResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = (
@@ -157,35 +127,6 @@ class CreateDelegationTokenResponse(WireStruct):
         self.token_id = token_id
         self.hmac = hmac
         self.throttle_time_ms = throttle_time_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateDelegationTokenResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateDelegationTokenResponse has no version {version}")
-        try:
-            return (
-                _read_create_delegation_token_response_compact
-                if version >= 2
-                else _read_create_delegation_token_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreateDelegationTokenResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"CreateDelegationTokenResponse has no version {version}")
-        try:
-            (
-                _write_create_delegation_token_response_compact
-                if version >= 2
-                else _write_create_delegation_token_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreateDelegationTokenResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_creatable_renewers(b: ReadBuffer, p: int, version: int) -> tuple[CreatableRenewers, int]:
@@ -387,3 +328,17 @@ def _write_create_delegation_token_response_compact(
     write_compact_bytes(out, s.hmac)
     out += _pack_i(s.throttle_time_ms)
     out.append(0)
+
+
+CreateDelegationTokenRequest.add_codec(
+    range(0, 2), _read_create_delegation_token_request, _write_create_delegation_token_request
+)
+CreateDelegationTokenRequest.add_codec(
+    range(2, 4), _read_create_delegation_token_request_compact, _write_create_delegation_token_request_compact
+)
+CreateDelegationTokenResponse.add_codec(
+    range(0, 2), _read_create_delegation_token_response, _write_create_delegation_token_response
+)
+CreateDelegationTokenResponse.add_codec(
+    range(2, 4), _read_create_delegation_token_response_compact, _write_create_delegation_token_response_compact
+)

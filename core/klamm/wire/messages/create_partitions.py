@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -29,7 +26,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 37
 NAME: Final = "CreatePartitions"
@@ -75,7 +72,7 @@ class CreatePartitionsTopic(WireStruct):
         self.assignments = [] if assignments is EMPTY else assignments
 
 
-class CreatePartitionsRequest(WireStruct):
+class CreatePartitionsRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("topics", "timeout_ms", "validate_only")
@@ -90,31 +87,6 @@ class CreatePartitionsRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.timeout_ms = timeout_ms
         self.validate_only = validate_only
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreatePartitionsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"CreatePartitionsRequest has no version {version}")
-        try:
-            return (_read_create_partitions_request_compact if version >= 2 else _read_create_partitions_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreatePartitionsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"CreatePartitionsRequest has no version {version}")
-        try:
-            (_write_create_partitions_request_compact if version >= 2 else _write_create_partitions_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreatePartitionsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class CreatePartitionsTopicResult(WireStruct):
@@ -134,7 +106,7 @@ class CreatePartitionsTopicResult(WireStruct):
         self.error_message = error_message
 
 
-class CreatePartitionsResponse(WireStruct):
+class CreatePartitionsResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "results")
@@ -148,31 +120,6 @@ class CreatePartitionsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreatePartitionsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"CreatePartitionsResponse has no version {version}")
-        try:
-            return (_read_create_partitions_response_compact if version >= 2 else _read_create_partitions_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreatePartitionsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"CreatePartitionsResponse has no version {version}")
-        try:
-            (_write_create_partitions_response_compact if version >= 2 else _write_create_partitions_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreatePartitionsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_create_partitions_assignment(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsAssignment, int]:
@@ -394,3 +341,13 @@ def _write_create_partitions_response_compact(out: bytearray, s: CreatePartition
     for results_item in s.results:
         _write_create_partitions_topic_result_compact(out, results_item, version)
     out.append(0)
+
+
+CreatePartitionsRequest.add_codec(range(0, 2), _read_create_partitions_request, _write_create_partitions_request)
+CreatePartitionsRequest.add_codec(
+    range(2, 4), _read_create_partitions_request_compact, _write_create_partitions_request_compact
+)
+CreatePartitionsResponse.add_codec(range(0, 2), _read_create_partitions_response, _write_create_partitions_response)
+CreatePartitionsResponse.add_codec(
+    range(2, 4), _read_create_partitions_response_compact, _write_create_partitions_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -36,7 +33,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 19
 NAME: Final = "CreateTopics"
@@ -114,7 +111,7 @@ class CreatableTopic(WireStruct):
         self.configs = [] if configs is EMPTY else configs
 
 
-class CreateTopicsRequest(WireStruct):
+class CreateTopicsRequest(WireMessage):
     """Versions 0-7."""
 
     __slots__ = ("topics", "timeout_ms", "validate_only")
@@ -129,29 +126,6 @@ class CreateTopicsRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.timeout_ms = timeout_ms
         self.validate_only = validate_only
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateTopicsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 7:
-            raise WireError(f"CreateTopicsRequest has no version {version}")
-        try:
-            return (_read_create_topics_request_compact if version >= 5 else _read_create_topics_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreateTopicsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 7:
-            raise WireError(f"CreateTopicsRequest has no version {version}")
-        try:
-            (_write_create_topics_request_compact if version >= 5 else _write_create_topics_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreateTopicsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class CreatableTopicConfigs(WireStruct):
@@ -210,7 +184,7 @@ class CreatableTopicResult(WireStruct):
         self.configs = [] if configs is EMPTY else configs
 
 
-class CreateTopicsResponse(WireStruct):
+class CreateTopicsResponse(WireMessage):
     """Versions 0-7."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -224,31 +198,6 @@ class CreateTopicsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateTopicsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 7:
-            raise WireError(f"CreateTopicsResponse has no version {version}")
-        try:
-            return (_read_create_topics_response_compact if version >= 5 else _read_create_topics_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"CreateTopicsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 7:
-            raise WireError(f"CreateTopicsResponse has no version {version}")
-        try:
-            (_write_create_topics_response_compact if version >= 5 else _write_create_topics_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"CreateTopicsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_creatable_replica_assignment(b: ReadBuffer, p: int, version: int) -> tuple[CreatableReplicaAssignment, int]:
@@ -614,3 +563,9 @@ def _write_create_topics_response_compact(out: bytearray, s: CreateTopicsRespons
     for topics_item in s.topics:
         _write_creatable_topic_result_compact(out, topics_item, version)
     out.append(0)
+
+
+CreateTopicsRequest.add_codec(range(0, 5), _read_create_topics_request, _write_create_topics_request)
+CreateTopicsRequest.add_codec(range(5, 8), _read_create_topics_request_compact, _write_create_topics_request_compact)
+CreateTopicsResponse.add_codec(range(0, 5), _read_create_topics_response, _write_create_topics_response)
+CreateTopicsResponse.add_codec(range(5, 8), _read_create_topics_response_compact, _write_create_topics_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 31
 NAME: Final = "DeleteAcls"
@@ -83,7 +80,7 @@ class DeleteAclsFilter(WireStruct):
         self.permission_type = permission_type
 
 
-class DeleteAclsRequest(WireStruct):
+class DeleteAclsRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("filters",)
@@ -94,29 +91,6 @@ class DeleteAclsRequest(WireStruct):
         filters: list[DeleteAclsFilter] = EMPTY,
     ) -> None:
         self.filters = [] if filters is EMPTY else filters
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteAclsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteAclsRequest has no version {version}")
-        try:
-            return (_read_delete_acls_request_compact if version >= 2 else _read_delete_acls_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteAclsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteAclsRequest has no version {version}")
-        try:
-            (_write_delete_acls_request_compact if version >= 2 else _write_delete_acls_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteAclsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DeleteAclsMatchingAcl(WireStruct):
@@ -177,7 +151,7 @@ class DeleteAclsFilterResult(WireStruct):
         self.matching_acls = [] if matching_acls is EMPTY else matching_acls
 
 
-class DeleteAclsResponse(WireStruct):
+class DeleteAclsResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "filter_results")
@@ -191,29 +165,6 @@ class DeleteAclsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.filter_results = [] if filter_results is EMPTY else filter_results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteAclsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteAclsResponse has no version {version}")
-        try:
-            return (_read_delete_acls_response_compact if version >= 2 else _read_delete_acls_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteAclsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteAclsResponse has no version {version}")
-        try:
-            (_write_delete_acls_response_compact if version >= 2 else _write_delete_acls_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteAclsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_delete_acls_filter(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsFilter, int]:
@@ -501,3 +452,9 @@ def _write_delete_acls_response_compact(out: bytearray, s: DeleteAclsResponse, v
     for filter_results_item in s.filter_results:
         _write_delete_acls_filter_result_compact(out, filter_results_item, version)
     out.append(0)
+
+
+DeleteAclsRequest.add_codec(range(0, 2), _read_delete_acls_request, _write_delete_acls_request)
+DeleteAclsRequest.add_codec(range(2, 4), _read_delete_acls_request_compact, _write_delete_acls_request_compact)
+DeleteAclsResponse.add_codec(range(0, 2), _read_delete_acls_response, _write_delete_acls_response)
+DeleteAclsResponse.add_codec(range(2, 4), _read_delete_acls_response_compact, _write_delete_acls_response_compact)

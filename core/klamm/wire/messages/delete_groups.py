@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -27,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 42
 NAME: Final = "DeleteGroups"
@@ -42,7 +39,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class DeleteGroupsRequest(WireStruct):
+class DeleteGroupsRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("groups_names",)
@@ -53,29 +50,6 @@ class DeleteGroupsRequest(WireStruct):
         groups_names: list[str] = EMPTY,
     ) -> None:
         self.groups_names = [] if groups_names is EMPTY else groups_names
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteGroupsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteGroupsRequest has no version {version}")
-        try:
-            return (_read_delete_groups_request_compact if version >= 2 else _read_delete_groups_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteGroupsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteGroupsRequest has no version {version}")
-        try:
-            (_write_delete_groups_request_compact if version >= 2 else _write_delete_groups_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteGroupsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DeletableGroupResult(WireStruct):
@@ -95,7 +69,7 @@ class DeletableGroupResult(WireStruct):
         self.error_message = error_message
 
 
-class DeleteGroupsResponse(WireStruct):
+class DeleteGroupsResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "results")
@@ -109,31 +83,6 @@ class DeleteGroupsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteGroupsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteGroupsResponse has no version {version}")
-        try:
-            return (_read_delete_groups_response_compact if version >= 2 else _read_delete_groups_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteGroupsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DeleteGroupsResponse has no version {version}")
-        try:
-            (_write_delete_groups_response_compact if version >= 2 else _write_delete_groups_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteGroupsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_delete_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsRequest, int]:
@@ -253,3 +202,9 @@ def _write_delete_groups_response_compact(out: bytearray, s: DeleteGroupsRespons
     for results_item in s.results:
         _write_deletable_group_result_compact(out, results_item, version)
     out.append(0)
+
+
+DeleteGroupsRequest.add_codec(range(0, 2), _read_delete_groups_request, _write_delete_groups_request)
+DeleteGroupsRequest.add_codec(range(2, 4), _read_delete_groups_request_compact, _write_delete_groups_request_compact)
+DeleteGroupsResponse.add_codec(range(0, 2), _read_delete_groups_response, _write_delete_groups_response)
+DeleteGroupsResponse.add_codec(range(2, 4), _read_delete_groups_response_compact, _write_delete_groups_response_compact)

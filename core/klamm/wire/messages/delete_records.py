@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 21
 NAME: Final = "DeleteRecords"
@@ -71,7 +68,7 @@ class DeleteRecordsTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class DeleteRecordsRequest(WireStruct):
+class DeleteRecordsRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("topics", "timeout_ms")
@@ -84,31 +81,6 @@ class DeleteRecordsRequest(WireStruct):
     ) -> None:
         self.topics = [] if topics is EMPTY else topics
         self.timeout_ms = timeout_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteRecordsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"DeleteRecordsRequest has no version {version}")
-        try:
-            return (_read_delete_records_request_compact if version >= 2 else _read_delete_records_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteRecordsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"DeleteRecordsRequest has no version {version}")
-        try:
-            (_write_delete_records_request_compact if version >= 2 else _write_delete_records_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteRecordsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DeleteRecordsPartitionResult(WireStruct):
@@ -145,7 +117,7 @@ class DeleteRecordsTopicResult(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class DeleteRecordsResponse(WireStruct):
+class DeleteRecordsResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -159,31 +131,6 @@ class DeleteRecordsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteRecordsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"DeleteRecordsResponse has no version {version}")
-        try:
-            return (_read_delete_records_response_compact if version >= 2 else _read_delete_records_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteRecordsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"DeleteRecordsResponse has no version {version}")
-        try:
-            (_write_delete_records_response_compact if version >= 2 else _write_delete_records_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteRecordsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_delete_records_partition(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsPartition, int]:
@@ -418,3 +365,11 @@ def _write_delete_records_response_compact(out: bytearray, s: DeleteRecordsRespo
     for topics_item in s.topics:
         _write_delete_records_topic_result_compact(out, topics_item, version)
     out.append(0)
+
+
+DeleteRecordsRequest.add_codec(range(0, 2), _read_delete_records_request, _write_delete_records_request)
+DeleteRecordsRequest.add_codec(range(2, 3), _read_delete_records_request_compact, _write_delete_records_request_compact)
+DeleteRecordsResponse.add_codec(range(0, 2), _read_delete_records_response, _write_delete_records_response)
+DeleteRecordsResponse.add_codec(
+    range(2, 3), _read_delete_records_response_compact, _write_delete_records_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 92
 NAME: Final = "DeleteShareGroupOffsets"
@@ -51,7 +48,7 @@ class DeleteShareGroupOffsetsRequestTopic(WireStruct):
         self.topic_name = topic_name
 
 
-class DeleteShareGroupOffsetsRequest(WireStruct):
+class DeleteShareGroupOffsetsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "topics")
@@ -64,29 +61,6 @@ class DeleteShareGroupOffsetsRequest(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteShareGroupOffsetsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DeleteShareGroupOffsetsRequest has no version {version}")
-        try:
-            return _read_delete_share_group_offsets_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteShareGroupOffsetsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DeleteShareGroupOffsetsRequest has no version {version}")
-        try:
-            _write_delete_share_group_offsets_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteShareGroupOffsetsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DeleteShareGroupOffsetsResponseTopic(WireStruct):
@@ -108,7 +82,7 @@ class DeleteShareGroupOffsetsResponseTopic(WireStruct):
         self.error_message = error_message
 
 
-class DeleteShareGroupOffsetsResponse(WireStruct):
+class DeleteShareGroupOffsetsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
@@ -128,29 +102,6 @@ class DeleteShareGroupOffsetsResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.responses = [] if responses is EMPTY else responses
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteShareGroupOffsetsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DeleteShareGroupOffsetsResponse has no version {version}")
-        try:
-            return _read_delete_share_group_offsets_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteShareGroupOffsetsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DeleteShareGroupOffsetsResponse has no version {version}")
-        try:
-            _write_delete_share_group_offsets_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteShareGroupOffsetsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_delete_share_group_offsets_request_topic_compact(
@@ -251,3 +202,11 @@ def _write_delete_share_group_offsets_response_compact(
     for responses_item in s.responses:
         _write_delete_share_group_offsets_response_topic_compact(out, responses_item, version)
     out.append(0)
+
+
+DeleteShareGroupOffsetsRequest.add_codec(
+    range(0, 1), _read_delete_share_group_offsets_request_compact, _write_delete_share_group_offsets_request_compact
+)
+DeleteShareGroupOffsetsResponse.add_codec(
+    range(0, 1), _read_delete_share_group_offsets_response_compact, _write_delete_share_group_offsets_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -29,7 +26,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 20
 NAME: Final = "DeleteTopics"
@@ -61,7 +58,7 @@ class DeleteTopicState(WireStruct):
         self.topic_id = topic_id
 
 
-class DeleteTopicsRequest(WireStruct):
+class DeleteTopicsRequest(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("topics", "topic_names", "timeout_ms")
@@ -76,29 +73,6 @@ class DeleteTopicsRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.topic_names = [] if topic_names is EMPTY else topic_names
         self.timeout_ms = timeout_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteTopicsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"DeleteTopicsRequest has no version {version}")
-        try:
-            return (_read_delete_topics_request_compact if version >= 4 else _read_delete_topics_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteTopicsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"DeleteTopicsRequest has no version {version}")
-        try:
-            (_write_delete_topics_request_compact if version >= 4 else _write_delete_topics_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteTopicsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DeletableTopicResult(WireStruct):
@@ -120,7 +94,7 @@ class DeletableTopicResult(WireStruct):
         self.error_message = error_message
 
 
-class DeleteTopicsResponse(WireStruct):
+class DeleteTopicsResponse(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "responses")
@@ -134,31 +108,6 @@ class DeleteTopicsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses = [] if responses is EMPTY else responses
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteTopicsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"DeleteTopicsResponse has no version {version}")
-        try:
-            return (_read_delete_topics_response_compact if version >= 4 else _read_delete_topics_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DeleteTopicsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"DeleteTopicsResponse has no version {version}")
-        try:
-            (_write_delete_topics_response_compact if version >= 4 else _write_delete_topics_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DeleteTopicsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_delete_topic_state(b: ReadBuffer, p: int, version: int) -> tuple[DeleteTopicState, int]:
@@ -358,3 +307,9 @@ def _write_delete_topics_response_compact(out: bytearray, s: DeleteTopicsRespons
     for responses_item in s.responses:
         _write_deletable_topic_result_compact(out, responses_item, version)
     out.append(0)
+
+
+DeleteTopicsRequest.add_codec(range(0, 4), _read_delete_topics_request, _write_delete_topics_request)
+DeleteTopicsRequest.add_codec(range(4, 7), _read_delete_topics_request_compact, _write_delete_topics_request_compact)
+DeleteTopicsResponse.add_codec(range(0, 4), _read_delete_topics_response, _write_delete_topics_response)
+DeleteTopicsResponse.add_codec(range(4, 7), _read_delete_topics_response_compact, _write_delete_topics_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 29
 NAME: Final = "DescribeAcls"
@@ -48,7 +45,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class DescribeAclsRequest(WireStruct):
+class DescribeAclsRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = (
@@ -79,29 +76,6 @@ class DescribeAclsRequest(WireStruct):
         self.host_filter = host_filter
         self.operation = operation
         self.permission_type = permission_type
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeAclsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeAclsRequest has no version {version}")
-        try:
-            return (_read_describe_acls_request_compact if version >= 2 else _read_describe_acls_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeAclsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeAclsRequest has no version {version}")
-        try:
-            (_write_describe_acls_request_compact if version >= 2 else _write_describe_acls_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeAclsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AclDescription(WireStruct):
@@ -140,7 +114,7 @@ class DescribeAclsResource(WireStruct):
         self.acls = [] if acls is EMPTY else acls
 
 
-class DescribeAclsResponse(WireStruct):
+class DescribeAclsResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
@@ -158,31 +132,6 @@ class DescribeAclsResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.resources = [] if resources is EMPTY else resources
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeAclsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeAclsResponse has no version {version}")
-        try:
-            return (_read_describe_acls_response_compact if version >= 2 else _read_describe_acls_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeAclsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeAclsResponse has no version {version}")
-        try:
-            (_write_describe_acls_response_compact if version >= 2 else _write_describe_acls_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeAclsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[DescribeAclsRequest, int]:
@@ -395,3 +344,9 @@ def _write_describe_acls_response_compact(out: bytearray, s: DescribeAclsRespons
     for resources_item in s.resources:
         _write_describe_acls_resource_compact(out, resources_item, version)
     out.append(0)
+
+
+DescribeAclsRequest.add_codec(range(0, 2), _read_describe_acls_request, _write_describe_acls_request)
+DescribeAclsRequest.add_codec(range(2, 4), _read_describe_acls_request_compact, _write_describe_acls_request_compact)
+DescribeAclsResponse.add_codec(range(0, 2), _read_describe_acls_response, _write_describe_acls_response)
+DescribeAclsResponse.add_codec(range(2, 4), _read_describe_acls_response_compact, _write_describe_acls_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -29,7 +26,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 48
 NAME: Final = "DescribeClientQuotas"
@@ -66,7 +63,7 @@ class ComponentData(WireStruct):
         self.match = match
 
 
-class DescribeClientQuotasRequest(WireStruct):
+class DescribeClientQuotasRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("components", "strict")
@@ -79,31 +76,6 @@ class DescribeClientQuotasRequest(WireStruct):
     ) -> None:
         self.components = [] if components is EMPTY else components
         self.strict = strict
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeClientQuotasRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeClientQuotasRequest has no version {version}")
-        try:
-            return (
-                _read_describe_client_quotas_request_compact if version >= 1 else _read_describe_client_quotas_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeClientQuotasRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeClientQuotasRequest has no version {version}")
-        try:
-            (_write_describe_client_quotas_request_compact if version >= 1 else _write_describe_client_quotas_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeClientQuotasRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class EntityData(WireStruct):
@@ -148,7 +120,7 @@ class EntryData(WireStruct):
         self.values = [] if values is EMPTY else values
 
 
-class DescribeClientQuotasResponse(WireStruct):
+class DescribeClientQuotasResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
@@ -166,33 +138,6 @@ class DescribeClientQuotasResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.entries = [] if entries is EMPTY else entries
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeClientQuotasResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeClientQuotasResponse has no version {version}")
-        try:
-            return (
-                _read_describe_client_quotas_response_compact if version >= 1 else _read_describe_client_quotas_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeClientQuotasResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeClientQuotasResponse has no version {version}")
-        try:
-            (
-                _write_describe_client_quotas_response_compact
-                if version >= 1
-                else _write_describe_client_quotas_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeClientQuotasResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_component_data(b: ReadBuffer, p: int, version: int) -> tuple[ComponentData, int]:
@@ -453,3 +398,17 @@ def _write_describe_client_quotas_response_compact(
         for entries_item in s.entries:
             _write_entry_data_compact(out, entries_item, version)
     out.append(0)
+
+
+DescribeClientQuotasRequest.add_codec(
+    range(0, 1), _read_describe_client_quotas_request, _write_describe_client_quotas_request
+)
+DescribeClientQuotasRequest.add_codec(
+    range(1, 2), _read_describe_client_quotas_request_compact, _write_describe_client_quotas_request_compact
+)
+DescribeClientQuotasResponse.add_codec(
+    range(0, 1), _read_describe_client_quotas_response, _write_describe_client_quotas_response
+)
+DescribeClientQuotasResponse.add_codec(
+    range(1, 2), _read_describe_client_quotas_response_compact, _write_describe_client_quotas_response_compact
+)

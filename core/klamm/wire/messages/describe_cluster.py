@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 60
 NAME: Final = "DescribeCluster"
@@ -45,7 +42,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class DescribeClusterRequest(WireStruct):
+class DescribeClusterRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("include_cluster_authorized_operations", "endpoint_type", "include_fenced_brokers")
@@ -60,29 +57,6 @@ class DescribeClusterRequest(WireStruct):
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.endpoint_type = endpoint_type
         self.include_fenced_brokers = include_fenced_brokers
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeClusterRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeClusterRequest has no version {version}")
-        try:
-            return _read_describe_cluster_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeClusterRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeClusterRequest has no version {version}")
-        try:
-            _write_describe_cluster_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeClusterRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribeClusterBroker(WireStruct):
@@ -105,7 +79,7 @@ class DescribeClusterBroker(WireStruct):
         self.is_fenced = is_fenced
 
 
-class DescribeClusterResponse(WireStruct):
+class DescribeClusterResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = (
@@ -140,29 +114,6 @@ class DescribeClusterResponse(WireStruct):
         self.controller_id = controller_id
         self.brokers = [] if brokers is EMPTY else brokers
         self.cluster_authorized_operations = cluster_authorized_operations
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeClusterResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeClusterResponse has no version {version}")
-        try:
-            return _read_describe_cluster_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeClusterResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeClusterResponse has no version {version}")
-        try:
-            _write_describe_cluster_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeClusterResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_cluster_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeClusterRequest, int]:
@@ -276,3 +227,11 @@ def _write_describe_cluster_response_compact(out: bytearray, s: DescribeClusterR
         _write_describe_cluster_broker_compact(out, brokers_item, version)
     out += _pack_i(s.cluster_authorized_operations)
     out.append(0)
+
+
+DescribeClusterRequest.add_codec(
+    range(0, 3), _read_describe_cluster_request_compact, _write_describe_cluster_request_compact
+)
+DescribeClusterResponse.add_codec(
+    range(0, 3), _read_describe_cluster_response_compact, _write_describe_cluster_response_compact
+)

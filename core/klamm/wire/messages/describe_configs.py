@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 32
 NAME: Final = "DescribeConfigs"
@@ -73,7 +70,7 @@ class DescribeConfigsResource(WireStruct):
         self.configuration_keys = [] if configuration_keys is EMPTY else configuration_keys
 
 
-class DescribeConfigsRequest(WireStruct):
+class DescribeConfigsRequest(WireMessage):
     """Versions 1-4."""
 
     __slots__ = ("resources", "include_synonyms", "include_documentation")
@@ -88,31 +85,6 @@ class DescribeConfigsRequest(WireStruct):
         self.resources = [] if resources is EMPTY else resources
         self.include_synonyms = include_synonyms
         self.include_documentation = include_documentation
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeConfigsRequest:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 4:
-            raise WireError(f"DescribeConfigsRequest has no version {version}")
-        try:
-            return (_read_describe_configs_request_compact if version >= 4 else _read_describe_configs_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeConfigsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 4:
-            raise WireError(f"DescribeConfigsRequest has no version {version}")
-        try:
-            (_write_describe_configs_request_compact if version >= 4 else _write_describe_configs_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeConfigsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribeConfigsSynonym(WireStruct):
@@ -187,7 +159,7 @@ class DescribeConfigsResult(WireStruct):
         self.configs = [] if configs is EMPTY else configs
 
 
-class DescribeConfigsResponse(WireStruct):
+class DescribeConfigsResponse(WireMessage):
     """Versions 1-4."""
 
     __slots__ = ("throttle_time_ms", "results")
@@ -201,31 +173,6 @@ class DescribeConfigsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeConfigsResponse:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 4:
-            raise WireError(f"DescribeConfigsResponse has no version {version}")
-        try:
-            return (_read_describe_configs_response_compact if version >= 4 else _read_describe_configs_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeConfigsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 4:
-            raise WireError(f"DescribeConfigsResponse has no version {version}")
-        try:
-            (_write_describe_configs_response_compact if version >= 4 else _write_describe_configs_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeConfigsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_configs_resource(b: ReadBuffer, p: int, version: int) -> tuple[DescribeConfigsResource, int]:
@@ -552,3 +499,13 @@ def _write_describe_configs_response_compact(out: bytearray, s: DescribeConfigsR
     for results_item in s.results:
         _write_describe_configs_result_compact(out, results_item, version)
     out.append(0)
+
+
+DescribeConfigsRequest.add_codec(range(1, 4), _read_describe_configs_request, _write_describe_configs_request)
+DescribeConfigsRequest.add_codec(
+    range(4, 5), _read_describe_configs_request_compact, _write_describe_configs_request_compact
+)
+DescribeConfigsResponse.add_codec(range(1, 4), _read_describe_configs_response, _write_describe_configs_response)
+DescribeConfigsResponse.add_codec(
+    range(4, 5), _read_describe_configs_response_compact, _write_describe_configs_response_compact
+)

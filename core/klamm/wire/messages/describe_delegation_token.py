@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 41
 NAME: Final = "DescribeDelegationToken"
@@ -62,7 +59,7 @@ class DescribeDelegationTokenOwner(WireStruct):
         self.principal_name = principal_name
 
 
-class DescribeDelegationTokenRequest(WireStruct):
+class DescribeDelegationTokenRequest(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("owners",)
@@ -73,35 +70,6 @@ class DescribeDelegationTokenRequest(WireStruct):
         owners: list[DescribeDelegationTokenOwner] | None = EMPTY,
     ) -> None:
         self.owners = [] if owners is EMPTY else owners
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeDelegationTokenRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeDelegationTokenRequest has no version {version}")
-        try:
-            return (
-                _read_describe_delegation_token_request_compact
-                if version >= 2
-                else _read_describe_delegation_token_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeDelegationTokenRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeDelegationTokenRequest has no version {version}")
-        try:
-            (
-                _write_describe_delegation_token_request_compact
-                if version >= 2
-                else _write_describe_delegation_token_request
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeDelegationTokenRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribedDelegationTokenRenewer(WireStruct):
@@ -159,7 +127,7 @@ class DescribedDelegationToken(WireStruct):
         self.renewers = [] if renewers is EMPTY else renewers
 
 
-class DescribeDelegationTokenResponse(WireStruct):
+class DescribeDelegationTokenResponse(WireMessage):
     """Versions 0-3."""
 
     __slots__ = ("error_code", "tokens", "throttle_time_ms")
@@ -175,35 +143,6 @@ class DescribeDelegationTokenResponse(WireStruct):
         self.error_code = error_code
         self.tokens = [] if tokens is EMPTY else tokens
         self.throttle_time_ms = throttle_time_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeDelegationTokenResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeDelegationTokenResponse has no version {version}")
-        try:
-            return (
-                _read_describe_delegation_token_response_compact
-                if version >= 2
-                else _read_describe_delegation_token_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeDelegationTokenResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 3:
-            raise WireError(f"DescribeDelegationTokenResponse has no version {version}")
-        try:
-            (
-                _write_describe_delegation_token_response_compact
-                if version >= 2
-                else _write_describe_delegation_token_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeDelegationTokenResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_delegation_token_owner(
@@ -485,3 +424,17 @@ def _write_describe_delegation_token_response_compact(
         _write_described_delegation_token_compact(out, tokens_item, version)
     out += _pack_i(s.throttle_time_ms)
     out.append(0)
+
+
+DescribeDelegationTokenRequest.add_codec(
+    range(0, 2), _read_describe_delegation_token_request, _write_describe_delegation_token_request
+)
+DescribeDelegationTokenRequest.add_codec(
+    range(2, 4), _read_describe_delegation_token_request_compact, _write_describe_delegation_token_request_compact
+)
+DescribeDelegationTokenResponse.add_codec(
+    range(0, 2), _read_describe_delegation_token_response, _write_describe_delegation_token_response
+)
+DescribeDelegationTokenResponse.add_codec(
+    range(2, 4), _read_describe_delegation_token_response_compact, _write_describe_delegation_token_response_compact
+)

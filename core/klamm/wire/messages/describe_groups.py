@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -34,7 +31,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 15
 NAME: Final = "DescribeGroups"
@@ -52,7 +49,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class DescribeGroupsRequest(WireStruct):
+class DescribeGroupsRequest(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("groups", "include_authorized_operations")
@@ -65,31 +62,6 @@ class DescribeGroupsRequest(WireStruct):
     ) -> None:
         self.groups = [] if groups is EMPTY else groups
         self.include_authorized_operations = include_authorized_operations
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeGroupsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"DescribeGroupsRequest has no version {version}")
-        try:
-            return (_read_describe_groups_request_compact if version >= 5 else _read_describe_groups_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeGroupsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"DescribeGroupsRequest has no version {version}")
-        try:
-            (_write_describe_groups_request_compact if version >= 5 else _write_describe_groups_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeGroupsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribedGroupMember(WireStruct):
@@ -150,7 +122,7 @@ class DescribedGroup(WireStruct):
         self.authorized_operations = authorized_operations
 
 
-class DescribeGroupsResponse(WireStruct):
+class DescribeGroupsResponse(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "groups")
@@ -164,31 +136,6 @@ class DescribeGroupsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeGroupsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"DescribeGroupsResponse has no version {version}")
-        try:
-            return (_read_describe_groups_response_compact if version >= 5 else _read_describe_groups_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeGroupsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"DescribeGroupsResponse has no version {version}")
-        try:
-            (_write_describe_groups_response_compact if version >= 5 else _write_describe_groups_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeGroupsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[DescribeGroupsRequest, int]:
@@ -423,3 +370,13 @@ def _write_describe_groups_response_compact(out: bytearray, s: DescribeGroupsRes
     for groups_item in s.groups:
         _write_described_group_compact(out, groups_item, version)
     out.append(0)
+
+
+DescribeGroupsRequest.add_codec(range(0, 5), _read_describe_groups_request, _write_describe_groups_request)
+DescribeGroupsRequest.add_codec(
+    range(5, 7), _read_describe_groups_request_compact, _write_describe_groups_request_compact
+)
+DescribeGroupsResponse.add_codec(range(0, 5), _read_describe_groups_response, _write_describe_groups_response)
+DescribeGroupsResponse.add_codec(
+    range(5, 7), _read_describe_groups_response_compact, _write_describe_groups_response_compact
+)

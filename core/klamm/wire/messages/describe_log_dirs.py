@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 35
 NAME: Final = "DescribeLogDirs"
@@ -63,7 +60,7 @@ class DescribableLogDirTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class DescribeLogDirsRequest(WireStruct):
+class DescribeLogDirsRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("topics",)
@@ -74,31 +71,6 @@ class DescribeLogDirsRequest(WireStruct):
         topics: list[DescribableLogDirTopic] | None = EMPTY,
     ) -> None:
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeLogDirsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"DescribeLogDirsRequest has no version {version}")
-        try:
-            return (_read_describe_log_dirs_request_compact if version >= 2 else _read_describe_log_dirs_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeLogDirsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"DescribeLogDirsRequest has no version {version}")
-        try:
-            (_write_describe_log_dirs_request_compact if version >= 2 else _write_describe_log_dirs_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeLogDirsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribeLogDirsPartition(WireStruct):
@@ -156,7 +128,7 @@ class DescribeLogDirsResult(WireStruct):
         self.is_cordoned = is_cordoned
 
 
-class DescribeLogDirsResponse(WireStruct):
+class DescribeLogDirsResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "results")
@@ -174,31 +146,6 @@ class DescribeLogDirsResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeLogDirsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"DescribeLogDirsResponse has no version {version}")
-        try:
-            return (_read_describe_log_dirs_response_compact if version >= 2 else _read_describe_log_dirs_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeLogDirsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"DescribeLogDirsResponse has no version {version}")
-        try:
-            (_write_describe_log_dirs_response_compact if version >= 2 else _write_describe_log_dirs_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeLogDirsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describable_log_dir_topic(b: ReadBuffer, p: int, version: int) -> tuple[DescribableLogDirTopic, int]:
@@ -472,3 +419,13 @@ def _write_describe_log_dirs_response_compact(out: bytearray, s: DescribeLogDirs
     for results_item in s.results:
         _write_describe_log_dirs_result_compact(out, results_item, version)
     out.append(0)
+
+
+DescribeLogDirsRequest.add_codec(range(0, 2), _read_describe_log_dirs_request, _write_describe_log_dirs_request)
+DescribeLogDirsRequest.add_codec(
+    range(2, 6), _read_describe_log_dirs_request_compact, _write_describe_log_dirs_request_compact
+)
+DescribeLogDirsResponse.add_codec(range(0, 2), _read_describe_log_dirs_response, _write_describe_log_dirs_response)
+DescribeLogDirsResponse.add_codec(
+    range(2, 6), _read_describe_log_dirs_response_compact, _write_describe_log_dirs_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -23,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 61
 NAME: Final = "DescribeProducers"
@@ -55,7 +52,7 @@ class TopicRequest(WireStruct):
         self.partition_indexes = [] if partition_indexes is EMPTY else partition_indexes
 
 
-class DescribeProducersRequest(WireStruct):
+class DescribeProducersRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("topics",)
@@ -66,29 +63,6 @@ class DescribeProducersRequest(WireStruct):
         topics: list[TopicRequest] = EMPTY,
     ) -> None:
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeProducersRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeProducersRequest has no version {version}")
-        try:
-            return _read_describe_producers_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeProducersRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeProducersRequest has no version {version}")
-        try:
-            _write_describe_producers_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeProducersRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ProducerState(WireStruct):
@@ -154,7 +128,7 @@ class TopicResponse(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class DescribeProducersResponse(WireStruct):
+class DescribeProducersResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -168,29 +142,6 @@ class DescribeProducersResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeProducersResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeProducersResponse has no version {version}")
-        try:
-            return _read_describe_producers_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeProducersResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeProducersResponse has no version {version}")
-        try:
-            _write_describe_producers_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeProducersResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_topic_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicRequest, int]:
@@ -340,3 +291,11 @@ def _write_describe_producers_response_compact(out: bytearray, s: DescribeProduc
     for topics_item in s.topics:
         _write_topic_response_compact(out, topics_item, version)
     out.append(0)
+
+
+DescribeProducersRequest.add_codec(
+    range(0, 1), _read_describe_producers_request_compact, _write_describe_producers_request_compact
+)
+DescribeProducersResponse.add_codec(
+    range(0, 1), _read_describe_producers_response_compact, _write_describe_producers_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 55
 NAME: Final = "DescribeQuorum"
@@ -84,7 +81,7 @@ class RequestTopicData(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class DescribeQuorumRequest(WireStruct):
+class DescribeQuorumRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("topics",)
@@ -95,29 +92,6 @@ class DescribeQuorumRequest(WireStruct):
         topics: list[RequestTopicData] = EMPTY,
     ) -> None:
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeQuorumRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeQuorumRequest has no version {version}")
-        try:
-            return _read_describe_quorum_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeQuorumRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeQuorumRequest has no version {version}")
-        try:
-            _write_describe_quorum_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeQuorumRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ReplicaState(WireStruct):
@@ -229,7 +203,7 @@ class Node(WireStruct):
         self.listeners = [] if listeners is EMPTY else listeners
 
 
-class DescribeQuorumResponse(WireStruct):
+class DescribeQuorumResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("error_code", "error_message", "topics", "nodes")
@@ -247,29 +221,6 @@ class DescribeQuorumResponse(WireStruct):
         self.error_message = error_message
         self.topics = [] if topics is EMPTY else topics
         self.nodes = [] if nodes is EMPTY else nodes
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeQuorumResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeQuorumResponse has no version {version}")
-        try:
-            return _read_describe_quorum_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeQuorumResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"DescribeQuorumResponse has no version {version}")
-        try:
-            _write_describe_quorum_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeQuorumResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_request_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestPartitionData, int]:
@@ -549,3 +500,11 @@ def _write_describe_quorum_response_compact(out: bytearray, s: DescribeQuorumRes
         for nodes_item in s.nodes:
             _write_node_compact(out, nodes_item, version)
     out.append(0)
+
+
+DescribeQuorumRequest.add_codec(
+    range(0, 3), _read_describe_quorum_request_compact, _write_describe_quorum_request_compact
+)
+DescribeQuorumResponse.add_codec(
+    range(0, 3), _read_describe_quorum_response_compact, _write_describe_quorum_response_compact
+)

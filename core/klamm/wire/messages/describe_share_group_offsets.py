@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 90
 NAME: Final = "DescribeShareGroupOffsets"
@@ -76,7 +73,7 @@ class DescribeShareGroupOffsetsRequestGroup(WireStruct):
         self.topics = [] if topics is EMPTY else topics
 
 
-class DescribeShareGroupOffsetsRequest(WireStruct):
+class DescribeShareGroupOffsetsRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("groups",)
@@ -87,29 +84,6 @@ class DescribeShareGroupOffsetsRequest(WireStruct):
         groups: list[DescribeShareGroupOffsetsRequestGroup] = EMPTY,
     ) -> None:
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeShareGroupOffsetsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeShareGroupOffsetsRequest has no version {version}")
-        try:
-            return _read_describe_share_group_offsets_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeShareGroupOffsetsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeShareGroupOffsetsRequest has no version {version}")
-        try:
-            _write_describe_share_group_offsets_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeShareGroupOffsetsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribeShareGroupOffsetsResponsePartition(WireStruct):
@@ -175,7 +149,7 @@ class DescribeShareGroupOffsetsResponseGroup(WireStruct):
         self.error_message = error_message
 
 
-class DescribeShareGroupOffsetsResponse(WireStruct):
+class DescribeShareGroupOffsetsResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "groups")
@@ -191,29 +165,6 @@ class DescribeShareGroupOffsetsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeShareGroupOffsetsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeShareGroupOffsetsResponse has no version {version}")
-        try:
-            return _read_describe_share_group_offsets_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeShareGroupOffsetsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"DescribeShareGroupOffsetsResponse has no version {version}")
-        try:
-            _write_describe_share_group_offsets_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeShareGroupOffsetsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_share_group_offsets_request_topic_compact(
@@ -422,3 +373,13 @@ def _write_describe_share_group_offsets_response_compact(
     for groups_item in s.groups:
         _write_describe_share_group_offsets_response_group_compact(out, groups_item, version)
     out.append(0)
+
+
+DescribeShareGroupOffsetsRequest.add_codec(
+    range(0, 2), _read_describe_share_group_offsets_request_compact, _write_describe_share_group_offsets_request_compact
+)
+DescribeShareGroupOffsetsResponse.add_codec(
+    range(0, 2),
+    _read_describe_share_group_offsets_response_compact,
+    _write_describe_share_group_offsets_response_compact,
+)

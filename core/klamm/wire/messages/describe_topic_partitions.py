@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 75
 NAME: Final = "DescribeTopicPartitions"
@@ -71,7 +68,7 @@ class RequestCursor(WireStruct):
         self.partition_index = partition_index
 
 
-class DescribeTopicPartitionsRequest(WireStruct):
+class DescribeTopicPartitionsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("topics", "response_partition_limit", "cursor")
@@ -86,29 +83,6 @@ class DescribeTopicPartitionsRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.response_partition_limit = response_partition_limit
         self.cursor = cursor
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeTopicPartitionsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTopicPartitionsRequest has no version {version}")
-        try:
-            return _read_describe_topic_partitions_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeTopicPartitionsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTopicPartitionsRequest has no version {version}")
-        try:
-            _write_describe_topic_partitions_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeTopicPartitionsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class DescribeTopicPartitionsResponsePartition(WireStruct):
@@ -189,7 +163,7 @@ class ResponseCursor(WireStruct):
         self.partition_index = partition_index
 
 
-class DescribeTopicPartitionsResponse(WireStruct):
+class DescribeTopicPartitionsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "topics", "next_cursor")
@@ -207,29 +181,6 @@ class DescribeTopicPartitionsResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
         self.next_cursor = next_cursor
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeTopicPartitionsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTopicPartitionsResponse has no version {version}")
-        try:
-            return _read_describe_topic_partitions_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeTopicPartitionsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTopicPartitionsResponse has no version {version}")
-        try:
-            _write_describe_topic_partitions_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeTopicPartitionsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_topic_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicRequest, int]:
@@ -469,3 +420,11 @@ def _write_describe_topic_partitions_response_compact(
         out += b"\x01"
         _write_response_cursor_compact(out, s.next_cursor, version)
     out.append(0)
+
+
+DescribeTopicPartitionsRequest.add_codec(
+    range(0, 1), _read_describe_topic_partitions_request_compact, _write_describe_topic_partitions_request_compact
+)
+DescribeTopicPartitionsResponse.add_codec(
+    range(0, 1), _read_describe_topic_partitions_response_compact, _write_describe_topic_partitions_response_compact
+)

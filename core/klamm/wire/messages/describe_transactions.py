@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_string,
@@ -21,7 +18,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 65
 NAME: Final = "DescribeTransactions"
@@ -39,7 +36,7 @@ _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
 
 
-class DescribeTransactionsRequest(WireStruct):
+class DescribeTransactionsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("transactional_ids",)
@@ -50,29 +47,6 @@ class DescribeTransactionsRequest(WireStruct):
         transactional_ids: list[str] = EMPTY,
     ) -> None:
         self.transactional_ids = [] if transactional_ids is EMPTY else transactional_ids
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeTransactionsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTransactionsRequest has no version {version}")
-        try:
-            return _read_describe_transactions_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeTransactionsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTransactionsRequest has no version {version}")
-        try:
-            _write_describe_transactions_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeTransactionsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicData(WireStruct):
@@ -125,7 +99,7 @@ class TransactionState(WireStruct):
         self.topics = [] if topics is EMPTY else topics
 
 
-class DescribeTransactionsResponse(WireStruct):
+class DescribeTransactionsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "transaction_states")
@@ -139,29 +113,6 @@ class DescribeTransactionsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.transaction_states = [] if transaction_states is EMPTY else transaction_states
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeTransactionsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTransactionsResponse has no version {version}")
-        try:
-            return _read_describe_transactions_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeTransactionsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeTransactionsResponse has no version {version}")
-        try:
-            _write_describe_transactions_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeTransactionsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_describe_transactions_request_compact(
@@ -277,3 +228,11 @@ def _write_describe_transactions_response_compact(
     for transaction_states_item in s.transaction_states:
         _write_transaction_state_compact(out, transaction_states_item, version)
     out.append(0)
+
+
+DescribeTransactionsRequest.add_codec(
+    range(0, 1), _read_describe_transactions_request_compact, _write_describe_transactions_request_compact
+)
+DescribeTransactionsResponse.add_codec(
+    range(0, 1), _read_describe_transactions_response_compact, _write_describe_transactions_response_compact
+)

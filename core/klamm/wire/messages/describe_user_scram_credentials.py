@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -23,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 50
 NAME: Final = "DescribeUserScramCredentials"
@@ -53,7 +50,7 @@ class UserName(WireStruct):
         self.name = name
 
 
-class DescribeUserScramCredentialsRequest(WireStruct):
+class DescribeUserScramCredentialsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("users",)
@@ -64,29 +61,6 @@ class DescribeUserScramCredentialsRequest(WireStruct):
         users: list[UserName] | None = EMPTY,
     ) -> None:
         self.users = [] if users is EMPTY else users
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeUserScramCredentialsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeUserScramCredentialsRequest has no version {version}")
-        try:
-            return _read_describe_user_scram_credentials_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeUserScramCredentialsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeUserScramCredentialsRequest has no version {version}")
-        try:
-            _write_describe_user_scram_credentials_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeUserScramCredentialsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class CredentialInfo(WireStruct):
@@ -122,7 +96,7 @@ class DescribeUserScramCredentialsResult(WireStruct):
         self.credential_infos = [] if credential_infos is EMPTY else credential_infos
 
 
-class DescribeUserScramCredentialsResponse(WireStruct):
+class DescribeUserScramCredentialsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
@@ -142,29 +116,6 @@ class DescribeUserScramCredentialsResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeUserScramCredentialsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeUserScramCredentialsResponse has no version {version}")
-        try:
-            return _read_describe_user_scram_credentials_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"DescribeUserScramCredentialsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"DescribeUserScramCredentialsResponse has no version {version}")
-        try:
-            _write_describe_user_scram_credentials_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"DescribeUserScramCredentialsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_user_name_compact(b: ReadBuffer, p: int, version: int) -> tuple[UserName, int]:
@@ -288,3 +239,15 @@ def _write_describe_user_scram_credentials_response_compact(
     for results_item in s.results:
         _write_describe_user_scram_credentials_result_compact(out, results_item, version)
     out.append(0)
+
+
+DescribeUserScramCredentialsRequest.add_codec(
+    range(0, 1),
+    _read_describe_user_scram_credentials_request_compact,
+    _write_describe_user_scram_credentials_request_compact,
+)
+DescribeUserScramCredentialsResponse.add_codec(
+    range(0, 1),
+    _read_describe_user_scram_credentials_response_compact,
+    _write_describe_user_scram_credentials_response_compact,
+)

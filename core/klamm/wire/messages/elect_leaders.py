@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 43
 NAME: Final = "ElectLeaders"
@@ -65,7 +62,7 @@ class TopicPartitions(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ElectLeadersRequest(WireStruct):
+class ElectLeadersRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("election_type", "topic_partitions", "timeout_ms")
@@ -80,29 +77,6 @@ class ElectLeadersRequest(WireStruct):
         self.election_type = election_type
         self.topic_partitions = [] if topic_partitions is EMPTY else topic_partitions
         self.timeout_ms = timeout_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ElectLeadersRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"ElectLeadersRequest has no version {version}")
-        try:
-            return (_read_elect_leaders_request_compact if version >= 2 else _read_elect_leaders_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ElectLeadersRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"ElectLeadersRequest has no version {version}")
-        try:
-            (_write_elect_leaders_request_compact if version >= 2 else _write_elect_leaders_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ElectLeadersRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class PartitionResult(WireStruct):
@@ -137,7 +111,7 @@ class ReplicaElectionResult(WireStruct):
         self.partition_result = [] if partition_result is EMPTY else partition_result
 
 
-class ElectLeadersResponse(WireStruct):
+class ElectLeadersResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "replica_election_results")
@@ -155,31 +129,6 @@ class ElectLeadersResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.replica_election_results = [] if replica_election_results is EMPTY else replica_election_results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ElectLeadersResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"ElectLeadersResponse has no version {version}")
-        try:
-            return (_read_elect_leaders_response_compact if version >= 2 else _read_elect_leaders_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ElectLeadersResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"ElectLeadersResponse has no version {version}")
-        try:
-            (_write_elect_leaders_response_compact if version >= 2 else _write_elect_leaders_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ElectLeadersResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_topic_partitions(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartitions, int]:
@@ -406,3 +355,9 @@ def _write_elect_leaders_response_compact(out: bytearray, s: ElectLeadersRespons
     for replica_election_results_item in s.replica_election_results:
         _write_replica_election_result_compact(out, replica_election_results_item, version)
     out.append(0)
+
+
+ElectLeadersRequest.add_codec(range(0, 2), _read_elect_leaders_request, _write_elect_leaders_request)
+ElectLeadersRequest.add_codec(range(2, 3), _read_elect_leaders_request_compact, _write_elect_leaders_request_compact)
+ElectLeadersResponse.add_codec(range(0, 2), _read_elect_leaders_response, _write_elect_leaders_response)
+ElectLeadersResponse.add_codec(range(2, 3), _read_elect_leaders_response_compact, _write_elect_leaders_response_compact)

@@ -9,17 +9,14 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_compact_string,
     read_string,
     skip_tagged_fields,
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 26
 NAME: Final = "EndTxn"
@@ -37,7 +34,7 @@ _unpack_qh = _S_qh.unpack_from
 _pack_qh = _S_qh.pack
 
 
-class EndTxnRequest(WireStruct):
+class EndTxnRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("transactional_id", "producer_id", "producer_epoch", "committed")
@@ -55,31 +52,8 @@ class EndTxnRequest(WireStruct):
         self.producer_epoch = producer_epoch
         self.committed = committed
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> EndTxnRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"EndTxnRequest has no version {version}")
-        try:
-            return (_read_end_txn_request_compact if version >= 3 else _read_end_txn_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"EndTxnRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"EndTxnRequest has no version {version}")
-        try:
-            (_write_end_txn_request_compact if version >= 3 else _write_end_txn_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"EndTxnRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class EndTxnResponse(WireStruct):
+class EndTxnResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
@@ -97,29 +71,6 @@ class EndTxnResponse(WireStruct):
         self.error_code = error_code
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> EndTxnResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"EndTxnResponse has no version {version}")
-        try:
-            return (_read_end_txn_response_compact if version >= 3 else _read_end_txn_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"EndTxnResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"EndTxnResponse has no version {version}")
-        try:
-            (_write_end_txn_response_compact if version >= 3 else _write_end_txn_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"EndTxnResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_end_txn_request(b: ReadBuffer, p: int, version: int) -> tuple[EndTxnRequest, int]:
@@ -183,3 +134,9 @@ def _write_end_txn_response_compact(out: bytearray, s: EndTxnResponse, version: 
     if version >= 5:
         out += _pack_qh(s.producer_id, s.producer_epoch)
     out.append(0)
+
+
+EndTxnRequest.add_codec(range(0, 3), _read_end_txn_request, _write_end_txn_request)
+EndTxnRequest.add_codec(range(3, 6), _read_end_txn_request_compact, _write_end_txn_request_compact)
+EndTxnResponse.add_codec(range(0, 3), _read_end_txn_response, _write_end_txn_response)
+EndTxnResponse.add_codec(range(3, 6), _read_end_txn_response_compact, _write_end_txn_response_compact)

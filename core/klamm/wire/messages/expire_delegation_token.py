@@ -9,17 +9,14 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_bytes,
     read_compact_bytes,
     skip_tagged_fields,
     write_bytes,
     write_compact_bytes,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 40
 NAME: Final = "ExpireDelegationToken"
@@ -34,7 +31,7 @@ _unpack_hqi = _S_hqi.unpack_from
 _pack_hqi = _S_hqi.pack
 
 
-class ExpireDelegationTokenRequest(WireStruct):
+class ExpireDelegationTokenRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("hmac", "expiry_time_period_ms")
@@ -48,35 +45,8 @@ class ExpireDelegationTokenRequest(WireStruct):
         self.hmac = hmac
         self.expiry_time_period_ms = expiry_time_period_ms
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ExpireDelegationTokenRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"ExpireDelegationTokenRequest has no version {version}")
-        try:
-            return (
-                _read_expire_delegation_token_request_compact if version >= 2 else _read_expire_delegation_token_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ExpireDelegationTokenRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"ExpireDelegationTokenRequest has no version {version}")
-        try:
-            (
-                _write_expire_delegation_token_request_compact
-                if version >= 2
-                else _write_expire_delegation_token_request
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ExpireDelegationTokenRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class ExpireDelegationTokenResponse(WireStruct):
+class ExpireDelegationTokenResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
@@ -92,35 +62,6 @@ class ExpireDelegationTokenResponse(WireStruct):
         self.error_code = error_code
         self.expiry_timestamp_ms = expiry_timestamp_ms
         self.throttle_time_ms = throttle_time_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ExpireDelegationTokenResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"ExpireDelegationTokenResponse has no version {version}")
-        try:
-            return (
-                _read_expire_delegation_token_response_compact
-                if version >= 2
-                else _read_expire_delegation_token_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ExpireDelegationTokenResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"ExpireDelegationTokenResponse has no version {version}")
-        try:
-            (
-                _write_expire_delegation_token_response_compact
-                if version >= 2
-                else _write_expire_delegation_token_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ExpireDelegationTokenResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_expire_delegation_token_request(
@@ -187,3 +128,17 @@ def _write_expire_delegation_token_response_compact(
 ) -> None:
     out += _pack_hqi(s.error_code, s.expiry_timestamp_ms, s.throttle_time_ms)
     out.append(0)
+
+
+ExpireDelegationTokenRequest.add_codec(
+    range(0, 2), _read_expire_delegation_token_request, _write_expire_delegation_token_request
+)
+ExpireDelegationTokenRequest.add_codec(
+    range(2, 3), _read_expire_delegation_token_request_compact, _write_expire_delegation_token_request_compact
+)
+ExpireDelegationTokenResponse.add_codec(
+    range(0, 2), _read_expire_delegation_token_response, _write_expire_delegation_token_response
+)
+ExpireDelegationTokenResponse.add_codec(
+    range(2, 3), _read_expire_delegation_token_response_compact, _write_expire_delegation_token_response_compact
+)

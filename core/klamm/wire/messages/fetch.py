@@ -9,14 +9,10 @@ from struct import Struct, pack, unpack_from
 from typing import Any, ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ChunkBuffer,
     ReadBuffer,
-    WireError,
-    join_chunks,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -40,7 +36,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, RecordsMessage, WireMessage, WireStruct
 
 API_KEY: Final = 1
 NAME: Final = "Fetch"
@@ -175,7 +171,7 @@ class ForgottenTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class FetchRequest(WireStruct):
+class FetchRequest(WireMessage):
     """Versions 0-18."""
 
     __slots__ = (
@@ -221,29 +217,6 @@ class FetchRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.forgotten_topics_data = [] if forgotten_topics_data is EMPTY else forgotten_topics_data
         self.rack_id = rack_id
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> FetchRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 18:
-            raise WireError(f"FetchRequest has no version {version}")
-        try:
-            return (_read_fetch_request_compact if version >= 12 else _read_fetch_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"FetchRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 18:
-            raise WireError(f"FetchRequest has no version {version}")
-        try:
-            (_write_fetch_request_compact if version >= 12 else _write_fetch_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"FetchRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class EpochEndOffset(WireStruct):
@@ -382,7 +355,7 @@ class NodeEndpoint(WireStruct):
         self.rack = rack
 
 
-class FetchResponse(WireStruct):
+class FetchResponse(RecordsMessage):
     """Versions 0-18."""
 
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
@@ -404,33 +377,6 @@ class FetchResponse(WireStruct):
         self.session_id = session_id
         self.responses = [] if responses is EMPTY else responses
         self.node_endpoints = [] if node_endpoints is EMPTY else node_endpoints
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> FetchResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 18:
-            raise WireError(f"FetchResponse has no version {version}")
-        try:
-            return (_read_fetch_response_compact if version >= 12 else _read_fetch_response)(
-                memoryview(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"FetchResponse v{version}: {error}") from error
-
-    def encode_chunks(self, version: int) -> list[Any]:
-        """The body as buffers and file regions. Raises WireError."""
-        out = ChunkBuffer()
-        if not 0 <= version <= 18:
-            raise WireError(f"FetchResponse has no version {version}")
-        try:
-            (_write_fetch_response_compact if version >= 12 else _write_fetch_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"FetchResponse v{version}: {error}") from error
-        return out.finish()
-
-    def encode(self, version: int) -> bytes:
-        """The body; file regions are read. Raises WireError."""
-        return join_chunks(self.encode_chunks(version))
 
 
 def _read_replica_state(b: ReadBuffer, p: int, version: int) -> tuple[ReplicaState, int]:
@@ -1306,3 +1252,9 @@ def _write_fetch_response_compact(out: ChunkBuffer, s: FetchResponse, version: i
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+FetchRequest.add_codec(range(0, 12), _read_fetch_request, _write_fetch_request)
+FetchRequest.add_codec(range(12, 19), _read_fetch_request_compact, _write_fetch_request_compact)
+FetchResponse.add_codec(range(0, 12), _read_fetch_response, _write_fetch_response)
+FetchResponse.add_codec(range(12, 19), _read_fetch_response_compact, _write_fetch_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -28,7 +25,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 10
 NAME: Final = "FindCoordinator"
@@ -49,7 +46,7 @@ _unpack_h = _S_h.unpack_from
 _pack_h = _S_h.pack
 
 
-class FindCoordinatorRequest(WireStruct):
+class FindCoordinatorRequest(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("key", "key_type", "coordinator_keys")
@@ -64,31 +61,6 @@ class FindCoordinatorRequest(WireStruct):
         self.key = key
         self.key_type = key_type
         self.coordinator_keys = [] if coordinator_keys is EMPTY else coordinator_keys
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> FindCoordinatorRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"FindCoordinatorRequest has no version {version}")
-        try:
-            return (_read_find_coordinator_request_compact if version >= 3 else _read_find_coordinator_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"FindCoordinatorRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"FindCoordinatorRequest has no version {version}")
-        try:
-            (_write_find_coordinator_request_compact if version >= 3 else _write_find_coordinator_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"FindCoordinatorRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class Coordinator(WireStruct):
@@ -114,7 +86,7 @@ class Coordinator(WireStruct):
         self.error_message = error_message
 
 
-class FindCoordinatorResponse(WireStruct):
+class FindCoordinatorResponse(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "node_id", "host", "port", "coordinators")
@@ -138,31 +110,6 @@ class FindCoordinatorResponse(WireStruct):
         self.host = host
         self.port = port
         self.coordinators = [] if coordinators is EMPTY else coordinators
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> FindCoordinatorResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"FindCoordinatorResponse has no version {version}")
-        try:
-            return (_read_find_coordinator_response_compact if version >= 3 else _read_find_coordinator_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"FindCoordinatorResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"FindCoordinatorResponse has no version {version}")
-        try:
-            (_write_find_coordinator_response_compact if version >= 3 else _write_find_coordinator_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"FindCoordinatorResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_find_coordinator_request(b: ReadBuffer, p: int, version: int) -> tuple[FindCoordinatorRequest, int]:
@@ -391,3 +338,13 @@ def _write_find_coordinator_response_compact(out: bytearray, s: FindCoordinatorR
         for coordinators_item in s.coordinators:
             _write_coordinator_compact(out, coordinators_item, version)
     out.append(0)
+
+
+FindCoordinatorRequest.add_codec(range(0, 3), _read_find_coordinator_request, _write_find_coordinator_request)
+FindCoordinatorRequest.add_codec(
+    range(3, 7), _read_find_coordinator_request_compact, _write_find_coordinator_request_compact
+)
+FindCoordinatorResponse.add_codec(range(0, 3), _read_find_coordinator_response, _write_find_coordinator_response)
+FindCoordinatorResponse.add_codec(
+    range(3, 7), _read_find_coordinator_response_compact, _write_find_coordinator_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_string,
@@ -22,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 71
 NAME: Final = "GetTelemetrySubscriptions"
@@ -40,7 +37,7 @@ _unpack_iiB_ = _S_iiB_.unpack_from
 _pack_iiB_ = _S_iiB_.pack
 
 
-class GetTelemetrySubscriptionsRequest(WireStruct):
+class GetTelemetrySubscriptionsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("client_instance_id",)
@@ -52,31 +49,8 @@ class GetTelemetrySubscriptionsRequest(WireStruct):
     ) -> None:
         self.client_instance_id = client_instance_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> GetTelemetrySubscriptionsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"GetTelemetrySubscriptionsRequest has no version {version}")
-        try:
-            return _read_get_telemetry_subscriptions_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"GetTelemetrySubscriptionsRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"GetTelemetrySubscriptionsRequest has no version {version}")
-        try:
-            _write_get_telemetry_subscriptions_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"GetTelemetrySubscriptionsRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class GetTelemetrySubscriptionsResponse(WireStruct):
+class GetTelemetrySubscriptionsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = (
@@ -114,29 +88,6 @@ class GetTelemetrySubscriptionsResponse(WireStruct):
         self.telemetry_max_bytes = telemetry_max_bytes
         self.delta_temporality = delta_temporality
         self.requested_metrics = [] if requested_metrics is EMPTY else requested_metrics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> GetTelemetrySubscriptionsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"GetTelemetrySubscriptionsResponse has no version {version}")
-        try:
-            return _read_get_telemetry_subscriptions_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"GetTelemetrySubscriptionsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"GetTelemetrySubscriptionsResponse has no version {version}")
-        try:
-            _write_get_telemetry_subscriptions_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"GetTelemetrySubscriptionsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_get_telemetry_subscriptions_request_compact(
@@ -205,3 +156,11 @@ def _write_get_telemetry_subscriptions_response_compact(
     for requested_metrics_item in s.requested_metrics:
         write_compact_string(out, requested_metrics_item)
     out.append(0)
+
+
+GetTelemetrySubscriptionsRequest.add_codec(
+    range(0, 1), _read_get_telemetry_subscriptions_request_compact, _write_get_telemetry_subscriptions_request_compact
+)
+GetTelemetrySubscriptionsResponse.add_codec(
+    range(0, 1), _read_get_telemetry_subscriptions_response_compact, _write_get_telemetry_subscriptions_response_compact
+)

@@ -9,10 +9,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     read_compact_nullable_string,
     read_compact_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 12
 NAME: Final = "Heartbeat"
@@ -42,7 +39,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class HeartbeatRequest(WireStruct):
+class HeartbeatRequest(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("group_id", "generation_id", "member_id", "group_instance_id")
@@ -60,31 +57,8 @@ class HeartbeatRequest(WireStruct):
         self.member_id = member_id
         self.group_instance_id = group_instance_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> HeartbeatRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"HeartbeatRequest has no version {version}")
-        try:
-            return (_read_heartbeat_request_compact if version >= 4 else _read_heartbeat_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"HeartbeatRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"HeartbeatRequest has no version {version}")
-        try:
-            (_write_heartbeat_request_compact if version >= 4 else _write_heartbeat_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"HeartbeatRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class HeartbeatResponse(WireStruct):
+class HeartbeatResponse(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("throttle_time_ms", "error_code")
@@ -98,29 +72,6 @@ class HeartbeatResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> HeartbeatResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"HeartbeatResponse has no version {version}")
-        try:
-            return (_read_heartbeat_response_compact if version >= 4 else _read_heartbeat_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"HeartbeatResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"HeartbeatResponse has no version {version}")
-        try:
-            (_write_heartbeat_response_compact if version >= 4 else _write_heartbeat_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"HeartbeatResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_heartbeat_request(b: ReadBuffer, p: int, version: int) -> tuple[HeartbeatRequest, int]:
@@ -194,3 +145,9 @@ def _read_heartbeat_response_compact(b: ReadBuffer, p: int, version: int) -> tup
 def _write_heartbeat_response_compact(out: bytearray, s: HeartbeatResponse, version: int) -> None:
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     out.append(0)
+
+
+HeartbeatRequest.add_codec(range(0, 4), _read_heartbeat_request, _write_heartbeat_request)
+HeartbeatRequest.add_codec(range(4, 5), _read_heartbeat_request_compact, _write_heartbeat_request_compact)
+HeartbeatResponse.add_codec(range(0, 4), _read_heartbeat_response, _write_heartbeat_response)
+HeartbeatResponse.add_codec(range(4, 5), _read_heartbeat_response_compact, _write_heartbeat_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -29,7 +26,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 44
 NAME: Final = "IncrementalAlterConfigs"
@@ -82,7 +79,7 @@ class AlterConfigsResource(WireStruct):
         self.configs = [] if configs is EMPTY else configs
 
 
-class IncrementalAlterConfigsRequest(WireStruct):
+class IncrementalAlterConfigsRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("resources", "validate_only")
@@ -95,35 +92,6 @@ class IncrementalAlterConfigsRequest(WireStruct):
     ) -> None:
         self.resources = [] if resources is EMPTY else resources
         self.validate_only = validate_only
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> IncrementalAlterConfigsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"IncrementalAlterConfigsRequest has no version {version}")
-        try:
-            return (
-                _read_incremental_alter_configs_request_compact
-                if version >= 1
-                else _read_incremental_alter_configs_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"IncrementalAlterConfigsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"IncrementalAlterConfigsRequest has no version {version}")
-        try:
-            (
-                _write_incremental_alter_configs_request_compact
-                if version >= 1
-                else _write_incremental_alter_configs_request
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"IncrementalAlterConfigsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class AlterConfigsResourceResponse(WireStruct):
@@ -145,7 +113,7 @@ class AlterConfigsResourceResponse(WireStruct):
         self.resource_name = resource_name
 
 
-class IncrementalAlterConfigsResponse(WireStruct):
+class IncrementalAlterConfigsResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "responses")
@@ -159,35 +127,6 @@ class IncrementalAlterConfigsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.responses = [] if responses is EMPTY else responses
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> IncrementalAlterConfigsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"IncrementalAlterConfigsResponse has no version {version}")
-        try:
-            return (
-                _read_incremental_alter_configs_response_compact
-                if version >= 1
-                else _read_incremental_alter_configs_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"IncrementalAlterConfigsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"IncrementalAlterConfigsResponse has no version {version}")
-        try:
-            (
-                _write_incremental_alter_configs_response_compact
-                if version >= 1
-                else _write_incremental_alter_configs_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"IncrementalAlterConfigsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_alterable_config(b: ReadBuffer, p: int, version: int) -> tuple[AlterableConfig, int]:
@@ -417,3 +356,17 @@ def _write_incremental_alter_configs_response_compact(
     for responses_item in s.responses:
         _write_alter_configs_resource_response_compact(out, responses_item, version)
     out.append(0)
+
+
+IncrementalAlterConfigsRequest.add_codec(
+    range(0, 1), _read_incremental_alter_configs_request, _write_incremental_alter_configs_request
+)
+IncrementalAlterConfigsRequest.add_codec(
+    range(1, 2), _read_incremental_alter_configs_request_compact, _write_incremental_alter_configs_request_compact
+)
+IncrementalAlterConfigsResponse.add_codec(
+    range(0, 1), _read_incremental_alter_configs_response, _write_incremental_alter_configs_response
+)
+IncrementalAlterConfigsResponse.add_codec(
+    range(1, 2), _read_incremental_alter_configs_response_compact, _write_incremental_alter_configs_response_compact
+)

@@ -9,10 +9,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     read_compact_nullable_string,
     read_nullable_string,
@@ -20,7 +17,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_nullable_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 22
 NAME: Final = "InitProducerId"
@@ -41,7 +38,7 @@ _unpack_ihqh = _S_ihqh.unpack_from
 _pack_ihqh = _S_ihqh.pack
 
 
-class InitProducerIdRequest(WireStruct):
+class InitProducerIdRequest(WireMessage):
     """Versions 0-6."""
 
     __slots__ = (
@@ -70,33 +67,8 @@ class InitProducerIdRequest(WireStruct):
         self.enable2_pc = enable2_pc
         self.keep_prepared_txn = keep_prepared_txn
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> InitProducerIdRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"InitProducerIdRequest has no version {version}")
-        try:
-            return (_read_init_producer_id_request_compact if version >= 2 else _read_init_producer_id_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"InitProducerIdRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"InitProducerIdRequest has no version {version}")
-        try:
-            (_write_init_producer_id_request_compact if version >= 2 else _write_init_producer_id_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"InitProducerIdRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class InitProducerIdResponse(WireStruct):
+class InitProducerIdResponse(WireMessage):
     """Versions 0-6."""
 
     __slots__ = (
@@ -125,31 +97,6 @@ class InitProducerIdResponse(WireStruct):
         self.producer_epoch = producer_epoch
         self.ongoing_txn_producer_id = ongoing_txn_producer_id
         self.ongoing_txn_producer_epoch = ongoing_txn_producer_epoch
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> InitProducerIdResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"InitProducerIdResponse has no version {version}")
-        try:
-            return (_read_init_producer_id_response_compact if version >= 2 else _read_init_producer_id_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"InitProducerIdResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"InitProducerIdResponse has no version {version}")
-        try:
-            (_write_init_producer_id_response_compact if version >= 2 else _write_init_producer_id_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"InitProducerIdResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_init_producer_id_request(b: ReadBuffer, p: int, version: int) -> tuple[InitProducerIdRequest, int]:
@@ -263,3 +210,13 @@ def _write_init_producer_id_response_compact(out: bytearray, s: InitProducerIdRe
     if version >= 6:
         out += _pack_qh(s.ongoing_txn_producer_id, s.ongoing_txn_producer_epoch)
     out.append(0)
+
+
+InitProducerIdRequest.add_codec(range(0, 2), _read_init_producer_id_request, _write_init_producer_id_request)
+InitProducerIdRequest.add_codec(
+    range(2, 7), _read_init_producer_id_request_compact, _write_init_producer_id_request_compact
+)
+InitProducerIdResponse.add_codec(range(0, 2), _read_init_producer_id_response, _write_init_producer_id_response)
+InitProducerIdResponse.add_codec(
+    range(2, 7), _read_init_producer_id_response_compact, _write_init_producer_id_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -34,7 +31,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 11
 NAME: Final = "JoinGroup"
@@ -72,7 +69,7 @@ class JoinGroupRequestProtocol(WireStruct):
         self.metadata = metadata
 
 
-class JoinGroupRequest(WireStruct):
+class JoinGroupRequest(WireMessage):
     """Versions 0-9."""
 
     __slots__ = (
@@ -107,29 +104,6 @@ class JoinGroupRequest(WireStruct):
         self.protocols = [] if protocols is EMPTY else protocols
         self.reason = reason
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> JoinGroupRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 9:
-            raise WireError(f"JoinGroupRequest has no version {version}")
-        try:
-            return (_read_join_group_request_compact if version >= 6 else _read_join_group_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"JoinGroupRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 9:
-            raise WireError(f"JoinGroupRequest has no version {version}")
-        try:
-            (_write_join_group_request_compact if version >= 6 else _write_join_group_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"JoinGroupRequest v{version}: {error}") from error
-        return bytes(out)
-
 
 class JoinGroupResponseMember(WireStruct):
     """Part of JoinGroupResponse."""
@@ -147,7 +121,7 @@ class JoinGroupResponseMember(WireStruct):
         self.metadata = metadata
 
 
-class JoinGroupResponse(WireStruct):
+class JoinGroupResponse(WireMessage):
     """Versions 0-9."""
 
     __slots__ = (
@@ -185,29 +159,6 @@ class JoinGroupResponse(WireStruct):
         self.skip_assignment = skip_assignment
         self.member_id = member_id
         self.members = [] if members is EMPTY else members
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> JoinGroupResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 9:
-            raise WireError(f"JoinGroupResponse has no version {version}")
-        try:
-            return (_read_join_group_response_compact if version >= 6 else _read_join_group_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"JoinGroupResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 9:
-            raise WireError(f"JoinGroupResponse has no version {version}")
-        try:
-            (_write_join_group_response_compact if version >= 6 else _write_join_group_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"JoinGroupResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_join_group_request_protocol(b: ReadBuffer, p: int, version: int) -> tuple[JoinGroupRequestProtocol, int]:
@@ -472,3 +423,9 @@ def _write_join_group_response_compact(out: bytearray, s: JoinGroupResponse, ver
     for members_item in s.members:
         _write_join_group_response_member_compact(out, members_item, version)
     out.append(0)
+
+
+JoinGroupRequest.add_codec(range(0, 6), _read_join_group_request, _write_join_group_request)
+JoinGroupRequest.add_codec(range(6, 10), _read_join_group_request_compact, _write_join_group_request_compact)
+JoinGroupResponse.add_codec(range(0, 6), _read_join_group_response, _write_join_group_response)
+JoinGroupResponse.add_codec(range(6, 10), _read_join_group_response_compact, _write_join_group_response_compact)

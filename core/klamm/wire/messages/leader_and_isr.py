@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -27,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 4
 NAME: Final = "LeaderAndIsr"
@@ -145,7 +142,7 @@ class LeaderAndIsrLiveLeader(WireStruct):
         self.port = port
 
 
-class LeaderAndIsrRequest(WireStruct):
+class LeaderAndIsrRequest(WireMessage):
     """Versions 0-7."""
 
     __slots__ = (
@@ -179,31 +176,6 @@ class LeaderAndIsrRequest(WireStruct):
         self.ungrouped_partition_states = [] if ungrouped_partition_states is EMPTY else ungrouped_partition_states
         self.topic_states = [] if topic_states is EMPTY else topic_states
         self.live_leaders = [] if live_leaders is EMPTY else live_leaders
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> LeaderAndIsrRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 7:
-            raise WireError(f"LeaderAndIsrRequest has no version {version}")
-        try:
-            return (_read_leader_and_isr_request_compact if version >= 4 else _read_leader_and_isr_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"LeaderAndIsrRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 7:
-            raise WireError(f"LeaderAndIsrRequest has no version {version}")
-        try:
-            (_write_leader_and_isr_request_compact if version >= 4 else _write_leader_and_isr_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"LeaderAndIsrRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class LeaderAndIsrPartitionError(WireStruct):
@@ -240,7 +212,7 @@ class LeaderAndIsrTopicError(WireStruct):
         self.partition_errors = [] if partition_errors is EMPTY else partition_errors
 
 
-class LeaderAndIsrResponse(WireStruct):
+class LeaderAndIsrResponse(WireMessage):
     """Versions 0-7."""
 
     __slots__ = ("error_code", "partition_errors", "topics")
@@ -264,31 +236,6 @@ class LeaderAndIsrResponse(WireStruct):
         self.error_code = error_code
         self.partition_errors = [] if partition_errors is EMPTY else partition_errors
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> LeaderAndIsrResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 7:
-            raise WireError(f"LeaderAndIsrResponse has no version {version}")
-        try:
-            return (_read_leader_and_isr_response_compact if version >= 4 else _read_leader_and_isr_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"LeaderAndIsrResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 7:
-            raise WireError(f"LeaderAndIsrResponse has no version {version}")
-        try:
-            (_write_leader_and_isr_response_compact if version >= 4 else _write_leader_and_isr_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"LeaderAndIsrResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_leader_and_isr_partition_state(b: ReadBuffer, p: int, version: int) -> tuple[LeaderAndIsrPartitionState, int]:
@@ -818,3 +765,11 @@ def _write_leader_and_isr_response_compact(out: bytearray, s: LeaderAndIsrRespon
         for topics_item in s.topics:
             _write_leader_and_isr_topic_error_compact(out, topics_item, version)
     out.append(0)
+
+
+LeaderAndIsrRequest.add_codec(range(0, 4), _read_leader_and_isr_request, _write_leader_and_isr_request)
+LeaderAndIsrRequest.add_codec(range(4, 8), _read_leader_and_isr_request_compact, _write_leader_and_isr_request_compact)
+LeaderAndIsrResponse.add_codec(range(0, 4), _read_leader_and_isr_response, _write_leader_and_isr_response)
+LeaderAndIsrResponse.add_codec(
+    range(4, 8), _read_leader_and_isr_response_compact, _write_leader_and_isr_response_compact
+)

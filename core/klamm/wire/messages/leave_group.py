@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -30,7 +27,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 13
 NAME: Final = "LeaveGroup"
@@ -64,7 +61,7 @@ class MemberIdentity(WireStruct):
         self.reason = reason
 
 
-class LeaveGroupRequest(WireStruct):
+class LeaveGroupRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("group_id", "member_id", "members")
@@ -79,29 +76,6 @@ class LeaveGroupRequest(WireStruct):
         self.group_id = group_id
         self.member_id = member_id
         self.members = [] if members is EMPTY else members
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> LeaveGroupRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"LeaveGroupRequest has no version {version}")
-        try:
-            return (_read_leave_group_request_compact if version >= 4 else _read_leave_group_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"LeaveGroupRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"LeaveGroupRequest has no version {version}")
-        try:
-            (_write_leave_group_request_compact if version >= 4 else _write_leave_group_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"LeaveGroupRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class MemberResponse(WireStruct):
@@ -121,7 +95,7 @@ class MemberResponse(WireStruct):
         self.error_code = error_code
 
 
-class LeaveGroupResponse(WireStruct):
+class LeaveGroupResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "members")
@@ -137,29 +111,6 @@ class LeaveGroupResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.members = [] if members is EMPTY else members
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> LeaveGroupResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"LeaveGroupResponse has no version {version}")
-        try:
-            return (_read_leave_group_response_compact if version >= 4 else _read_leave_group_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"LeaveGroupResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"LeaveGroupResponse has no version {version}")
-        try:
-            (_write_leave_group_response_compact if version >= 4 else _write_leave_group_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"LeaveGroupResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_member_identity(b: ReadBuffer, p: int, version: int) -> tuple[MemberIdentity, int]:
@@ -365,3 +316,9 @@ def _write_leave_group_response_compact(out: bytearray, s: LeaveGroupResponse, v
     for members_item in s.members:
         _write_member_response_compact(out, members_item, version)
     out.append(0)
+
+
+LeaveGroupRequest.add_codec(range(0, 4), _read_leave_group_request, _write_leave_group_request)
+LeaveGroupRequest.add_codec(range(4, 6), _read_leave_group_request_compact, _write_leave_group_request_compact)
+LeaveGroupResponse.add_codec(range(0, 4), _read_leave_group_response, _write_leave_group_response)
+LeaveGroupResponse.add_codec(range(4, 6), _read_leave_group_response_compact, _write_leave_group_response_compact)

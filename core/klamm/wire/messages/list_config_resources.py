@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -22,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 74
 NAME: Final = "ListConfigResources"
@@ -37,7 +34,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class ListConfigResourcesRequest(WireStruct):
+class ListConfigResourcesRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("resource_types",)
@@ -48,29 +45,6 @@ class ListConfigResourcesRequest(WireStruct):
         resource_types: list[int] = EMPTY,  # v1+
     ) -> None:
         self.resource_types = [] if resource_types is EMPTY else resource_types
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListConfigResourcesRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"ListConfigResourcesRequest has no version {version}")
-        try:
-            return _read_list_config_resources_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListConfigResourcesRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"ListConfigResourcesRequest has no version {version}")
-        try:
-            _write_list_config_resources_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListConfigResourcesRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ConfigResource(WireStruct):
@@ -87,7 +61,7 @@ class ConfigResource(WireStruct):
         self.resource_type = resource_type
 
 
-class ListConfigResourcesResponse(WireStruct):
+class ListConfigResourcesResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "error_code", "config_resources")
@@ -103,29 +77,6 @@ class ListConfigResourcesResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.config_resources = [] if config_resources is EMPTY else config_resources
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListConfigResourcesResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"ListConfigResourcesResponse has no version {version}")
-        try:
-            return _read_list_config_resources_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListConfigResourcesResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"ListConfigResourcesResponse has no version {version}")
-        try:
-            _write_list_config_resources_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListConfigResourcesResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_list_config_resources_request_compact(
@@ -199,3 +150,11 @@ def _write_list_config_resources_response_compact(out: bytearray, s: ListConfigR
     for config_resources_item in s.config_resources:
         _write_config_resource_compact(out, config_resources_item, version)
     out.append(0)
+
+
+ListConfigResourcesRequest.add_codec(
+    range(0, 2), _read_list_config_resources_request_compact, _write_list_config_resources_request_compact
+)
+ListConfigResourcesResponse.add_codec(
+    range(0, 2), _read_list_config_resources_response_compact, _write_list_config_resources_response_compact
+)

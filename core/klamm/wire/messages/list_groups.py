@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -26,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 16
 NAME: Final = "ListGroups"
@@ -44,7 +41,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class ListGroupsRequest(WireStruct):
+class ListGroupsRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("states_filter", "types_filter")
@@ -57,29 +54,6 @@ class ListGroupsRequest(WireStruct):
     ) -> None:
         self.states_filter = [] if states_filter is EMPTY else states_filter
         self.types_filter = [] if types_filter is EMPTY else types_filter
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListGroupsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"ListGroupsRequest has no version {version}")
-        try:
-            return (_read_list_groups_request_compact if version >= 3 else _read_list_groups_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListGroupsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"ListGroupsRequest has no version {version}")
-        try:
-            (_write_list_groups_request_compact if version >= 3 else _write_list_groups_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListGroupsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ListedGroup(WireStruct):
@@ -100,7 +74,7 @@ class ListedGroup(WireStruct):
         self.group_type = group_type
 
 
-class ListGroupsResponse(WireStruct):
+class ListGroupsResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "groups")
@@ -116,29 +90,6 @@ class ListGroupsResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListGroupsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"ListGroupsResponse has no version {version}")
-        try:
-            return (_read_list_groups_response_compact if version >= 3 else _read_list_groups_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListGroupsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"ListGroupsResponse has no version {version}")
-        try:
-            (_write_list_groups_response_compact if version >= 3 else _write_list_groups_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListGroupsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_list_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[ListGroupsRequest, int]:
@@ -284,3 +235,9 @@ def _write_list_groups_response_compact(out: bytearray, s: ListGroupsResponse, v
     for groups_item in s.groups:
         _write_listed_group_compact(out, groups_item, version)
     out.append(0)
+
+
+ListGroupsRequest.add_codec(range(0, 3), _read_list_groups_request, _write_list_groups_request)
+ListGroupsRequest.add_codec(range(3, 6), _read_list_groups_request_compact, _write_list_groups_request_compact)
+ListGroupsResponse.add_codec(range(0, 3), _read_list_groups_response, _write_list_groups_response)
+ListGroupsResponse.add_codec(range(3, 6), _read_list_groups_response_compact, _write_list_groups_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -26,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 2
 NAME: Final = "ListOffsets"
@@ -86,7 +83,7 @@ class ListOffsetsTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ListOffsetsRequest(WireStruct):
+class ListOffsetsRequest(WireMessage):
     """Versions 1-11."""
 
     __slots__ = ("replica_id", "isolation_level", "topics", "timeout_ms")
@@ -103,29 +100,6 @@ class ListOffsetsRequest(WireStruct):
         self.isolation_level = isolation_level
         self.topics = [] if topics is EMPTY else topics
         self.timeout_ms = timeout_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListOffsetsRequest:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 11:
-            raise WireError(f"ListOffsetsRequest has no version {version}")
-        try:
-            return (_read_list_offsets_request_compact if version >= 6 else _read_list_offsets_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListOffsetsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 11:
-            raise WireError(f"ListOffsetsRequest has no version {version}")
-        try:
-            (_write_list_offsets_request_compact if version >= 6 else _write_list_offsets_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListOffsetsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class ListOffsetsPartitionResponse(WireStruct):
@@ -166,7 +140,7 @@ class ListOffsetsTopicResponse(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ListOffsetsResponse(WireStruct):
+class ListOffsetsResponse(WireMessage):
     """Versions 1-11."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -180,29 +154,6 @@ class ListOffsetsResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListOffsetsResponse:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 11:
-            raise WireError(f"ListOffsetsResponse has no version {version}")
-        try:
-            return (_read_list_offsets_response_compact if version >= 6 else _read_list_offsets_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListOffsetsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 11:
-            raise WireError(f"ListOffsetsResponse has no version {version}")
-        try:
-            (_write_list_offsets_response_compact if version >= 6 else _write_list_offsets_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListOffsetsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_list_offsets_partition(b: ReadBuffer, p: int, version: int) -> tuple[ListOffsetsPartition, int]:
@@ -472,3 +423,9 @@ def _write_list_offsets_response_compact(out: bytearray, s: ListOffsetsResponse,
     for topics_item in s.topics:
         _write_list_offsets_topic_response_compact(out, topics_item, version)
     out.append(0)
+
+
+ListOffsetsRequest.add_codec(range(1, 6), _read_list_offsets_request, _write_list_offsets_request)
+ListOffsetsRequest.add_codec(range(6, 12), _read_list_offsets_request_compact, _write_list_offsets_request_compact)
+ListOffsetsResponse.add_codec(range(1, 6), _read_list_offsets_response, _write_list_offsets_response)
+ListOffsetsResponse.add_codec(range(6, 12), _read_list_offsets_response_compact, _write_list_offsets_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -23,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 46
 NAME: Final = "ListPartitionReassignments"
@@ -52,7 +49,7 @@ class ListPartitionReassignmentsTopics(WireStruct):
         self.partition_indexes = [] if partition_indexes is EMPTY else partition_indexes
 
 
-class ListPartitionReassignmentsRequest(WireStruct):
+class ListPartitionReassignmentsRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("timeout_ms", "topics")
@@ -65,29 +62,6 @@ class ListPartitionReassignmentsRequest(WireStruct):
     ) -> None:
         self.timeout_ms = timeout_ms
         self.topics = topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListPartitionReassignmentsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ListPartitionReassignmentsRequest has no version {version}")
-        try:
-            return _read_list_partition_reassignments_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListPartitionReassignmentsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ListPartitionReassignmentsRequest has no version {version}")
-        try:
-            _write_list_partition_reassignments_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListPartitionReassignmentsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class OngoingPartitionReassignment(WireStruct):
@@ -122,7 +96,7 @@ class OngoingTopicReassignment(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ListPartitionReassignmentsResponse(WireStruct):
+class ListPartitionReassignmentsResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics")
@@ -140,29 +114,6 @@ class ListPartitionReassignmentsResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListPartitionReassignmentsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"ListPartitionReassignmentsResponse has no version {version}")
-        try:
-            return _read_list_partition_reassignments_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListPartitionReassignmentsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"ListPartitionReassignmentsResponse has no version {version}")
-        try:
-            _write_list_partition_reassignments_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListPartitionReassignmentsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_list_partition_reassignments_topics_compact(
@@ -318,3 +269,13 @@ def _write_list_partition_reassignments_response_compact(
     for topics_item in s.topics:
         _write_ongoing_topic_reassignment_compact(out, topics_item, version)
     out.append(0)
+
+
+ListPartitionReassignmentsRequest.add_codec(
+    range(0, 1), _read_list_partition_reassignments_request_compact, _write_list_partition_reassignments_request_compact
+)
+ListPartitionReassignmentsResponse.add_codec(
+    range(0, 1),
+    _read_list_partition_reassignments_response_compact,
+    _write_list_partition_reassignments_response_compact,
+)

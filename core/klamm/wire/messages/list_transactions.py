@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 66
 NAME: Final = "ListTransactions"
@@ -39,7 +36,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class ListTransactionsRequest(WireStruct):
+class ListTransactionsRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("state_filters", "producer_id_filters", "duration_filter", "transactional_id_pattern")
@@ -56,29 +53,6 @@ class ListTransactionsRequest(WireStruct):
         self.producer_id_filters = [] if producer_id_filters is EMPTY else producer_id_filters
         self.duration_filter = duration_filter
         self.transactional_id_pattern = transactional_id_pattern
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListTransactionsRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"ListTransactionsRequest has no version {version}")
-        try:
-            return _read_list_transactions_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListTransactionsRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"ListTransactionsRequest has no version {version}")
-        try:
-            _write_list_transactions_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListTransactionsRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class TransactionState(WireStruct):
@@ -97,7 +71,7 @@ class TransactionState(WireStruct):
         self.transaction_state = transaction_state
 
 
-class ListTransactionsResponse(WireStruct):
+class ListTransactionsResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
@@ -115,29 +89,6 @@ class ListTransactionsResponse(WireStruct):
         self.error_code = error_code
         self.unknown_state_filters = [] if unknown_state_filters is EMPTY else unknown_state_filters
         self.transaction_states = [] if transaction_states is EMPTY else transaction_states
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ListTransactionsResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"ListTransactionsResponse has no version {version}")
-        try:
-            return _read_list_transactions_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ListTransactionsResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"ListTransactionsResponse has no version {version}")
-        try:
-            _write_list_transactions_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ListTransactionsResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_list_transactions_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[ListTransactionsRequest, int]:
@@ -238,3 +189,11 @@ def _write_list_transactions_response_compact(out: bytearray, s: ListTransaction
     for transaction_states_item in s.transaction_states:
         _write_transaction_state_compact(out, transaction_states_item, version)
     out.append(0)
+
+
+ListTransactionsRequest.add_codec(
+    range(0, 3), _read_list_transactions_request_compact, _write_list_transactions_request_compact
+)
+ListTransactionsResponse.add_codec(
+    range(0, 3), _read_list_transactions_response_compact, _write_list_transactions_response_compact
+)

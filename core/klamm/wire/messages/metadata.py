@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -31,7 +28,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 3
 NAME: Final = "Metadata"
@@ -75,7 +72,7 @@ class MetadataRequestTopic(WireStruct):
         self.name = name
 
 
-class MetadataRequest(WireStruct):
+class MetadataRequest(WireMessage):
     """Versions 0-13."""
 
     __slots__ = (
@@ -97,29 +94,6 @@ class MetadataRequest(WireStruct):
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.include_topic_authorized_operations = include_topic_authorized_operations
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> MetadataRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 13:
-            raise WireError(f"MetadataRequest has no version {version}")
-        try:
-            return (_read_metadata_request_compact if version >= 9 else _read_metadata_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"MetadataRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 13:
-            raise WireError(f"MetadataRequest has no version {version}")
-        try:
-            (_write_metadata_request_compact if version >= 9 else _write_metadata_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"MetadataRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class MetadataResponseBroker(WireStruct):
@@ -198,7 +172,7 @@ class MetadataResponseTopic(WireStruct):
         self.topic_authorized_operations = topic_authorized_operations
 
 
-class MetadataResponse(WireStruct):
+class MetadataResponse(WireMessage):
     """Versions 0-13."""
 
     __slots__ = (
@@ -232,29 +206,6 @@ class MetadataResponse(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.cluster_authorized_operations = cluster_authorized_operations
         self.error_code = error_code
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> MetadataResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 13:
-            raise WireError(f"MetadataResponse has no version {version}")
-        try:
-            return (_read_metadata_response_compact if version >= 9 else _read_metadata_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"MetadataResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 13:
-            raise WireError(f"MetadataResponse has no version {version}")
-        try:
-            (_write_metadata_response_compact if version >= 9 else _write_metadata_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"MetadataResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_metadata_request_topic(b: ReadBuffer, p: int, version: int) -> tuple[MetadataRequestTopic, int]:
@@ -690,3 +641,9 @@ def _write_metadata_response_compact(out: bytearray, s: MetadataResponse, versio
     if version >= 13:
         out += _pack_h(s.error_code)
     out.append(0)
+
+
+MetadataRequest.add_codec(range(0, 9), _read_metadata_request, _write_metadata_request)
+MetadataRequest.add_codec(range(9, 14), _read_metadata_request_compact, _write_metadata_request_compact)
+MetadataResponse.add_codec(range(0, 9), _read_metadata_response, _write_metadata_response)
+MetadataResponse.add_codec(range(9, 14), _read_metadata_response_compact, _write_metadata_response_compact)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -31,7 +28,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 8
 NAME: Final = "OffsetCommit"
@@ -92,7 +89,7 @@ class OffsetCommitRequestTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class OffsetCommitRequest(WireStruct):
+class OffsetCommitRequest(WireMessage):
     """Versions 2-10."""
 
     __slots__ = (
@@ -120,29 +117,6 @@ class OffsetCommitRequest(WireStruct):
         self.group_instance_id = group_instance_id
         self.retention_time_ms = retention_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetCommitRequest:
-        """Read a body. Raises WireError."""
-        if not 2 <= version <= 10:
-            raise WireError(f"OffsetCommitRequest has no version {version}")
-        try:
-            return (_read_offset_commit_request_compact if version >= 8 else _read_offset_commit_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetCommitRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 2 <= version <= 10:
-            raise WireError(f"OffsetCommitRequest has no version {version}")
-        try:
-            (_write_offset_commit_request_compact if version >= 8 else _write_offset_commit_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetCommitRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class OffsetCommitResponsePartition(WireStruct):
@@ -179,7 +153,7 @@ class OffsetCommitResponseTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class OffsetCommitResponse(WireStruct):
+class OffsetCommitResponse(WireMessage):
     """Versions 2-10."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -193,31 +167,6 @@ class OffsetCommitResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetCommitResponse:
-        """Read a body. Raises WireError."""
-        if not 2 <= version <= 10:
-            raise WireError(f"OffsetCommitResponse has no version {version}")
-        try:
-            return (_read_offset_commit_response_compact if version >= 8 else _read_offset_commit_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetCommitResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 2 <= version <= 10:
-            raise WireError(f"OffsetCommitResponse has no version {version}")
-        try:
-            (_write_offset_commit_response_compact if version >= 8 else _write_offset_commit_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetCommitResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_offset_commit_request_partition(
@@ -525,3 +474,11 @@ def _write_offset_commit_response_compact(out: bytearray, s: OffsetCommitRespons
     for topics_item in s.topics:
         _write_offset_commit_response_topic_compact(out, topics_item, version)
     out.append(0)
+
+
+OffsetCommitRequest.add_codec(range(2, 8), _read_offset_commit_request, _write_offset_commit_request)
+OffsetCommitRequest.add_codec(range(8, 11), _read_offset_commit_request_compact, _write_offset_commit_request_compact)
+OffsetCommitResponse.add_codec(range(2, 8), _read_offset_commit_response, _write_offset_commit_response)
+OffsetCommitResponse.add_codec(
+    range(8, 11), _read_offset_commit_response_compact, _write_offset_commit_response_compact
+)

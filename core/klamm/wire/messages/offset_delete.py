@@ -9,18 +9,15 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_string,
     write_array_length,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 47
 NAME: Final = "OffsetDelete"
@@ -64,7 +61,7 @@ class OffsetDeleteRequestTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class OffsetDeleteRequest(WireStruct):
+class OffsetDeleteRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "topics")
@@ -77,27 +74,6 @@ class OffsetDeleteRequest(WireStruct):
     ) -> None:
         self.group_id = group_id
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetDeleteRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"OffsetDeleteRequest has no version {version}")
-        try:
-            return _read_offset_delete_request(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetDeleteRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"OffsetDeleteRequest has no version {version}")
-        try:
-            _write_offset_delete_request(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetDeleteRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class OffsetDeleteResponsePartition(WireStruct):
@@ -132,7 +108,7 @@ class OffsetDeleteResponseTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class OffsetDeleteResponse(WireStruct):
+class OffsetDeleteResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("error_code", "throttle_time_ms", "topics")
@@ -150,27 +126,6 @@ class OffsetDeleteResponse(WireStruct):
         self.error_code = error_code
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetDeleteResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"OffsetDeleteResponse has no version {version}")
-        try:
-            return _read_offset_delete_response(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetDeleteResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"OffsetDeleteResponse has no version {version}")
-        try:
-            _write_offset_delete_response(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetDeleteResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_offset_delete_request_partition(
@@ -272,3 +227,7 @@ def _write_offset_delete_response(out: bytearray, s: OffsetDeleteResponse, versi
     write_array_length(out, len(s.topics))
     for topics_item in s.topics:
         _write_offset_delete_response_topic(out, topics_item, version)
+
+
+OffsetDeleteRequest.add_codec(range(0, 1), _read_offset_delete_request, _write_offset_delete_request)
+OffsetDeleteResponse.add_codec(range(0, 1), _read_offset_delete_response, _write_offset_delete_response)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -31,7 +28,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 9
 NAME: Final = "OffsetFetch"
@@ -106,7 +103,7 @@ class OffsetFetchRequestGroup(WireStruct):
         self.topics = [] if topics is EMPTY else topics
 
 
-class OffsetFetchRequest(WireStruct):
+class OffsetFetchRequest(WireMessage):
     """Versions 0-10."""
 
     __slots__ = ("group_id", "topics", "groups", "require_stable")
@@ -123,29 +120,6 @@ class OffsetFetchRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.groups = [] if groups is EMPTY else groups
         self.require_stable = require_stable
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetFetchRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 10:
-            raise WireError(f"OffsetFetchRequest has no version {version}")
-        try:
-            return (_read_offset_fetch_request_compact if version >= 6 else _read_offset_fetch_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetFetchRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 10:
-            raise WireError(f"OffsetFetchRequest has no version {version}")
-        try:
-            (_write_offset_fetch_request_compact if version >= 6 else _write_offset_fetch_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetFetchRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class OffsetFetchResponsePartition(WireStruct):
@@ -245,7 +219,7 @@ class OffsetFetchResponseGroup(WireStruct):
         self.error_code = error_code
 
 
-class OffsetFetchResponse(WireStruct):
+class OffsetFetchResponse(WireMessage):
     """Versions 0-10."""
 
     __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
@@ -271,29 +245,6 @@ class OffsetFetchResponse(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.error_code = error_code
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetFetchResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 10:
-            raise WireError(f"OffsetFetchResponse has no version {version}")
-        try:
-            return (_read_offset_fetch_response_compact if version >= 6 else _read_offset_fetch_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetFetchResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 10:
-            raise WireError(f"OffsetFetchResponse has no version {version}")
-        try:
-            (_write_offset_fetch_response_compact if version >= 6 else _write_offset_fetch_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetFetchResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_offset_fetch_request_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetFetchRequestTopic, int]:
@@ -941,3 +892,9 @@ def _write_offset_fetch_response_compact(out: bytearray, s: OffsetFetchResponse,
         for groups_item in s.groups:
             _write_offset_fetch_response_group_compact(out, groups_item, version)
     out.append(0)
+
+
+OffsetFetchRequest.add_codec(range(0, 6), _read_offset_fetch_request, _write_offset_fetch_request)
+OffsetFetchRequest.add_codec(range(6, 11), _read_offset_fetch_request_compact, _write_offset_fetch_request_compact)
+OffsetFetchResponse.add_codec(range(0, 6), _read_offset_fetch_response, _write_offset_fetch_response)
+OffsetFetchResponse.add_codec(range(6, 11), _read_offset_fetch_response_compact, _write_offset_fetch_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 23
 NAME: Final = "OffsetForLeaderEpoch"
@@ -79,7 +76,7 @@ class OffsetForLeaderTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class OffsetForLeaderEpochRequest(WireStruct):
+class OffsetForLeaderEpochRequest(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("replica_id", "topics")
@@ -92,33 +89,6 @@ class OffsetForLeaderEpochRequest(WireStruct):
     ) -> None:
         self.replica_id = replica_id
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetForLeaderEpochRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"OffsetForLeaderEpochRequest has no version {version}")
-        try:
-            return (
-                _read_offset_for_leader_epoch_request_compact if version >= 4 else _read_offset_for_leader_epoch_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetForLeaderEpochRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"OffsetForLeaderEpochRequest has no version {version}")
-        try:
-            (
-                _write_offset_for_leader_epoch_request_compact
-                if version >= 4
-                else _write_offset_for_leader_epoch_request
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetForLeaderEpochRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class EpochEndOffset(WireStruct):
@@ -155,7 +125,7 @@ class OffsetForLeaderTopicResult(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class OffsetForLeaderEpochResponse(WireStruct):
+class OffsetForLeaderEpochResponse(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -169,35 +139,6 @@ class OffsetForLeaderEpochResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetForLeaderEpochResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"OffsetForLeaderEpochResponse has no version {version}")
-        try:
-            return (
-                _read_offset_for_leader_epoch_response_compact
-                if version >= 4
-                else _read_offset_for_leader_epoch_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"OffsetForLeaderEpochResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"OffsetForLeaderEpochResponse has no version {version}")
-        try:
-            (
-                _write_offset_for_leader_epoch_response_compact
-                if version >= 4
-                else _write_offset_for_leader_epoch_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"OffsetForLeaderEpochResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_offset_for_leader_partition(b: ReadBuffer, p: int, version: int) -> tuple[OffsetForLeaderPartition, int]:
@@ -464,3 +405,17 @@ def _write_offset_for_leader_epoch_response_compact(
     for topics_item in s.topics:
         _write_offset_for_leader_topic_result_compact(out, topics_item, version)
     out.append(0)
+
+
+OffsetForLeaderEpochRequest.add_codec(
+    range(0, 4), _read_offset_for_leader_epoch_request, _write_offset_for_leader_epoch_request
+)
+OffsetForLeaderEpochRequest.add_codec(
+    range(4, 5), _read_offset_for_leader_epoch_request_compact, _write_offset_for_leader_epoch_request_compact
+)
+OffsetForLeaderEpochResponse.add_codec(
+    range(0, 4), _read_offset_for_leader_epoch_response, _write_offset_for_leader_epoch_response
+)
+OffsetForLeaderEpochResponse.add_codec(
+    range(4, 5), _read_offset_for_leader_epoch_response_compact, _write_offset_for_leader_epoch_response_compact
+)

@@ -9,14 +9,10 @@ from struct import Struct
 from typing import Any, ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ChunkBuffer,
     ReadBuffer,
-    WireError,
-    join_chunks,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -42,7 +38,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, RecordsMessage, WireMessage, WireStruct
 
 API_KEY: Final = 0
 NAME: Final = "Produce"
@@ -102,7 +98,7 @@ class TopicProduceData(WireStruct):
         self.partition_data = [] if partition_data is EMPTY else partition_data
 
 
-class ProduceRequest(WireStruct):
+class ProduceRequest(RecordsMessage):
     """Versions 0-13."""
 
     __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data")
@@ -119,33 +115,6 @@ class ProduceRequest(WireStruct):
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topic_data = [] if topic_data is EMPTY else topic_data
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceRequest has no version {version}")
-        try:
-            return (_read_produce_request_compact if version >= 9 else _read_produce_request)(
-                memoryview(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ProduceRequest v{version}: {error}") from error
-
-    def encode_chunks(self, version: int) -> list[Any]:
-        """The body as buffers and file regions. Raises WireError."""
-        out = ChunkBuffer()
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceRequest has no version {version}")
-        try:
-            (_write_produce_request_compact if version >= 9 else _write_produce_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ProduceRequest v{version}: {error}") from error
-        return out.finish()
-
-    def encode(self, version: int) -> bytes:
-        """The body; file regions are read. Raises WireError."""
-        return join_chunks(self.encode_chunks(version))
 
 
 class BatchIndexAndErrorMessage(WireStruct):
@@ -249,7 +218,7 @@ class NodeEndpoint(WireStruct):
         self.rack = rack
 
 
-class ProduceResponse(WireStruct):
+class ProduceResponse(WireMessage):
     """Versions 0-13."""
 
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
@@ -265,29 +234,6 @@ class ProduceResponse(WireStruct):
         self.responses = [] if responses is EMPTY else responses
         self.throttle_time_ms = throttle_time_ms
         self.node_endpoints = [] if node_endpoints is EMPTY else node_endpoints
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceResponse has no version {version}")
-        try:
-            return (_read_produce_response_compact if version >= 9 else _read_produce_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ProduceResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceResponse has no version {version}")
-        try:
-            (_write_produce_response_compact if version >= 9 else _write_produce_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ProduceResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_partition_produce_data(b: ReadBuffer, p: int, version: int) -> tuple[PartitionProduceData, int]:
@@ -806,3 +752,9 @@ def _write_produce_response_compact(out: bytearray, s: ProduceResponse, version:
         write_tagged(out, tagged)
     else:
         out.append(0)
+
+
+ProduceRequest.add_codec(range(0, 9), _read_produce_request, _write_produce_request)
+ProduceRequest.add_codec(range(9, 14), _read_produce_request_compact, _write_produce_request_compact)
+ProduceResponse.add_codec(range(0, 9), _read_produce_response, _write_produce_response)
+ProduceResponse.add_codec(range(9, 14), _read_produce_response_compact, _write_produce_response_compact)

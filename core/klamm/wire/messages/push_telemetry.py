@@ -8,17 +8,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar, Final
 
-from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
-    ZERO_UUID,
-    ReadBuffer,
-    WireError,
-    read_compact_bytes,
-    skip_tagged_fields,
-    write_compact_bytes,
-)
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.primitives import ZERO_UUID, ReadBuffer, read_compact_bytes, skip_tagged_fields, write_compact_bytes
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 72
 NAME: Final = "PushTelemetry"
@@ -33,7 +24,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class PushTelemetryRequest(WireStruct):
+class PushTelemetryRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("client_instance_id", "subscription_id", "terminating", "compression_type", "metrics")
@@ -53,31 +44,8 @@ class PushTelemetryRequest(WireStruct):
         self.compression_type = compression_type
         self.metrics = metrics
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> PushTelemetryRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"PushTelemetryRequest has no version {version}")
-        try:
-            return _read_push_telemetry_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"PushTelemetryRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"PushTelemetryRequest has no version {version}")
-        try:
-            _write_push_telemetry_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"PushTelemetryRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class PushTelemetryResponse(WireStruct):
+class PushTelemetryResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code")
@@ -91,29 +59,6 @@ class PushTelemetryResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> PushTelemetryResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"PushTelemetryResponse has no version {version}")
-        try:
-            return _read_push_telemetry_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"PushTelemetryResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"PushTelemetryResponse has no version {version}")
-        try:
-            _write_push_telemetry_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"PushTelemetryResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_push_telemetry_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[PushTelemetryRequest, int]:
@@ -146,3 +91,9 @@ def _read_push_telemetry_response_compact(b: ReadBuffer, p: int, version: int) -
 def _write_push_telemetry_response_compact(out: bytearray, s: PushTelemetryResponse, version: int) -> None:
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     out.append(0)
+
+
+PushTelemetryRequest.add_codec(range(0, 1), _read_push_telemetry_request_compact, _write_push_telemetry_request_compact)
+PushTelemetryResponse.add_codec(
+    range(0, 1), _read_push_telemetry_response_compact, _write_push_telemetry_response_compact
+)

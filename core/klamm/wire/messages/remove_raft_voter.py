@@ -9,16 +9,13 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     read_compact_nullable_string,
     skip_tagged_fields,
     write_compact_nullable_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 81
 NAME: Final = "RemoveRaftVoter"
@@ -33,7 +30,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class RemoveRaftVoterRequest(WireStruct):
+class RemoveRaftVoterRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("cluster_id", "voter_id", "voter_directory_id")
@@ -49,31 +46,8 @@ class RemoveRaftVoterRequest(WireStruct):
         self.voter_id = voter_id
         self.voter_directory_id = voter_directory_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> RemoveRaftVoterRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"RemoveRaftVoterRequest has no version {version}")
-        try:
-            return _read_remove_raft_voter_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"RemoveRaftVoterRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"RemoveRaftVoterRequest has no version {version}")
-        try:
-            _write_remove_raft_voter_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"RemoveRaftVoterRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class RemoveRaftVoterResponse(WireStruct):
+class RemoveRaftVoterResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
@@ -89,29 +63,6 @@ class RemoveRaftVoterResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> RemoveRaftVoterResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"RemoveRaftVoterResponse has no version {version}")
-        try:
-            return _read_remove_raft_voter_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"RemoveRaftVoterResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"RemoveRaftVoterResponse has no version {version}")
-        try:
-            _write_remove_raft_voter_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"RemoveRaftVoterResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_remove_raft_voter_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[RemoveRaftVoterRequest, int]:
@@ -148,3 +99,11 @@ def _write_remove_raft_voter_response_compact(out: bytearray, s: RemoveRaftVoter
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     write_compact_nullable_string(out, s.error_message)
     out.append(0)
+
+
+RemoveRaftVoterRequest.add_codec(
+    range(0, 1), _read_remove_raft_voter_request_compact, _write_remove_raft_voter_request_compact
+)
+RemoveRaftVoterResponse.add_codec(
+    range(0, 1), _read_remove_raft_voter_response_compact, _write_remove_raft_voter_response_compact
+)

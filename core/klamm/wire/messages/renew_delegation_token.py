@@ -9,17 +9,14 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_bytes,
     read_compact_bytes,
     skip_tagged_fields,
     write_bytes,
     write_compact_bytes,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 39
 NAME: Final = "RenewDelegationToken"
@@ -34,7 +31,7 @@ _unpack_hqi = _S_hqi.unpack_from
 _pack_hqi = _S_hqi.pack
 
 
-class RenewDelegationTokenRequest(WireStruct):
+class RenewDelegationTokenRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("hmac", "renew_period_ms")
@@ -48,33 +45,8 @@ class RenewDelegationTokenRequest(WireStruct):
         self.hmac = hmac
         self.renew_period_ms = renew_period_ms
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> RenewDelegationTokenRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"RenewDelegationTokenRequest has no version {version}")
-        try:
-            return (
-                _read_renew_delegation_token_request_compact if version >= 2 else _read_renew_delegation_token_request
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"RenewDelegationTokenRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"RenewDelegationTokenRequest has no version {version}")
-        try:
-            (_write_renew_delegation_token_request_compact if version >= 2 else _write_renew_delegation_token_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"RenewDelegationTokenRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class RenewDelegationTokenResponse(WireStruct):
+class RenewDelegationTokenResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
@@ -90,33 +62,6 @@ class RenewDelegationTokenResponse(WireStruct):
         self.error_code = error_code
         self.expiry_timestamp_ms = expiry_timestamp_ms
         self.throttle_time_ms = throttle_time_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> RenewDelegationTokenResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"RenewDelegationTokenResponse has no version {version}")
-        try:
-            return (
-                _read_renew_delegation_token_response_compact if version >= 2 else _read_renew_delegation_token_response
-            )(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"RenewDelegationTokenResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"RenewDelegationTokenResponse has no version {version}")
-        try:
-            (
-                _write_renew_delegation_token_response_compact
-                if version >= 2
-                else _write_renew_delegation_token_response
-            )(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"RenewDelegationTokenResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_renew_delegation_token_request(
@@ -181,3 +126,17 @@ def _write_renew_delegation_token_response_compact(
 ) -> None:
     out += _pack_hqi(s.error_code, s.expiry_timestamp_ms, s.throttle_time_ms)
     out.append(0)
+
+
+RenewDelegationTokenRequest.add_codec(
+    range(0, 2), _read_renew_delegation_token_request, _write_renew_delegation_token_request
+)
+RenewDelegationTokenRequest.add_codec(
+    range(2, 3), _read_renew_delegation_token_request_compact, _write_renew_delegation_token_request_compact
+)
+RenewDelegationTokenResponse.add_codec(
+    range(0, 2), _read_renew_delegation_token_response, _write_renew_delegation_token_response
+)
+RenewDelegationTokenResponse.add_codec(
+    range(2, 3), _read_renew_delegation_token_response_compact, _write_renew_delegation_token_response_compact
+)

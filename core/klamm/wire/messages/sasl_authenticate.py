@@ -9,10 +9,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_bytes,
     read_compact_bytes,
     read_compact_nullable_string,
@@ -23,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_nullable_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 36
 NAME: Final = "SaslAuthenticate"
@@ -38,7 +35,7 @@ _unpack_q = _S_q.unpack_from
 _pack_q = _S_q.pack
 
 
-class SaslAuthenticateRequest(WireStruct):
+class SaslAuthenticateRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("auth_bytes",)
@@ -50,33 +47,8 @@ class SaslAuthenticateRequest(WireStruct):
     ) -> None:
         self.auth_bytes = auth_bytes
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> SaslAuthenticateRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"SaslAuthenticateRequest has no version {version}")
-        try:
-            return (_read_sasl_authenticate_request_compact if version >= 2 else _read_sasl_authenticate_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"SaslAuthenticateRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"SaslAuthenticateRequest has no version {version}")
-        try:
-            (_write_sasl_authenticate_request_compact if version >= 2 else _write_sasl_authenticate_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"SaslAuthenticateRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class SaslAuthenticateResponse(WireStruct):
+class SaslAuthenticateResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("error_code", "error_message", "auth_bytes", "session_lifetime_ms")
@@ -94,31 +66,6 @@ class SaslAuthenticateResponse(WireStruct):
         self.error_message = error_message
         self.auth_bytes = auth_bytes
         self.session_lifetime_ms = session_lifetime_ms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> SaslAuthenticateResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"SaslAuthenticateResponse has no version {version}")
-        try:
-            return (_read_sasl_authenticate_response_compact if version >= 2 else _read_sasl_authenticate_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"SaslAuthenticateResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"SaslAuthenticateResponse has no version {version}")
-        try:
-            (_write_sasl_authenticate_response_compact if version >= 2 else _write_sasl_authenticate_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"SaslAuthenticateResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_sasl_authenticate_request(b: ReadBuffer, p: int, version: int) -> tuple[SaslAuthenticateRequest, int]:
@@ -186,3 +133,13 @@ def _write_sasl_authenticate_response_compact(out: bytearray, s: SaslAuthenticat
     write_compact_bytes(out, s.auth_bytes)
     out += _pack_q(s.session_lifetime_ms)
     out.append(0)
+
+
+SaslAuthenticateRequest.add_codec(range(0, 2), _read_sasl_authenticate_request, _write_sasl_authenticate_request)
+SaslAuthenticateRequest.add_codec(
+    range(2, 3), _read_sasl_authenticate_request_compact, _write_sasl_authenticate_request_compact
+)
+SaslAuthenticateResponse.add_codec(range(0, 2), _read_sasl_authenticate_response, _write_sasl_authenticate_response)
+SaslAuthenticateResponse.add_codec(
+    range(2, 3), _read_sasl_authenticate_response_compact, _write_sasl_authenticate_response_compact
+)

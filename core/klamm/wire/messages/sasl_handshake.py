@@ -9,18 +9,15 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_string,
     write_array_length,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 17
 NAME: Final = "SaslHandshake"
@@ -32,7 +29,7 @@ _unpack_h = _S_h.unpack_from
 _pack_h = _S_h.pack
 
 
-class SaslHandshakeRequest(WireStruct):
+class SaslHandshakeRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("mechanism",)
@@ -44,29 +41,8 @@ class SaslHandshakeRequest(WireStruct):
     ) -> None:
         self.mechanism = mechanism
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> SaslHandshakeRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"SaslHandshakeRequest has no version {version}")
-        try:
-            return _read_sasl_handshake_request(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"SaslHandshakeRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"SaslHandshakeRequest has no version {version}")
-        try:
-            _write_sasl_handshake_request(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"SaslHandshakeRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class SaslHandshakeResponse(WireStruct):
+class SaslHandshakeResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("error_code", "mechanisms")
@@ -80,27 +56,6 @@ class SaslHandshakeResponse(WireStruct):
     ) -> None:
         self.error_code = error_code
         self.mechanisms = [] if mechanisms is EMPTY else mechanisms
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> SaslHandshakeResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"SaslHandshakeResponse has no version {version}")
-        try:
-            return _read_sasl_handshake_response(buffer if type(buffer) is bytes else bytes(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"SaslHandshakeResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"SaslHandshakeResponse has no version {version}")
-        try:
-            _write_sasl_handshake_response(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"SaslHandshakeResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_sasl_handshake_request(b: ReadBuffer, p: int, version: int) -> tuple[SaslHandshakeRequest, int]:
@@ -130,3 +85,7 @@ def _write_sasl_handshake_response(out: bytearray, s: SaslHandshakeResponse, ver
     write_array_length(out, len(s.mechanisms))
     for mechanisms_item in s.mechanisms:
         write_string(out, mechanisms_item)
+
+
+SaslHandshakeRequest.add_codec(range(0, 2), _read_sasl_handshake_request, _write_sasl_handshake_request)
+SaslHandshakeResponse.add_codec(range(0, 2), _read_sasl_handshake_response, _write_sasl_handshake_response)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 79
 NAME: Final = "ShareAcknowledge"
@@ -96,7 +93,7 @@ class AcknowledgeTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ShareAcknowledgeRequest(WireStruct):
+class ShareAcknowledgeRequest(WireMessage):
     """Versions 1-2."""
 
     __slots__ = ("group_id", "member_id", "share_session_epoch", "is_renew_ack", "topics")
@@ -115,29 +112,6 @@ class ShareAcknowledgeRequest(WireStruct):
         self.share_session_epoch = share_session_epoch
         self.is_renew_ack = is_renew_ack
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareAcknowledgeRequest:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareAcknowledgeRequest has no version {version}")
-        try:
-            return _read_share_acknowledge_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareAcknowledgeRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareAcknowledgeRequest has no version {version}")
-        try:
-            _write_share_acknowledge_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareAcknowledgeRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class LeaderIdAndEpoch(WireStruct):
@@ -206,7 +180,7 @@ class NodeEndpoint(WireStruct):
         self.rack = rack
 
 
-class ShareAcknowledgeResponse(WireStruct):
+class ShareAcknowledgeResponse(WireMessage):
     """Versions 1-2."""
 
     __slots__ = (
@@ -237,29 +211,6 @@ class ShareAcknowledgeResponse(WireStruct):
         self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
         self.responses = [] if responses is EMPTY else responses
         self.node_endpoints = [] if node_endpoints is EMPTY else node_endpoints
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareAcknowledgeResponse:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareAcknowledgeResponse has no version {version}")
-        try:
-            return _read_share_acknowledge_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareAcknowledgeResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareAcknowledgeResponse has no version {version}")
-        try:
-            _write_share_acknowledge_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareAcknowledgeResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_acknowledgement_batch_compact(b: ReadBuffer, p: int, version: int) -> tuple[AcknowledgementBatch, int]:
@@ -501,3 +452,11 @@ def _write_share_acknowledge_response_compact(out: bytearray, s: ShareAcknowledg
     for node_endpoints_item in s.node_endpoints:
         _write_node_endpoint_compact(out, node_endpoints_item, version)
     out.append(0)
+
+
+ShareAcknowledgeRequest.add_codec(
+    range(1, 3), _read_share_acknowledge_request_compact, _write_share_acknowledge_request_compact
+)
+ShareAcknowledgeResponse.add_codec(
+    range(1, 3), _read_share_acknowledge_response_compact, _write_share_acknowledge_response_compact
+)

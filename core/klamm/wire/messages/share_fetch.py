@@ -9,14 +9,10 @@ from struct import Struct, pack, unpack_from
 from typing import Any, ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ChunkBuffer,
     ReadBuffer,
-    WireError,
-    join_chunks,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -29,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_records,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, RecordsMessage, WireMessage, WireStruct
 
 API_KEY: Final = 78
 NAME: Final = "ShareFetch"
@@ -125,7 +121,7 @@ class ForgottenTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class ShareFetchRequest(WireStruct):
+class ShareFetchRequest(WireMessage):
     """Versions 1-2."""
 
     __slots__ = (
@@ -171,29 +167,6 @@ class ShareFetchRequest(WireStruct):
         self.is_renew_ack = is_renew_ack
         self.topics = [] if topics is EMPTY else topics
         self.forgotten_topics_data = [] if forgotten_topics_data is EMPTY else forgotten_topics_data
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareFetchRequest:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareFetchRequest has no version {version}")
-        try:
-            return _read_share_fetch_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareFetchRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareFetchRequest has no version {version}")
-        try:
-            _write_share_fetch_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareFetchRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class LeaderIdAndEpoch(WireStruct):
@@ -303,7 +276,7 @@ class NodeEndpoint(WireStruct):
         self.rack = rack
 
 
-class ShareFetchResponse(WireStruct):
+class ShareFetchResponse(RecordsMessage):
     """Versions 1-2."""
 
     __slots__ = (
@@ -334,31 +307,6 @@ class ShareFetchResponse(WireStruct):
         self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
         self.responses = [] if responses is EMPTY else responses
         self.node_endpoints = [] if node_endpoints is EMPTY else node_endpoints
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareFetchResponse:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareFetchResponse has no version {version}")
-        try:
-            return _read_share_fetch_response_compact(memoryview(buffer), offset, version)[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareFetchResponse v{version}: {error}") from error
-
-    def encode_chunks(self, version: int) -> list[Any]:
-        """The body as buffers and file regions. Raises WireError."""
-        out = ChunkBuffer()
-        if not 1 <= version <= 2:
-            raise WireError(f"ShareFetchResponse has no version {version}")
-        try:
-            _write_share_fetch_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareFetchResponse v{version}: {error}") from error
-        return out.finish()
-
-    def encode(self, version: int) -> bytes:
-        """The body; file regions are read. Raises WireError."""
-        return join_chunks(self.encode_chunks(version))
 
 
 def _read_acknowledgement_batch_compact(b: ReadBuffer, p: int, version: int) -> tuple[AcknowledgementBatch, int]:
@@ -689,3 +637,7 @@ def _write_share_fetch_response_compact(out: ChunkBuffer, s: ShareFetchResponse,
     for node_endpoints_item in s.node_endpoints:
         _write_node_endpoint_compact(out, node_endpoints_item, version)
     out.append(0)
+
+
+ShareFetchRequest.add_codec(range(1, 3), _read_share_fetch_request_compact, _write_share_fetch_request_compact)
+ShareFetchResponse.add_codec(range(1, 3), _read_share_fetch_response_compact, _write_share_fetch_response_compact)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 76
 NAME: Final = "ShareGroupHeartbeat"
@@ -45,7 +42,7 @@ _unpack_ii = _S_ii.unpack_from
 _pack_ii = _S_ii.pack
 
 
-class ShareGroupHeartbeatRequest(WireStruct):
+class ShareGroupHeartbeatRequest(WireMessage):
     """Versions 1-1."""
 
     __slots__ = ("group_id", "member_id", "member_epoch", "rack_id", "subscribed_topic_names")
@@ -64,29 +61,6 @@ class ShareGroupHeartbeatRequest(WireStruct):
         self.member_epoch = member_epoch
         self.rack_id = rack_id
         self.subscribed_topic_names = subscribed_topic_names
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupHeartbeatRequest:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 1:
-            raise WireError(f"ShareGroupHeartbeatRequest has no version {version}")
-        try:
-            return _read_share_group_heartbeat_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupHeartbeatRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 1:
-            raise WireError(f"ShareGroupHeartbeatRequest has no version {version}")
-        try:
-            _write_share_group_heartbeat_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupHeartbeatRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class TopicPartitions(WireStruct):
@@ -115,7 +89,7 @@ class Assignment(WireStruct):
         self.topic_partitions = [] if topic_partitions is EMPTY else topic_partitions
 
 
-class ShareGroupHeartbeatResponse(WireStruct):
+class ShareGroupHeartbeatResponse(WireMessage):
     """Versions 1-1."""
 
     __slots__ = (
@@ -147,29 +121,6 @@ class ShareGroupHeartbeatResponse(WireStruct):
         self.member_epoch = member_epoch
         self.heartbeat_interval_ms = heartbeat_interval_ms
         self.assignment = assignment
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ShareGroupHeartbeatResponse:
-        """Read a body. Raises WireError."""
-        if not 1 <= version <= 1:
-            raise WireError(f"ShareGroupHeartbeatResponse has no version {version}")
-        try:
-            return _read_share_group_heartbeat_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ShareGroupHeartbeatResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 1 <= version <= 1:
-            raise WireError(f"ShareGroupHeartbeatResponse has no version {version}")
-        try:
-            _write_share_group_heartbeat_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ShareGroupHeartbeatResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_share_group_heartbeat_request_compact(
@@ -288,3 +239,11 @@ def _write_share_group_heartbeat_response_compact(out: bytearray, s: ShareGroupH
         out += b"\x01"
         _write_assignment_compact(out, s.assignment, version)
     out.append(0)
+
+
+ShareGroupHeartbeatRequest.add_codec(
+    range(1, 2), _read_share_group_heartbeat_request_compact, _write_share_group_heartbeat_request_compact
+)
+ShareGroupHeartbeatResponse.add_codec(
+    range(1, 2), _read_share_group_heartbeat_response_compact, _write_share_group_heartbeat_response_compact
+)

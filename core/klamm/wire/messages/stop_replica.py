@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -26,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 5
 NAME: Final = "StopReplica"
@@ -117,7 +114,7 @@ class StopReplicaTopicState(WireStruct):
         self.partition_states = [] if partition_states is EMPTY else partition_states
 
 
-class StopReplicaRequest(WireStruct):
+class StopReplicaRequest(WireMessage):
     """Versions 0-4."""
 
     __slots__ = (
@@ -152,29 +149,6 @@ class StopReplicaRequest(WireStruct):
         self.topics = [] if topics is EMPTY else topics
         self.topic_states = [] if topic_states is EMPTY else topic_states
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StopReplicaRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"StopReplicaRequest has no version {version}")
-        try:
-            return (_read_stop_replica_request_compact if version >= 2 else _read_stop_replica_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StopReplicaRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"StopReplicaRequest has no version {version}")
-        try:
-            (_write_stop_replica_request_compact if version >= 2 else _write_stop_replica_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StopReplicaRequest v{version}: {error}") from error
-        return bytes(out)
-
 
 class StopReplicaPartitionError(WireStruct):
     """Part of StopReplicaResponse."""
@@ -193,7 +167,7 @@ class StopReplicaPartitionError(WireStruct):
         self.error_code = error_code
 
 
-class StopReplicaResponse(WireStruct):
+class StopReplicaResponse(WireMessage):
     """Versions 0-4."""
 
     __slots__ = ("error_code", "partition_errors")
@@ -209,29 +183,6 @@ class StopReplicaResponse(WireStruct):
     ) -> None:
         self.error_code = error_code
         self.partition_errors = [] if partition_errors is EMPTY else partition_errors
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StopReplicaResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 4:
-            raise WireError(f"StopReplicaResponse has no version {version}")
-        try:
-            return (_read_stop_replica_response_compact if version >= 2 else _read_stop_replica_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StopReplicaResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 4:
-            raise WireError(f"StopReplicaResponse has no version {version}")
-        try:
-            (_write_stop_replica_response_compact if version >= 2 else _write_stop_replica_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StopReplicaResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_stop_replica_partition_v0(b: ReadBuffer, p: int, version: int) -> tuple[StopReplicaPartitionV0, int]:
@@ -636,3 +587,9 @@ def _write_stop_replica_response_compact(out: bytearray, s: StopReplicaResponse,
     for partition_errors_item in s.partition_errors:
         _write_stop_replica_partition_error_compact(out, partition_errors_item, version)
     out.append(0)
+
+
+StopReplicaRequest.add_codec(range(0, 2), _read_stop_replica_request, _write_stop_replica_request)
+StopReplicaRequest.add_codec(range(2, 5), _read_stop_replica_request_compact, _write_stop_replica_request_compact)
+StopReplicaResponse.add_codec(range(0, 2), _read_stop_replica_response, _write_stop_replica_response)
+StopReplicaResponse.add_codec(range(2, 5), _read_stop_replica_response_compact, _write_stop_replica_response_compact)

@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 89
 NAME: Final = "StreamsGroupDescribe"
@@ -57,7 +54,7 @@ _unpack_ii = _S_ii.unpack_from
 _pack_ii = _S_ii.pack
 
 
-class StreamsGroupDescribeRequest(WireStruct):
+class StreamsGroupDescribeRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("group_ids", "include_authorized_operations", "include_topology_description")
@@ -72,29 +69,6 @@ class StreamsGroupDescribeRequest(WireStruct):
         self.group_ids = [] if group_ids is EMPTY else group_ids
         self.include_authorized_operations = include_authorized_operations
         self.include_topology_description = include_topology_description
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupDescribeRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupDescribeRequest has no version {version}")
-        try:
-            return _read_streams_group_describe_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupDescribeRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupDescribeRequest has no version {version}")
-        try:
-            _write_streams_group_describe_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupDescribeRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class KeyValue(WireStruct):
@@ -397,7 +371,7 @@ class DescribedGroup(WireStruct):
         self.assignor_name = assignor_name
 
 
-class StreamsGroupDescribeResponse(WireStruct):
+class StreamsGroupDescribeResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "groups")
@@ -411,29 +385,6 @@ class StreamsGroupDescribeResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.groups = [] if groups is EMPTY else groups
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupDescribeResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupDescribeResponse has no version {version}")
-        try:
-            return _read_streams_group_describe_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupDescribeResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupDescribeResponse has no version {version}")
-        try:
-            _write_streams_group_describe_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupDescribeResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_streams_group_describe_request_compact(
@@ -1036,3 +987,11 @@ def _write_streams_group_describe_response_compact(
     for groups_item in s.groups:
         _write_described_group_compact(out, groups_item, version)
     out.append(0)
+
+
+StreamsGroupDescribeRequest.add_codec(
+    range(0, 2), _read_streams_group_describe_request_compact, _write_streams_group_describe_request_compact
+)
+StreamsGroupDescribeResponse.add_codec(
+    range(0, 2), _read_streams_group_describe_response_compact, _write_streams_group_describe_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 88
 NAME: Final = "StreamsGroupHeartbeat"
@@ -195,7 +192,7 @@ class TaskOffset(WireStruct):
         self.offset = offset
 
 
-class StreamsGroupHeartbeatRequest(WireStruct):
+class StreamsGroupHeartbeatRequest(WireMessage):
     """Versions 0-1."""
 
     __slots__ = (
@@ -256,29 +253,6 @@ class StreamsGroupHeartbeatRequest(WireStruct):
         self.task_offsets = task_offsets
         self.task_end_offsets = task_end_offsets
         self.shutdown_application = shutdown_application
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupHeartbeatRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupHeartbeatRequest has no version {version}")
-        try:
-            return _read_streams_group_heartbeat_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupHeartbeatRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupHeartbeatRequest has no version {version}")
-        try:
-            _write_streams_group_heartbeat_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupHeartbeatRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class Status(WireStruct):
@@ -353,7 +327,7 @@ class EndpointToPartitions(WireStruct):
         self.standby_partitions = [] if standby_partitions is EMPTY else standby_partitions
 
 
-class StreamsGroupHeartbeatResponse(WireStruct):
+class StreamsGroupHeartbeatResponse(WireMessage):
     """Versions 0-1."""
 
     __slots__ = (
@@ -412,29 +386,6 @@ class StreamsGroupHeartbeatResponse(WireStruct):
         self.topology_description_required = topology_description_required
         self.endpoint_information_epoch = endpoint_information_epoch
         self.partitions_by_user_endpoint = partitions_by_user_endpoint
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupHeartbeatResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupHeartbeatResponse has no version {version}")
-        try:
-            return _read_streams_group_heartbeat_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupHeartbeatResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 1:
-            raise WireError(f"StreamsGroupHeartbeatResponse has no version {version}")
-        try:
-            _write_streams_group_heartbeat_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupHeartbeatResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_key_value_compact(b: ReadBuffer, p: int, version: int) -> tuple[KeyValue, int]:
@@ -1083,3 +1034,11 @@ def _write_streams_group_heartbeat_response_compact(
         for partitions_by_user_endpoint_item in s.partitions_by_user_endpoint:
             _write_endpoint_to_partitions_compact(out, partitions_by_user_endpoint_item, version)
     out.append(0)
+
+
+StreamsGroupHeartbeatRequest.add_codec(
+    range(0, 2), _read_streams_group_heartbeat_request_compact, _write_streams_group_heartbeat_request_compact
+)
+StreamsGroupHeartbeatResponse.add_codec(
+    range(0, 2), _read_streams_group_heartbeat_response_compact, _write_streams_group_heartbeat_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -23,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 93
 NAME: Final = "StreamsGroupTopologyDescriptionUpdate"
@@ -105,7 +102,7 @@ class TopologyDescription(WireStruct):
         self.global_stores = [] if global_stores is EMPTY else global_stores
 
 
-class StreamsGroupTopologyDescriptionUpdateRequest(WireStruct):
+class StreamsGroupTopologyDescriptionUpdateRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("group_id", "member_id", "topology_epoch", "topology_description")
@@ -123,31 +120,8 @@ class StreamsGroupTopologyDescriptionUpdateRequest(WireStruct):
         self.topology_epoch = topology_epoch
         self.topology_description = topology_description
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupTopologyDescriptionUpdateRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateRequest has no version {version}")
-        try:
-            return _read_streams_group_topology_description_update_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateRequest has no version {version}")
-        try:
-            _write_streams_group_topology_description_update_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class StreamsGroupTopologyDescriptionUpdateResponse(WireStruct):
+class StreamsGroupTopologyDescriptionUpdateResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
@@ -163,29 +137,6 @@ class StreamsGroupTopologyDescriptionUpdateResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> StreamsGroupTopologyDescriptionUpdateResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateResponse has no version {version}")
-        try:
-            return _read_streams_group_topology_description_update_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateResponse has no version {version}")
-        try:
-            _write_streams_group_topology_description_update_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"StreamsGroupTopologyDescriptionUpdateResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_topology_description_node_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopologyDescriptionNode, int]:
@@ -361,3 +312,15 @@ def _write_streams_group_topology_description_update_response_compact(
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     write_compact_nullable_string(out, s.error_message)
     out.append(0)
+
+
+StreamsGroupTopologyDescriptionUpdateRequest.add_codec(
+    range(0, 1),
+    _read_streams_group_topology_description_update_request_compact,
+    _write_streams_group_topology_description_update_request_compact,
+)
+StreamsGroupTopologyDescriptionUpdateResponse.add_codec(
+    range(0, 1),
+    _read_streams_group_topology_description_update_response_compact,
+    _write_streams_group_topology_description_update_response_compact,
+)

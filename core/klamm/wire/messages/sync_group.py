@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -34,7 +31,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 14
 NAME: Final = "SyncGroup"
@@ -66,7 +63,7 @@ class SyncGroupRequestAssignment(WireStruct):
         self.assignment = assignment
 
 
-class SyncGroupRequest(WireStruct):
+class SyncGroupRequest(WireMessage):
     """Versions 0-5."""
 
     __slots__ = (
@@ -98,31 +95,8 @@ class SyncGroupRequest(WireStruct):
         self.protocol_name = protocol_name
         self.assignments = [] if assignments is EMPTY else assignments
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> SyncGroupRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"SyncGroupRequest has no version {version}")
-        try:
-            return (_read_sync_group_request_compact if version >= 4 else _read_sync_group_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"SyncGroupRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"SyncGroupRequest has no version {version}")
-        try:
-            (_write_sync_group_request_compact if version >= 4 else _write_sync_group_request)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"SyncGroupRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class SyncGroupResponse(WireStruct):
+class SyncGroupResponse(WireMessage):
     """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "protocol_type", "protocol_name", "assignment")
@@ -142,29 +116,6 @@ class SyncGroupResponse(WireStruct):
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.assignment = assignment
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> SyncGroupResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 5:
-            raise WireError(f"SyncGroupResponse has no version {version}")
-        try:
-            return (_read_sync_group_response_compact if version >= 4 else _read_sync_group_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"SyncGroupResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 5:
-            raise WireError(f"SyncGroupResponse has no version {version}")
-        try:
-            (_write_sync_group_response_compact if version >= 4 else _write_sync_group_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"SyncGroupResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_sync_group_request_assignment(b: ReadBuffer, p: int, version: int) -> tuple[SyncGroupRequestAssignment, int]:
@@ -319,3 +270,9 @@ def _write_sync_group_response_compact(out: bytearray, s: SyncGroupResponse, ver
         write_compact_nullable_string(out, s.protocol_name)
     write_compact_bytes(out, s.assignment)
     out.append(0)
+
+
+SyncGroupRequest.add_codec(range(0, 4), _read_sync_group_request, _write_sync_group_request)
+SyncGroupRequest.add_codec(range(4, 6), _read_sync_group_request_compact, _write_sync_group_request_compact)
+SyncGroupResponse.add_codec(range(0, 4), _read_sync_group_response, _write_sync_group_response)
+SyncGroupResponse.add_codec(range(4, 6), _read_sync_group_response_compact, _write_sync_group_response_compact)

@@ -9,12 +9,9 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -31,7 +28,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 28
 NAME: Final = "TxnOffsetCommit"
@@ -95,7 +92,7 @@ class TxnOffsetCommitRequestTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class TxnOffsetCommitRequest(WireStruct):
+class TxnOffsetCommitRequest(WireMessage):
     """Versions 0-6."""
 
     __slots__ = (
@@ -129,31 +126,6 @@ class TxnOffsetCommitRequest(WireStruct):
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> TxnOffsetCommitRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"TxnOffsetCommitRequest has no version {version}")
-        try:
-            return (_read_txn_offset_commit_request_compact if version >= 3 else _read_txn_offset_commit_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"TxnOffsetCommitRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"TxnOffsetCommitRequest has no version {version}")
-        try:
-            (_write_txn_offset_commit_request_compact if version >= 3 else _write_txn_offset_commit_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"TxnOffsetCommitRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class TxnOffsetCommitResponsePartition(WireStruct):
@@ -190,7 +162,7 @@ class TxnOffsetCommitResponseTopic(WireStruct):
         self.partitions = [] if partitions is EMPTY else partitions
 
 
-class TxnOffsetCommitResponse(WireStruct):
+class TxnOffsetCommitResponse(WireMessage):
     """Versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "topics")
@@ -204,31 +176,6 @@ class TxnOffsetCommitResponse(WireStruct):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.topics = [] if topics is EMPTY else topics
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> TxnOffsetCommitResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 6:
-            raise WireError(f"TxnOffsetCommitResponse has no version {version}")
-        try:
-            return (_read_txn_offset_commit_response_compact if version >= 3 else _read_txn_offset_commit_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"TxnOffsetCommitResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 6:
-            raise WireError(f"TxnOffsetCommitResponse has no version {version}")
-        try:
-            (_write_txn_offset_commit_response_compact if version >= 3 else _write_txn_offset_commit_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"TxnOffsetCommitResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_txn_offset_commit_request_partition(
@@ -558,3 +505,13 @@ def _write_txn_offset_commit_response_compact(out: bytearray, s: TxnOffsetCommit
     for topics_item in s.topics:
         _write_txn_offset_commit_response_topic_compact(out, topics_item, version)
     out.append(0)
+
+
+TxnOffsetCommitRequest.add_codec(range(0, 3), _read_txn_offset_commit_request, _write_txn_offset_commit_request)
+TxnOffsetCommitRequest.add_codec(
+    range(3, 7), _read_txn_offset_commit_request_compact, _write_txn_offset_commit_request_compact
+)
+TxnOffsetCommitResponse.add_codec(range(0, 3), _read_txn_offset_commit_response, _write_txn_offset_commit_response)
+TxnOffsetCommitResponse.add_codec(
+    range(3, 7), _read_txn_offset_commit_response_compact, _write_txn_offset_commit_response_compact
+)

@@ -9,15 +9,12 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     read_compact_nullable_string,
     skip_tagged_fields,
     write_compact_nullable_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage
 
 API_KEY: Final = 64
 NAME: Final = "UnregisterBroker"
@@ -32,7 +29,7 @@ _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
 
 
-class UnregisterBrokerRequest(WireStruct):
+class UnregisterBrokerRequest(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("broker_id",)
@@ -44,31 +41,8 @@ class UnregisterBrokerRequest(WireStruct):
     ) -> None:
         self.broker_id = broker_id
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> UnregisterBrokerRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"UnregisterBrokerRequest has no version {version}")
-        try:
-            return _read_unregister_broker_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"UnregisterBrokerRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"UnregisterBrokerRequest has no version {version}")
-        try:
-            _write_unregister_broker_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"UnregisterBrokerRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class UnregisterBrokerResponse(WireStruct):
+class UnregisterBrokerResponse(WireMessage):
     """Versions 0-0."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
@@ -84,29 +58,6 @@ class UnregisterBrokerResponse(WireStruct):
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> UnregisterBrokerResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 0:
-            raise WireError(f"UnregisterBrokerResponse has no version {version}")
-        try:
-            return _read_unregister_broker_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"UnregisterBrokerResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 0:
-            raise WireError(f"UnregisterBrokerResponse has no version {version}")
-        try:
-            _write_unregister_broker_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"UnregisterBrokerResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_unregister_broker_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[UnregisterBrokerRequest, int]:
@@ -141,3 +92,11 @@ def _write_unregister_broker_response_compact(out: bytearray, s: UnregisterBroke
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     write_compact_nullable_string(out, s.error_message)
     out.append(0)
+
+
+UnregisterBrokerRequest.add_codec(
+    range(0, 1), _read_unregister_broker_request_compact, _write_unregister_broker_request_compact
+)
+UnregisterBrokerResponse.add_codec(
+    range(0, 1), _read_unregister_broker_response_compact, _write_unregister_broker_response_compact
+)

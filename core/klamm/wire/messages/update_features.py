@@ -9,11 +9,8 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
@@ -24,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 57
 NAME: Final = "UpdateFeatures"
@@ -66,7 +63,7 @@ class FeatureUpdateKey(WireStruct):
         self.upgrade_type = upgrade_type
 
 
-class UpdateFeaturesRequest(WireStruct):
+class UpdateFeaturesRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("timeout_ms", "feature_updates", "validate_only")
@@ -81,29 +78,6 @@ class UpdateFeaturesRequest(WireStruct):
         self.timeout_ms = timeout_ms
         self.feature_updates = [] if feature_updates is EMPTY else feature_updates
         self.validate_only = validate_only
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> UpdateFeaturesRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"UpdateFeaturesRequest has no version {version}")
-        try:
-            return _read_update_features_request_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"UpdateFeaturesRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"UpdateFeaturesRequest has no version {version}")
-        try:
-            _write_update_features_request_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"UpdateFeaturesRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class UpdatableFeatureResult(WireStruct):
@@ -123,7 +97,7 @@ class UpdatableFeatureResult(WireStruct):
         self.error_message = error_message
 
 
-class UpdateFeaturesResponse(WireStruct):
+class UpdateFeaturesResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
@@ -143,29 +117,6 @@ class UpdateFeaturesResponse(WireStruct):
         self.error_code = error_code
         self.error_message = error_message
         self.results = [] if results is EMPTY else results
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> UpdateFeaturesResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"UpdateFeaturesResponse has no version {version}")
-        try:
-            return _read_update_features_response_compact(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"UpdateFeaturesResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"UpdateFeaturesResponse has no version {version}")
-        try:
-            _write_update_features_response_compact(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"UpdateFeaturesResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_feature_update_key_compact(b: ReadBuffer, p: int, version: int) -> tuple[FeatureUpdateKey, int]:
@@ -281,3 +232,11 @@ def _write_update_features_response_compact(out: bytearray, s: UpdateFeaturesRes
         for results_item in s.results:
             _write_updatable_feature_result_compact(out, results_item, version)
     out.append(0)
+
+
+UpdateFeaturesRequest.add_codec(
+    range(0, 3), _read_update_features_request_compact, _write_update_features_request_compact
+)
+UpdateFeaturesResponse.add_codec(
+    range(0, 3), _read_update_features_response_compact, _write_update_features_response_compact
+)

@@ -9,12 +9,9 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ZERO_UUID,
     ReadBuffer,
-    WireError,
     not_in_version,
     null_not_allowed,
     read_array_length,
@@ -36,7 +33,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 6
 NAME: Final = "UpdateMetadata"
@@ -164,7 +161,7 @@ class UpdateMetadataBroker(WireStruct):
         self.rack = rack
 
 
-class UpdateMetadataRequest(WireStruct):
+class UpdateMetadataRequest(WireMessage):
     """Versions 0-8."""
 
     __slots__ = (
@@ -199,33 +196,8 @@ class UpdateMetadataRequest(WireStruct):
         self.topic_states = [] if topic_states is EMPTY else topic_states
         self.live_brokers = [] if live_brokers is EMPTY else live_brokers
 
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> UpdateMetadataRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 8:
-            raise WireError(f"UpdateMetadataRequest has no version {version}")
-        try:
-            return (_read_update_metadata_request_compact if version >= 6 else _read_update_metadata_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"UpdateMetadataRequest v{version}: {error}") from error
 
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 8:
-            raise WireError(f"UpdateMetadataRequest has no version {version}")
-        try:
-            (_write_update_metadata_request_compact if version >= 6 else _write_update_metadata_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"UpdateMetadataRequest v{version}: {error}") from error
-        return bytes(out)
-
-
-class UpdateMetadataResponse(WireStruct):
+class UpdateMetadataResponse(WireMessage):
     """Versions 0-8."""
 
     __slots__ = ("error_code",)
@@ -237,31 +209,6 @@ class UpdateMetadataResponse(WireStruct):
         error_code: int = 0,
     ) -> None:
         self.error_code = error_code
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> UpdateMetadataResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 8:
-            raise WireError(f"UpdateMetadataResponse has no version {version}")
-        try:
-            return (_read_update_metadata_response_compact if version >= 6 else _read_update_metadata_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"UpdateMetadataResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 8:
-            raise WireError(f"UpdateMetadataResponse has no version {version}")
-        try:
-            (_write_update_metadata_response_compact if version >= 6 else _write_update_metadata_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"UpdateMetadataResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_update_metadata_partition_state(
@@ -717,3 +664,13 @@ def _read_update_metadata_response_compact(b: ReadBuffer, p: int, version: int) 
 def _write_update_metadata_response_compact(out: bytearray, s: UpdateMetadataResponse, version: int) -> None:
     out += _pack_h(s.error_code)
     out.append(0)
+
+
+UpdateMetadataRequest.add_codec(range(0, 6), _read_update_metadata_request, _write_update_metadata_request)
+UpdateMetadataRequest.add_codec(
+    range(6, 9), _read_update_metadata_request_compact, _write_update_metadata_request_compact
+)
+UpdateMetadataResponse.add_codec(range(0, 6), _read_update_metadata_response, _write_update_metadata_response)
+UpdateMetadataResponse.add_codec(
+    range(6, 9), _read_update_metadata_response_compact, _write_update_metadata_response_compact
+)

@@ -9,11 +9,8 @@ from struct import Struct, pack, unpack_from
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import (
-    DECODE_ERRORS,
     EMPTY,
-    ENCODE_ERRORS,
     ReadBuffer,
-    WireError,
     null_not_allowed,
     read_array_length,
     read_compact_array_length,
@@ -25,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import ErrorFields, WireStruct
+from klamm.wire.struct_base import ErrorFields, WireMessage, WireStruct
 
 API_KEY: Final = 27
 NAME: Final = "WriteTxnMarkers"
@@ -92,7 +89,7 @@ class WritableTxnMarker(WireStruct):
         self.transaction_version = transaction_version
 
 
-class WriteTxnMarkersRequest(WireStruct):
+class WriteTxnMarkersRequest(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("markers",)
@@ -103,31 +100,6 @@ class WriteTxnMarkersRequest(WireStruct):
         markers: list[WritableTxnMarker] = EMPTY,
     ) -> None:
         self.markers = [] if markers is EMPTY else markers
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> WriteTxnMarkersRequest:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"WriteTxnMarkersRequest has no version {version}")
-        try:
-            return (_read_write_txn_markers_request_compact if version >= 1 else _read_write_txn_markers_request)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"WriteTxnMarkersRequest v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"WriteTxnMarkersRequest has no version {version}")
-        try:
-            (_write_write_txn_markers_request_compact if version >= 1 else _write_write_txn_markers_request)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"WriteTxnMarkersRequest v{version}: {error}") from error
-        return bytes(out)
 
 
 class WritableTxnMarkerPartitionResult(WireStruct):
@@ -177,7 +149,7 @@ class WritableTxnMarkerResult(WireStruct):
         self.topics = [] if topics is EMPTY else topics
 
 
-class WriteTxnMarkersResponse(WireStruct):
+class WriteTxnMarkersResponse(WireMessage):
     """Versions 0-2."""
 
     __slots__ = ("markers",)
@@ -189,31 +161,6 @@ class WriteTxnMarkersResponse(WireStruct):
         markers: list[WritableTxnMarkerResult] = EMPTY,
     ) -> None:
         self.markers = [] if markers is EMPTY else markers
-
-    @staticmethod
-    def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> WriteTxnMarkersResponse:
-        """Read a body. Raises WireError."""
-        if not 0 <= version <= 2:
-            raise WireError(f"WriteTxnMarkersResponse has no version {version}")
-        try:
-            return (_read_write_txn_markers_response_compact if version >= 1 else _read_write_txn_markers_response)(
-                buffer if type(buffer) is bytes else bytes(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"WriteTxnMarkersResponse v{version}: {error}") from error
-
-    def encode(self, version: int) -> bytes:
-        """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 2:
-            raise WireError(f"WriteTxnMarkersResponse has no version {version}")
-        try:
-            (_write_write_txn_markers_response_compact if version >= 1 else _write_write_txn_markers_response)(
-                out, self, version
-            )
-        except ENCODE_ERRORS as error:
-            raise WireError(f"WriteTxnMarkersResponse v{version}: {error}") from error
-        return bytes(out)
 
 
 def _read_writable_txn_marker_topic(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarkerTopic, int]:
@@ -522,3 +469,13 @@ def _write_write_txn_markers_response_compact(out: bytearray, s: WriteTxnMarkers
     for markers_item in s.markers:
         _write_writable_txn_marker_result_compact(out, markers_item, version)
     out.append(0)
+
+
+WriteTxnMarkersRequest.add_codec(range(0, 1), _read_write_txn_markers_request, _write_write_txn_markers_request)
+WriteTxnMarkersRequest.add_codec(
+    range(1, 3), _read_write_txn_markers_request_compact, _write_write_txn_markers_request_compact
+)
+WriteTxnMarkersResponse.add_codec(range(0, 1), _read_write_txn_markers_response, _write_write_txn_markers_response)
+WriteTxnMarkersResponse.add_codec(
+    range(1, 3), _read_write_txn_markers_response_compact, _write_write_txn_markers_response_compact
+)
