@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from klamm.wire.api_keys import ApiKey, spec_of
-from klamm.wire.messages import api_versions, metadata
+from klamm.wire.messages import api_versions
 from klamm.wire.releases import RELEASES
-from klamm_broker.handlers.registry import APIS
+from klamm_broker.handlers.served_apis import APIS
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "apis.md"
 RELEASE: Final = "4.4"
@@ -47,7 +47,7 @@ offers to clients, and the versions that the handler set `broker` serves. Each h
 def served() -> dict[int, range]:
     """The versions of each API of the broker."""
     found = {int(api.api_key): api.versions for api in APIS}
-    return {metadata.API_KEY: metadata.VERSIONS, api_versions.API_KEY: api_versions.VERSIONS, **found}
+    return {api_versions.API_KEY: api_versions.VERSIONS, **found}
 
 
 def page() -> str:

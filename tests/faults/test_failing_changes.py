@@ -28,7 +28,7 @@ from klamm.wire.messages import (
     offset_commit,
     offset_delete,
 )
-from klamm_broker.handlers.registry import APIS
+from klamm_broker.handlers.served_apis import APIS
 from klamm_broker.log import FileOperations
 from tests.faults.crash_states.recorded_disk import Fault, RecordedDisk, Recording
 from tests.faults.crash_states.workload import ERRORS, QuietHarness

@@ -23,7 +23,7 @@ from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
-from klamm_broker.handlers import registry
+from klamm_broker.handlers import served_apis
 from klamm_broker.internal_topics import InternalTopics
 from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import LiveSettings
@@ -321,7 +321,7 @@ class Broker(ApiSet):
 
     def _handlers(self, node: int) -> Iterable[ApiHandler]:
         left_out = () if self.settings.client_telemetry_enable else _TELEMETRY
-        return (one for one in registry.handlers(self.services_of(node)) if one.api_key not in left_out)
+        return (one for one in served_apis.handlers(self.services_of(node)) if one.api_key not in left_out)
 
     def services_of(self, node: int) -> BrokerServices:
         """What the handlers of a node use, by its position: they differ in their view of the cluster."""

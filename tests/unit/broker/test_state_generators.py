@@ -27,14 +27,14 @@ from klamm.wire.messages.offset_commit import (
 )
 from klamm_authorizers.acl import AclAuthorizer
 from klamm_authorizers.settings import AclSettings
-from klamm_broker.handlers.registry import APIS
+from klamm_broker.handlers.served_apis import APIS
 from klamm_broker.limits import TABLES
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 from tests.unit.broker.state_generators import GENERATORS, LEAVES_NOTHING, ask, prepare
 
 MIB: Final = 1_048_576
 MALLORY, ALICE = KafkaPrincipal("mallory"), KafkaPrincipal("alice")
-ALL_APIS: Final = [ApiKey.METADATA, *(api.api_key for api in APIS)]
+ALL_APIS: Final = [api.api_key for api in APIS]
 PRODUCERS: Final = 2000
 NOT_COUNTED_BYTES: Final = 4 * MIB
 """What a broker takes for its first request of any kind, code and caches included."""

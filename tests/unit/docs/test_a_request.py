@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from klamm.requests.limits import INLINE_MAX_BYTES
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.chunks import COPY_UP_TO_BYTES
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
-from klamm_broker.handlers.k00_produce import INLINE_MAX_BYTES
 from tests.waiting import wait_until
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

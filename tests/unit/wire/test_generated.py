@@ -6,7 +6,7 @@ from klamm import bind_handlers
 from klamm.wire.api_keys import SPECS, ApiKey, load
 from klamm.wire.struct_base import NO_ERROR_FIELDS, ErrorFields
 from klamm_broker.control.control import HANDLERS as CONTROL_HANDLERS
-from klamm_broker.handlers.registry import APIS
+from klamm_broker.handlers.served_apis import APIS
 from klamm_gateway.forwarded_apis import forwarded_apis
 from tools.generate_messages import (
     NOT_KEPT,

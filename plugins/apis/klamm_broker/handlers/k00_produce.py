@@ -28,9 +28,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -39,7 +38,6 @@ from klamm.wire.messages.produce import (
 )
 from klamm_broker.handlers.produce_appends import (
     FIRST_VERSION_WITH_TOPIC_IDS,
-    INLINE_MAX_BYTES,
     append_all,
     count_partitions,
 )
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
     from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
 
 
-@handles(produce, versions=range(3, 14), inline_max_bytes=INLINE_MAX_BYTES)
 def produce_records(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending:

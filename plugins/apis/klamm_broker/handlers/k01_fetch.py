@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
-from klamm.wire.messages import fetch
+from klamm import KafkaError
 from klamm.wire.messages.fetch import FetchRequest, FetchResponse
 from klamm_broker.fetch.reading import READ_AT_ONCE, DelayedFetch, PendingFetch
 from klamm_broker.fetch.sessions import INITIAL_EPOCH, context_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(fetch, versions=range(4, 19), blocking=False)
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
     """Respond with the records there are, or wait for more."""
     # A small request may go on with a session of many thousand partitions.

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import list_offsets
 from klamm.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -54,7 +53,6 @@ _NO_TIMESTAMP = -1
 _READ_COMMITTED = 1
 
 
-@handles(list_offsets, versions=range(1, 12))
 def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Look up one offset per partition."""
     committed_only = request.isolation_level == _READ_COMMITTED

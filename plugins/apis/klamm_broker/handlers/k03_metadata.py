@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import metadata
 from klamm.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -49,7 +48,6 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 12
 _PARTITION_BYTES = 26
 
 
-@handles(metadata, versions=range(0, 14), blocking=False)
 def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics

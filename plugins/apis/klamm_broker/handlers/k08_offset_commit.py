@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import offset_commit
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -40,7 +39,6 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 10
 _FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 
 
-@handles(offset_commit, versions=range(2, 11), blocking=False)
 def commit_offsets(
     broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending:

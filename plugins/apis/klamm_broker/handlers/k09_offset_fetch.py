@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import offset_fetch
 from klamm.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -47,7 +46,6 @@ _NO_OFFSET = -1
 _OFFSET_BYTES = 16
 
 
-@handles(offset_fetch, versions=range(1, 11), blocking=False)
 def fetch_offsets(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> Pending:
     """Return committed offsets. Raises KafkaError for a single group that may not be described."""
     if context.api_version < _FIRST_VERSION_WITH_GROUPS:

@@ -16,9 +16,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import find_coordinator
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from klamm_broker.security.authorization import denial, require_cluster, require_group
 from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -39,7 +38,6 @@ _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
 """Group id, topic id, partition."""
 
 
-@handles(find_coordinator, versions=range(0, 7), blocking=False)
 def find_coordinators(
     broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:

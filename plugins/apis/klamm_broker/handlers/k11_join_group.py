@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
 from klamm.acl import AclOperation
-from klamm.wire.messages import join_group
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from klamm_broker.groups import JoinRequest, JoinResult
 from klamm_broker.limits import owner_of
@@ -33,7 +31,6 @@ _FIRST_VERSION_WITH_NULL_PROTOCOL_NAME = 7
 _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-@handles(join_group, versions=range(0, 10), blocking=False)
 def join(broker: BrokerServices, request: JoinGroupRequest, context: RequestContext) -> Pending:
     """Join a group. The response is sent when the join phase ends."""
     require_group(context, AclOperation.READ, request.group_id)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
 from klamm.acl import AclOperation
-from klamm.wire.messages import heartbeat
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm_broker.security.authorization import require_group
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(heartbeat, versions=range(0, 5), blocking=False)
 def keep_session(broker: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep the session."""
     require_group(context, AclOperation.READ, request.group_id)

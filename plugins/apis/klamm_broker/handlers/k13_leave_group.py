@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import leave_group
 from klamm.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from klamm_broker.groups import LeaveResult, LeavingMember
 from klamm_broker.security.authorization import require_group
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
-@handles(leave_group, versions=range(0, 6), blocking=False)
 def leave(broker: BrokerServices, request: LeaveGroupRequest, context: RequestContext) -> Pending:
     """Remove members."""
     require_group(context, AclOperation.READ, request.group_id)

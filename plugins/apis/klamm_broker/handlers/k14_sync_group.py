@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import sync_group
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from klamm_broker.groups import SyncRequest, SyncResult
 from klamm_broker.security.authorization import require_group
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-@handles(sync_group, versions=range(0, 6), blocking=False)
 def sync(broker: BrokerServices, request: SyncGroupRequest, context: RequestContext) -> Pending:
     """Ask for the assignment. Raises KafkaError when the protocol is missing or the group denied."""
     names_protocol = request.protocol_type is not None and request.protocol_name is not None

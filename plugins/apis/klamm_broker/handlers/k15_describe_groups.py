@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import describe_groups
 from klamm.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
-@handles(describe_groups, versions=range(0, 7))
 def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe groups."""
     response = DescribeGroupsResponse()

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import list_groups
 from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from klamm_broker.security.authorization import may_cluster, shows
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(list_groups, versions=range(0, 6))
 def list_all(broker: BrokerServices, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List groups."""
     every = may_cluster(context, AclOperation.DESCRIBE, log_if_denied=False)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
-from klamm.wire.messages import sasl_handshake
+from klamm import ErrorCode
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(sasl_handshake, versions=range(0, 2), blocking=False)
 def late_handshake(
     _broker: BrokerServices, _request: SaslHandshakeRequest, _context: RequestContext
 ) -> SaslHandshakeResponse:

@@ -24,9 +24,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import create_topics
 from klamm.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -55,7 +54,6 @@ _MAX_PARTITIONS_PER_REQUEST = 10_000
 _FIRST_VERSION_WITH_STRICT_QUOTA = 6
 
 
-@handles(create_topics, versions=range(2, 8))
 def create_named_topics(
     broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:

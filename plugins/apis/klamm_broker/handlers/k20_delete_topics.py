@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import delete_topics
 from klamm.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -42,7 +41,6 @@ _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 _FIRST_VERSION_WITH_STRICT_QUOTA = 5
 
 
-@handles(delete_topics, versions=range(1, 7))
 def delete_named_topics(
     broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:

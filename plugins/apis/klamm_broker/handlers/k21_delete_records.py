@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import delete_records
 from klamm.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -36,7 +35,6 @@ _HIGH_WATERMARK = -1
 _INVALID_LOW_WATERMARK = -1
 
 
-@handles(delete_records, versions=range(0, 3))
 def delete_records_before(
     broker: BrokerServices,
     request: DeleteRecordsRequest,

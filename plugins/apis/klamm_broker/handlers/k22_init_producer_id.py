@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from klamm_broker.limits import owner_of
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_FENCED = 4
 
 
-@handles(init_producer_id, versions=range(0, 6))
 def new_producer_id(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Pending:

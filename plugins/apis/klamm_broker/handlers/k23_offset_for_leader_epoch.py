@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import offset_for_leader_epoch
 from klamm.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Topic
 
 
-@handles(offset_for_leader_epoch, versions=range(2, 5), blocking=False)
 def end_offsets(
     broker: BrokerServices,
     request: OffsetForLeaderEpochRequest,

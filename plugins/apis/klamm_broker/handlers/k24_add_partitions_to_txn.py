@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import add_partitions_to_txn
 from klamm.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -49,7 +48,6 @@ _VERSION_OF_CLIENTS, _VERSION_OF_BROKERS = 0, 2
 _Outcomes = Mapping["TopicPartition", ErrorCode]
 
 
-@handles(add_partitions_to_txn, versions=range(0, 6))
 def add_partitions(
     broker: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Pending:

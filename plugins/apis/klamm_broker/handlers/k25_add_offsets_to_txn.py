@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import add_offsets_to_txn
 from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from klamm_broker.security.authorization import require_group, require_transactional_id
 from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
@@ -25,7 +24,6 @@ _FIRST_VERSION_WITH_FENCED = 2
 _CLIENT_VERSION = 0
 
 
-@handles(add_offsets_to_txn, versions=range(0, 5), blocking=False)
 def add_offsets(broker: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext) -> Pending:
     """Add the group; answer when that is durable. Raises KafkaError."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)

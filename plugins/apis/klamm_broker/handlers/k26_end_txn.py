@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import end_txn
 from klamm.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from klamm_broker.security.authorization import require_transactional_id
 from klamm_broker.transactions import ProducerIdAndEpoch
@@ -32,7 +31,6 @@ _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_WITH_EPOCHS = 5
 
 
-@handles(end_txn, versions=range(0, 6))
 def end_transaction(broker: BrokerServices, request: EndTxnRequest, context: RequestContext) -> Pending:
     """Commit or abort. Raises KafkaError."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)

@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import txn_offset_commit
 from klamm.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -46,7 +45,6 @@ _CLIENT_VERSION = 2
 _Reply: TypeAlias = Callable[[Sequence[ErrorCode]], None]
 
 
-@handles(txn_offset_commit, versions=range(0, 7), blocking=False)
 def commit_in_transaction(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from klamm import handles
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_acls
 from klamm.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(describe_acls, versions=range(1, 4))
 def matching_acls(
     _broker: BrokerServices, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse | Pending:

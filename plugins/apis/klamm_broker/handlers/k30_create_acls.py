@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
+from klamm import KafkaError
 from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
-from klamm.wire.messages import create_acls
 from klamm.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from klamm_broker.security.acl_bindings import are_known, authorizer_of, refuse_unknown
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(create_acls, versions=range(1, 4))
 def create_bindings(
     _broker: BrokerServices, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse | Pending:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
+from klamm import KafkaError
 from klamm.acl import AclBinding, AclOperation
-from klamm.wire.messages import delete_acls
 from klamm.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(delete_acls, versions=range(1, 4))
 def delete_bindings(
     _broker: BrokerServices, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse | Pending:

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from klamm import ErrorCode, KafkaError, clipped, handles
+from klamm import ErrorCode, KafkaError, clipped
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_configs
 from klamm.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -47,7 +46,6 @@ _ELEMENTS_PER_CONFIG: Final = 3
 """A config, with its synonyms and documentation, takes as long as so many elements of other answers."""
 
 
-@handles(describe_configs, versions=range(1, 5))
 def configs_of_resources(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
-from klamm.wire.messages import alter_configs
 from klamm.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(alter_configs, versions=range(0, 3))
 def replace_configs(
     broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:

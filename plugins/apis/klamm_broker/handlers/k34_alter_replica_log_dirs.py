@@ -14,9 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import alter_replica_log_dirs
 from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -33,7 +32,6 @@ _MAX_DIRECTORY_NAME_LENGTH = 255
 _MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # the 32 digits of a UUID: how Kafka names a replica that moves
 
 
-@handles(alter_replica_log_dirs, versions=range(1, 3), blocking=False)
 def move_replicas(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:

@@ -14,9 +14,8 @@ import logging
 import shutil
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_log_dirs
 from klamm.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.log")
 
 
-@handles(describe_log_dirs, versions=range(1, 6))
 def log_directories(
     broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:

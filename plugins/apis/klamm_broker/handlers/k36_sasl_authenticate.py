@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
-from klamm.wire.messages import sasl_authenticate
+from klamm import ErrorCode
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(sasl_authenticate, versions=range(0, 3), blocking=False)
 def late_authenticate(
     _broker: BrokerServices, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import create_partitions
 from klamm.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_STRICT_QUOTA = 3
 
 
-@handles(create_partitions, versions=range(0, 4))
 def add_partitions(
     broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, KafkaPrincipal, handles
+from klamm import ErrorCode, KafkaError, KafkaPrincipal
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import create_delegation_token
 from klamm.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from klamm_broker.security.delegation_tokens import USER_TYPE, require_token_requests
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_REQUESTERS = 3
 
 
-@handles(create_delegation_token, versions=range(1, 4))
 def create_token(
     broker: BrokerServices, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
-from klamm.wire.messages import renew_delegation_token
 from klamm.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from klamm_broker.security.delegation_tokens import new_expiry
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(renew_delegation_token, versions=range(1, 3))
 def renew_token(
     broker: BrokerServices, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import KafkaPrincipal, handles
+from klamm import KafkaPrincipal
 from klamm.acl import AclOperation, ResourceType
 from klamm.sasl import DelegationToken
-from klamm.wire.messages import describe_delegation_token
 from klamm.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribedDelegationTokenRenewer,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(describe_delegation_token, versions=range(1, 4), blocking=False)
 def tokens_of_owners(
     broker: BrokerServices, request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import delete_groups
 from klamm.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from klamm_broker.security.authorization import may_group
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(delete_groups, versions=range(0, 4), blocking=False)
 def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext) -> Pending:
     """Delete groups."""
     names = list(dict.fromkeys(request.groups_names))

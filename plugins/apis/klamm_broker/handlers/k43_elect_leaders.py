@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import elect_leaders
 from klamm.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-@handles(elect_leaders, versions=range(0, 3), blocking=False)
 def elect(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Elect leaders. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)

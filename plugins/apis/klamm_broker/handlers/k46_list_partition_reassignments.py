@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
 from klamm.acl import AclOperation
-from klamm.wire.messages import list_partition_reassignments
 from klamm.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(list_partition_reassignments, versions=range(0, 1), blocking=False)
 def list_reassignments(
     _broker: BrokerServices, _request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:

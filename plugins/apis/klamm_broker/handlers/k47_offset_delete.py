@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import offset_delete
 from klamm.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(offset_delete, versions=range(0, 1), blocking=False)
 def delete_offsets(broker: BrokerServices, request: OffsetDeleteRequest, context: RequestContext) -> Pending:
     """Delete offsets. Raises KafkaError for the errors of the whole request."""
     require_group(context, AclOperation.DELETE, request.group_id)

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm.shared import quotas_by_entity
-from klamm.wire.messages import describe_client_quotas
 from klamm.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
-@handles(describe_client_quotas, versions=range(0, 2), blocking=False)
 def matching_quotas(
     _broker: BrokerServices, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm.shared import client_quota_key
-from klamm.wire.messages import alter_client_quotas
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(alter_client_quotas, versions=range(0, 2))
 def alter_quotas(
     _broker: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:

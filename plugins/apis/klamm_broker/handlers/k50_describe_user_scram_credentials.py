@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
 from klamm.sasl import ScramMechanism
-from klamm.wire.messages import describe_user_scram_credentials
 from klamm.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(describe_user_scram_credentials, versions=range(0, 1), blocking=False)
 def scram_users(
     broker: BrokerServices, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:

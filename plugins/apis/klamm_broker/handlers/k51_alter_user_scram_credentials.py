@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm.sasl import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
-from klamm.wire.messages import alter_user_scram_credentials
 from klamm.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -38,7 +37,6 @@ _Rows = Mapping[str, Mapping[str, Any]]
 _Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
-@handles(alter_user_scram_credentials, versions=range(0, 1))
 def alter_scram_users(
     broker: BrokerServices, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_quorum
 from klamm.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -36,7 +35,6 @@ _FIRST_VERSION_WITH_NODES = 2
 _QUORUM_EPOCH = 0
 
 
-@handles(describe_quorum, versions=range(0, 3), blocking=False)
 def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     """Describe the quorum. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
+from klamm import KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import update_features
 from klamm.wire.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -34,7 +33,6 @@ _LAST_VERSION_WITH_RESULTS = 1
 _FAILED = "The update failed for all features since the following feature had an error"
 
 
-@handles(update_features, versions=range(0, 3))
 def change_levels(
     broker: BrokerServices, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:

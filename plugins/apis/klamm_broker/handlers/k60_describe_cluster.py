@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
-from klamm.wire.messages import describe_cluster
+from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-@handles(describe_cluster, versions=range(0, 3), blocking=False)
 def cluster(
     broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:

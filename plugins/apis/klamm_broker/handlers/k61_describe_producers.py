@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_producers
 from klamm.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _PRODUCER_BYTES = 36
 
 
-@handles(describe_producers, versions=range(0, 1))
 def active_producers(
     broker: BrokerServices, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_transactions
 from klamm.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(describe_transactions, versions=range(0, 1), blocking=False)
 def describe(
     broker: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
 from klamm.shared import compile_re2
-from klamm.wire.messages import list_transactions
 from klamm.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from klamm_broker.transactions.transaction import Transaction
 
 
-@handles(list_transactions, versions=range(0, 3), blocking=False)
 def list_matching(
     broker: BrokerServices, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import consumer_group_heartbeat
 from klamm.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS = 1
 
 
-@handles(consumer_group_heartbeat, versions=range(0, 2))
 def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Pending:
     """Serve a member's heartbeat. Raises KafkaError."""
     require_protocol(broker)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
-from klamm.wire.messages import consumer_group_describe
+from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -34,7 +33,6 @@ _CLASSIC = 0
 _CONSUMER = 1
 
 
-@handles(consumer_group_describe, versions=range(0, 2))
 def describe_consumers(
     broker: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
-from klamm.wire.messages import get_telemetry_subscriptions
 from klamm.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(get_telemetry_subscriptions, versions=range(0, 1), blocking=False)
 def telemetry_subscription(
     broker: BrokerServices, request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:

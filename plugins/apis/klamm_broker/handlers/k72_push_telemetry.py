@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
-from klamm.wire.messages import push_telemetry
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(push_telemetry, versions=range(0, 1))
 def take_metrics(
     broker: BrokerServices, request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import list_config_resources
 from klamm.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_TYPES = 1
 
 
-@handles(list_config_resources, versions=range(0, 2), blocking=False)
 def config_resources(
     broker: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:

@@ -15,9 +15,8 @@ from __future__ import annotations
 from heapq import merge
 from typing import TYPE_CHECKING, Final
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.messages import describe_topic_partitions
 from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 _SORTED_AT_ONCE: Final = 2_000
 
 
-@handles(describe_topic_partitions, versions=range(0, 1), blocking=False)
 def topic_partitions(
     broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:

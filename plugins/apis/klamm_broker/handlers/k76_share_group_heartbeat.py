@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import share_group_heartbeat
 from klamm.wire.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(share_group_heartbeat, versions=range(1, 2))
 def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Pending:
     """Serve a member's heartbeat. Raises KafkaError."""
     require_share_groups(broker)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
-from klamm.wire.messages import share_group_describe
+from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(share_group_describe, versions=range(1, 2))
 def describe_share_groups(
     broker: BrokerServices, request: ShareGroupDescribeRequest, context: RequestContext
 ) -> ShareGroupDescribeResponse:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm.wire.messages import share_fetch
 from klamm.wire.messages.share_fetch import (
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from klamm_broker.share.sessions import ShareSession, TopicPartition
 
 
-@handles(share_fetch, versions=range(1, 3))
 def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: RequestContext) -> Pending:
     """Acknowledge and acquire. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm.wire.messages import share_acknowledge
 from klamm.wire.messages.share_acknowledge import (
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from klamm_broker.share.sessions import TopicPartition
 
 
-@handles(share_acknowledge, versions=range(1, 3))
 def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest, context: RequestContext) -> Pending:
     """Acknowledge. Raises KafkaError for errors of the whole request."""
     require_share_groups(broker)

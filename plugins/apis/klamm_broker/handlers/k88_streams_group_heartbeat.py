@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import streams_group_heartbeat
 from klamm.wire.messages.streams_group_heartbeat import (
     EndpointToPartitions,
     ResponseEndpoint,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_MISSING_CLIENT_TAGS = 1
 
 
-@handles(streams_group_heartbeat, versions=range(0, 2))
 def keep_streams_member(
     broker: BrokerServices, request: StreamsGroupHeartbeatRequest, context: RequestContext
 ) -> Pending:

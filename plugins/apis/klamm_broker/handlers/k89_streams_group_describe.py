@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import streams_group_describe
 from klamm.wire.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -48,7 +47,6 @@ _NOT_REQUESTED = 0
 _NOT_STORED = 1
 
 
-@handles(streams_group_describe, versions=range(0, 2))
 def describe_streams_groups(
     broker: BrokerServices, request: StreamsGroupDescribeRequest, context: RequestContext
 ) -> StreamsGroupDescribeResponse:

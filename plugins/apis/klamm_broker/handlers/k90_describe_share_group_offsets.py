@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import ErrorCode
 from klamm.acl import AclOperation
-from klamm.wire.messages import describe_share_group_offsets
 from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _OFFSET_BYTES = 16
 
 
-@handles(describe_share_group_offsets, versions=range(0, 2))
 def describe_share_offsets(
     broker: BrokerServices, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:

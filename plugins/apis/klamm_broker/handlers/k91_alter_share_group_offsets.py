@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import alter_share_group_offsets
 from klamm.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Partition
 
 
-@handles(alter_share_group_offsets, versions=range(0, 1))
 def alter_share_offsets(
     broker: BrokerServices, request: AlterShareGroupOffsetsRequest, context: RequestContext
 ) -> AlterShareGroupOffsetsResponse:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
-from klamm.wire.messages import streams_group_topology_description_update
 from klamm_broker.handlers.k88_streams_group_heartbeat import require_streams_groups
 from klamm_broker.security.authorization import require_group
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(streams_group_topology_description_update, versions=range(0, 1), blocking=False)
 def refuse_description(
     broker: BrokerServices, request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
