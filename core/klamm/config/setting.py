@@ -74,8 +74,9 @@ def setting(
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
-    `name` gives a TOML key other than the field's own, e.g. Kafka's `num.partitions`, which may then be written quoted
-    or as nested tables. `kafka` names Kafka's key of the same meaning. `check` returns the problem, or None.
+    `name` gives a TOML key other than the field's own, which may then be written quoted or as nested tables. In a class
+    whose `DOTTED_KEYS` is True, a ClassVar, the field `num_partitions` has Kafka's key `num.partitions`. `kafka` names
+    Kafka's key of the same meaning. `check` returns the problem, or None.
     `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
     table of its name below this one, and handed to the factory as the argument of the field's name.
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
@@ -119,6 +120,7 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
     if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
         raise TypeError(f"{settings!r} is not a settings class: a frozen dataclass was expected")
     kinds = typing.get_type_hints(settings)
+    is_dotted = getattr(settings, "DOTTED_KEYS", False)
     for field in dataclasses.fields(settings):
         if _KEY not in field.metadata:
             raise TypeError(f"{settings.__qualname__}.{field.name} must be made with klamm.setting(…)")
@@ -128,6 +130,9 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
         if default is not MISSING and not _fits(kind, default):
             wanted = kind.__name__ if type(kind) is type else kind
             raise TypeError(f"{settings.__qualname__}.{field.name}: {default!r} is no default for the type {wanted}")
+        if is_dotted and name is None:
+            name = field.name.replace("_", ".")
+            kafka = kafka or name
         spec = SettingSpec(name or field.name, field.name, kind, default, doc, kafka, *rest)
         found[spec.name] = spec
     _SPECS[settings] = found

@@ -18,69 +18,57 @@ class ConsumerGroupSettings:
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        name="group.coordinator.rebalance.protocols",
         doc="Protocols of groups that are served: classic, which must be there, consumer and streams.",
     )
     group_consumer_session_timeout_ms: int = setting(
         45_000,
-        name="group.consumer.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest time for which a member of a consumer group may be silent.",
     )
     group_consumer_min_session_timeout_ms: int = setting(
         45_000,
-        name="group.consumer.min.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Shortest session timeout that a group's own config may set.",
     )
     group_consumer_max_session_timeout_ms: int = setting(
         60_000,
-        name="group.consumer.max.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest session timeout that a group's own config may set.",
     )
     group_consumer_heartbeat_interval_ms: int = setting(
         5_000,
-        name="group.consumer.heartbeat.interval.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Time between two heartbeats of a member of a consumer group.",
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
         5_000,
-        name="group.consumer.min.heartbeat.interval.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Shortest heartbeat interval that a group's own config may set.",
     )
     group_consumer_max_heartbeat_interval_ms: int = setting(
         15_000,
-        name="group.consumer.max.heartbeat.interval.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest heartbeat interval that a group's own config may set.",
     )
-    group_consumer_max_size: int = setting(
-        INT32_MAX, name="group.consumer.max.size", minimum=1, doc="Most members of a consumer group."
-    )
+    group_consumer_max_size: int = setting(INT32_MAX, minimum=1, doc="Most members of a consumer group.")
     group_consumer_assignors: tuple[str, ...] = setting(
         ("uniform", "range"),
-        name="group.consumer.assignors",
         doc="Assignors of the server: uniform, range or both. The first is the default, for groups whose members "
         "name none.",
     )
     group_consumer_migration_policy: str = setting(
         "bidirectional",
-        name="group.consumer.migration.policy",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
         doc="Changes that groups with members may make between the classic and the consumer protocol.",
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
         600_000,
-        name="group.consumer.regex.refresh.interval.ms",
         minimum=10_000,
         maximum=INT32_MAX,
         doc="Age at which the topics of a regular expression are looked up again, for changed permissions.",

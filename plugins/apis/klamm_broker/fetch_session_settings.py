@@ -14,13 +14,11 @@ class FetchSessionSettings:
 
     max_incremental_fetch_session_cache_slots: int = setting(
         1000,
-        name="max.incremental.fetch.session.cache.slots",
         minimum=0,
         doc="Most incremental fetch sessions (KIP-227) that are kept.",
     )
     fetch_session_max_partitions: int = setting(
         500_000,
-        name="fetch.session.max.partitions",
         minimum=0,
         doc="Most partitions of all incremental fetch sessions together, and of all share sessions together."
         " klamm's own key.",

@@ -19,69 +19,58 @@ _UP_TO_NODES = "at most as many as there are `nodes`"
 class InternalTopicSettings:
     """`offsets.topic.*`, `transaction.state.log.*` and `share.coordinator.state.topic.*` in `[broker]`."""
 
-    offsets_topic_num_partitions: int = setting(
-        _PARTITIONS, name="offsets.topic.num.partitions", minimum=1, doc="Partitions of `__consumer_offsets`."
-    )
+    offsets_topic_num_partitions: int = setting(_PARTITIONS, minimum=1, doc="Partitions of `__consumer_offsets`.")
     offsets_topic_replication_factor: int = setting(
         _REPLICAS,
-        name="offsets.topic.replication.factor",
         minimum=1,
         maximum=32767,
         doc=f"Replication factor of `__consumer_offsets`, {_UP_TO_NODES}.",
     )
     offsets_topic_segment_bytes: int = setting(
         _SEGMENT_BYTES,
-        name="offsets.topic.segment.bytes",
         minimum=1,
         maximum=INT32_MAX,
         doc="Size of a segment file of `__consumer_offsets`.",
     )
     transaction_state_log_num_partitions: int = setting(
-        _PARTITIONS, name="transaction.state.log.num.partitions", minimum=1, doc="Partitions of `__transaction_state`."
+        _PARTITIONS, minimum=1, doc="Partitions of `__transaction_state`."
     )
     transaction_state_log_replication_factor: int = setting(
         _REPLICAS,
-        name="transaction.state.log.replication.factor",
         minimum=1,
         maximum=32767,
         doc=f"Replication factor of `__transaction_state`, {_UP_TO_NODES}.",
     )
     transaction_state_log_segment_bytes: int = setting(
         _SEGMENT_BYTES,
-        name="transaction.state.log.segment.bytes",
         minimum=1,
         maximum=INT32_MAX,
         doc="Size of a segment file of `__transaction_state`.",
     )
     transaction_state_log_min_isr: int = setting(
         _MIN_IN_SYNC,
-        name="transaction.state.log.min.isr",
         minimum=1,
         doc="The config `min.insync.replicas` of `__transaction_state`.",
     )
     share_coordinator_state_topic_num_partitions: int = setting(
         _PARTITIONS,
-        name="share.coordinator.state.topic.num.partitions",
         minimum=1,
         doc="Partitions of `__share_group_state`.",
     )
     share_coordinator_state_topic_replication_factor: int = setting(
         _REPLICAS,
-        name="share.coordinator.state.topic.replication.factor",
         minimum=1,
         maximum=32767,
         doc=f"Replication factor of `__share_group_state`, {_UP_TO_NODES}.",
     )
     share_coordinator_state_topic_segment_bytes: int = setting(
         _SEGMENT_BYTES,
-        name="share.coordinator.state.topic.segment.bytes",
         minimum=1,
         maximum=INT32_MAX,
         doc="Size of a segment file of `__share_group_state`.",
     )
     share_coordinator_state_topic_min_isr: int = setting(
         _MIN_IN_SYNC,
-        name="share.coordinator.state.topic.min.isr",
         minimum=1,
         maximum=32767,
         doc="The config `min.insync.replicas` of `__share_group_state`.",

@@ -16,33 +16,28 @@ class RecordSettings:
 
     max_decompressed_message_bytes: int = setting(
         LARGEST_RECORD_BYTES,
-        name="max.decompressed.message.bytes",
         minimum=1,
         maximum=LARGEST_RECORD_BYTES,
         doc="Largest record of a compressed batch in bytes, decompressed; a larger one is refused with INVALID_RECORD.",
     )
     record_validation: str = setting(
         "records",
-        name="record.validation",
         choices=("records", "headers"),
         doc="Checks of a produced batch: all its records, or only its header, which trusts producers. klamm's own key.",
     )
     record_max_count: int = setting(
         500_000,
-        name="record.max.count",
         minimum=1,
         doc="Most records in a produced batch; more are refused with MESSAGE_TOO_LARGE. klamm's own key.",
     )
     record_max_unpacked_bytes: int = setting(
         MAX_UNCOMPRESSED_BYTES,
-        name="record.max.unpacked.bytes",
         minimum=1024 * 1024,
         maximum=MAX_UNCOMPRESSED_BYTES,
         doc="Most bytes that a compressed batch may unpack to. klamm's own key.",
     )
     record_max_unpacked_ratio: int = setting(
         20_000,
-        name="record.max.unpacked.ratio",
         minimum=1,
         doc="Most times its own size that a compressed batch may unpack to, above 32 MiB. klamm's own key.",
     )

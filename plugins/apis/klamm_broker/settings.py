@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE, did_you_mean
@@ -32,106 +33,80 @@ def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, InternalTopicSettings, GroupTypeSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
-    node_id: int = setting(
-        1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that created it."
-    )
+    DOTTED_KEYS: ClassVar[bool] = True
+
+    node_id: int = setting(1, minimum=0, doc="Id of this node. A data directory belongs to the node that created it.")
     nodes: int = setting(
         1,
-        name="nodes",
         minimum=1,
         maximum=100,
         counts_nodes=True,
         doc="Nodes in this process, for tests: each opens all listeners, at ports of its own. Nothing is replicated.",
     )
-    broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as reported in metadata.")
-    num_partitions: int = setting(
-        1, name="num.partitions", minimum=1, doc="Partitions of a topic that is created without a number."
-    )
+    broker_rack: str | None = setting(None, doc="Rack of this broker, as reported in metadata.")
+    num_partitions: int = setting(1, minimum=1, doc="Partitions of a topic that is created without a number.")
     default_replication_factor: int = setting(
         1,
-        name="default.replication.factor",
         minimum=1,
         doc="Replication factor of a topic that is created without one: up to the number of `nodes`.",
     )
-    auto_create_topics_enable: bool = setting(
-        True, name="auto.create.topics.enable", doc="Create a topic when a client asks for its metadata."
-    )
-    delete_topic_enable: bool = setting(True, name="delete.topic.enable", doc="Let clients delete topics.")
+    auto_create_topics_enable: bool = setting(True, doc="Create a topic when a client asks for its metadata.")
+    delete_topic_enable: bool = setting(True, doc="Let clients delete topics.")
     max_request_partition_size_limit: int = setting(
         2000,
-        name="max.request.partition.size.limit",
         minimum=1,
         doc="Most partitions in one DescribeTopicPartitions response.",
     )
 
     # Produce and fetch
 
-    message_max_bytes: int = setting(
-        1_048_588, name="message.max.bytes", minimum=0, doc="Largest record batch in bytes, after compression."
-    )
+    message_max_bytes: int = setting(1_048_588, minimum=0, doc="Largest record batch in bytes, after compression.")
     compression_type: str = setting(
         "producer",
-        name="compression.type",
         choices=COMPRESSION_TYPES,
         doc="Codec of stored batches; producer keeps each batch as it came.",
     )
-    compression_gzip_level: int = setting(
-        -1, name="compression.gzip.level", minimum=-1, maximum=9, doc="Level for gzip; -1 is its own default."
-    )
-    compression_lz4_level: int = setting(9, name="compression.lz4.level", minimum=1, maximum=17, doc="Level for lz4.")
-    compression_zstd_level: int = setting(
-        3, name="compression.zstd.level", minimum=-131072, maximum=22, doc="Level for zstd."
-    )
+    compression_gzip_level: int = setting(-1, minimum=-1, maximum=9, doc="Level for gzip; -1 is its own default.")
+    compression_lz4_level: int = setting(9, minimum=1, maximum=17, doc="Level for lz4.")
+    compression_zstd_level: int = setting(3, minimum=-131072, maximum=22, doc="Level for zstd.")
     min_insync_replicas: int = setting(
         1,
-        name="min.insync.replicas",
         minimum=1,
         doc="Replicas that must be in sync for acks=all, capped by the number of replicas: one suffices.",
     )
-    fetch_max_bytes: int = setting(
-        57_671_680, name="fetch.max.bytes", minimum=1024, doc="Most bytes of records in one Fetch response."
-    )
+    fetch_max_bytes: int = setting(57_671_680, minimum=1024, doc="Most bytes of records in one Fetch response.")
 
     # Consumer groups
 
     group_initial_rebalance_delay_ms: int = setting(
         3000,
-        name="group.initial.rebalance.delay.ms",
         minimum=0,
         doc="Time that the first rebalance of an empty group waits for more members.",
     )
-    group_min_session_timeout_ms: int = setting(
-        6000, name="group.min.session.timeout.ms", minimum=1, doc="Shortest session timeout a member may ask for."
-    )
+    group_min_session_timeout_ms: int = setting(6000, minimum=1, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(
-        1_800_000, name="group.max.session.timeout.ms", minimum=1, doc="Longest session timeout a member may ask for."
+        1_800_000, minimum=1, doc="Longest session timeout a member may ask for."
     )
-    group_max_size: int = setting(INT32_MAX, name="group.max.size", minimum=1, doc="Most members of a group.")
+    group_max_size: int = setting(INT32_MAX, minimum=1, doc="Most members of a group.")
     group_max_bytes: int = setting(
         16 * 1_048_576,
-        name="group.max.bytes",
         minimum=1,
         doc="Maximum bytes of names, subscriptions and classic protocols of all members of a group; share groups "
         "are exempt. klamm's own key.",
     )
-    offset_metadata_max_bytes: int = setting(
-        4096, name="offset.metadata.max.bytes", minimum=0, doc="Longest metadata of a committed offset."
-    )
+    offset_metadata_max_bytes: int = setting(4096, minimum=0, doc="Longest metadata of a committed offset.")
     offsets_retention_minutes: int = setting(
         10_080,
-        name="offsets.retention.minutes",
         minimum=1,
         doc="Time for which committed offsets are kept after their group has become empty.",
     )
     offsets_retention_check_interval_ms: int = setting(
         600_000,
-        name="offsets.retention.check.interval.ms",
         minimum=1,
         doc="Time between two searches for expired offsets.",
     )
     offsets_commit_fsync: bool = setting(
         False,
-        name="offsets.commit.fsync",
         doc="Sync committed offsets and groups to the disk before they are acknowledged. klamm's own key.",
     )
 
@@ -139,110 +114,77 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
 
     delegation_token_secret_key_file: Path | None = setting(
         None,
-        name="delegation.token.secret.key.file",
         kafka="delegation.token.secret.key",
         doc="File with the key that signs delegation tokens; without a key there are no tokens.",
         private=True,
     )
     delegation_token_secret_key_env: str | None = setting(
         None,
-        name="delegation.token.secret.key.env",
         kafka="delegation.token.secret.key",
         doc="Environment variable with the key that delegation tokens are made with.",
     )
     delegation_token_max_lifetime_ms: int = setting(
         604_800_000,
-        name="delegation.token.max.lifetime.ms",
         minimum=1,
         doc="Age beyond which a delegation token cannot be renewed.",
     )
     delegation_token_expiry_time_ms: int = setting(
         86_400_000,
-        name="delegation.token.expiry.time.ms",
         minimum=1,
         doc="Time for which a delegation token is valid unless it is renewed.",
     )
     delegation_token_expiry_check_interval_ms: int = setting(
         3_600_000,
-        name="delegation.token.expiry.check.interval.ms",
         minimum=1,
         doc="Time between two searches for expired delegation tokens.",
     )
     delegation_token_max_per_owner: int = setting(
         1000,
-        name="delegation.token.max.per.owner",
         minimum=1,
         doc="Most delegation tokens of one owner. klamm's own key.",
     )
 
     # Logs: what topics inherit
 
-    log_segment_bytes: int = setting(
-        1_073_741_824, name="log.segment.bytes", minimum=1_048_576, maximum=INT32_MAX, doc="Size of a segment file."
-    )
-    log_roll_hours: int = setting(168, name="log.roll.hours", minimum=1, doc="Age at which a segment is rolled.")
-    log_roll_ms: int | None = setting(None, name="log.roll.ms", minimum=1, doc="As log.roll.hours, which it overrides.")
-    log_roll_jitter_hours: int = setting(
-        0, name="log.roll.jitter.hours", minimum=0, doc="Largest random time by which the age is shortened."
-    )
-    log_roll_jitter_ms: int | None = setting(
-        None, name="log.roll.jitter.ms", minimum=0, doc="As log.roll.jitter.hours, which it overrides."
-    )
-    log_retention_hours: int = setting(
-        168, name="log.retention.hours", minimum=-1, doc="Age at which segments are deleted; -1 never."
-    )
-    log_retention_minutes: int | None = setting(
-        None, name="log.retention.minutes", minimum=-1, doc="As log.retention.hours, which it overrides."
-    )
-    log_retention_ms: int | None = setting(
-        None, name="log.retention.ms", minimum=-1, doc="As log.retention.minutes, which it overrides."
-    )
+    log_segment_bytes: int = setting(1_073_741_824, minimum=1_048_576, maximum=INT32_MAX, doc="Size of a segment file.")
+    log_roll_hours: int = setting(168, minimum=1, doc="Age at which a segment is rolled.")
+    log_roll_ms: int | None = setting(None, minimum=1, doc="As log.roll.hours, which it overrides.")
+    log_roll_jitter_hours: int = setting(0, minimum=0, doc="Largest random time by which the age is shortened.")
+    log_roll_jitter_ms: int | None = setting(None, minimum=0, doc="As log.roll.jitter.hours, which it overrides.")
+    log_retention_hours: int = setting(168, minimum=-1, doc="Age at which segments are deleted; -1 never.")
+    log_retention_minutes: int | None = setting(None, minimum=-1, doc="As log.retention.hours, which it overrides.")
+    log_retention_ms: int | None = setting(None, minimum=-1, doc="As log.retention.minutes, which it overrides.")
     log_retention_bytes: int = setting(
-        -1, name="log.retention.bytes", minimum=-1, doc="Size of a partition above which old segments go; -1 no limit."
+        -1, minimum=-1, doc="Size of a partition above which old segments go; -1 no limit."
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         ("delete",),
-        name="log.cleanup.policy",
         doc="Treatment of old segments: delete, compact or both.",
         check=_check_cleanup_policy,
     )
-    log_index_size_max_bytes: int = setting(
-        10_485_760, name="log.index.size.max.bytes", minimum=4, doc="Largest index of a segment."
-    )
-    log_index_interval_bytes: int = setting(
-        4096, name="log.index.interval.bytes", minimum=0, doc="Bytes of records between two index entries."
-    )
-    log_flush_interval_messages: int = setting(
-        INT64_MAX, name="log.flush.interval.messages", minimum=1, doc="Records after which a log is synced to disk."
-    )
-    log_flush_interval_ms: int | None = setting(
-        None, name="log.flush.interval.ms", minimum=0, doc="Longest time before a log is synced to disk."
-    )
+    log_index_size_max_bytes: int = setting(10_485_760, minimum=4, doc="Largest index of a segment.")
+    log_index_interval_bytes: int = setting(4096, minimum=0, doc="Bytes of records between two index entries.")
+    log_flush_interval_messages: int = setting(INT64_MAX, minimum=1, doc="Records after which a log is synced to disk.")
+    log_flush_interval_ms: int | None = setting(None, minimum=0, doc="Longest time before a log is synced to disk.")
     log_message_timestamp_type: str = setting(
         "CreateTime",
-        name="log.message.timestamp.type",
         choices=TIMESTAMP_TYPES,
         doc="Timestamps of records: the producer's time, or the time of the append.",
     )
     log_message_timestamp_before_max_ms: int = setting(
         INT64_MAX,
-        name="log.message.timestamp.before.max.ms",
         minimum=0,
         doc="Longest time by which a record's timestamp may be behind the broker's clock.",
     )
     log_message_timestamp_after_max_ms: int = setting(
         3_600_000,
-        name="log.message.timestamp.after.max.ms",
         minimum=0,
         doc="Longest time by which a record's timestamp may be ahead of the broker's clock.",
     )
-    log_preallocate: bool = setting(False, name="log.preallocate", doc="Allocate a segment's file when it is made.")
-    log_segment_delete_delay_ms: int = setting(
-        60_000, name="log.segment.delete.delay.ms", minimum=0, doc="Time between dropping a file and removing it."
-    )
+    log_preallocate: bool = setting(False, doc="Allocate a segment's file when it is made.")
+    log_segment_delete_delay_ms: int = setting(60_000, minimum=0, doc="Time between dropping a file and removing it.")
     unclean_leader_election_enable: bool = setting(
         False,
-        name="unclean.leader.election.enable",
         doc="Accepted and described; with one replica there is nothing to elect.",
     )
 
@@ -254,64 +196,54 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         doc="Take metrics of clients (KIP-714); if not, its APIs are not announced. klamm's own key.",
     )
     telemetry_max_bytes: int = setting(
-        1_048_576, name="telemetry.max.bytes", minimum=1, doc="Most bytes in one push of a client's metrics (KIP-714)."
+        1_048_576, minimum=1, doc="Most bytes in one push of a client's metrics (KIP-714)."
     )
 
     # Logs: compaction
 
-    log_cleaner_enable: bool = setting(True, name="log.cleaner.enable", doc="Compact logs whose policy says so.")
+    log_cleaner_enable: bool = setting(True, doc="Compact logs whose policy says so.")
     log_cleaner_backoff_ms: int = setting(
         15_000,
-        name="log.cleaner.backoff.ms",
         minimum=1,
         doc="Time between two searches for logs to compact.",
         dynamic=CLUSTER_WIDE,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         0.5,
-        name="log.cleaner.min.cleanable.ratio",
         minimum=0,
         maximum=1,
         doc="Share of a log that must be new before it is compacted.",
     )
-    log_cleaner_delete_retention_ms: int = setting(
-        86_400_000, name="log.cleaner.delete.retention.ms", minimum=0, doc="Time for which tombstones are kept."
-    )
+    log_cleaner_delete_retention_ms: int = setting(86_400_000, minimum=0, doc="Time for which tombstones are kept.")
     log_cleaner_min_compaction_lag_ms: int = setting(
-        0, name="log.cleaner.min.compaction.lag.ms", minimum=0, doc="Youngest age at which a record may be compacted."
+        0, minimum=0, doc="Youngest age at which a record may be compacted."
     )
-    log_cleaner_max_compaction_lag_ms: int = setting(
-        INT64_MAX, name="log.cleaner.max.compaction.lag.ms", minimum=1, doc="Oldest age of an uncompacted record."
-    )
+    log_cleaner_max_compaction_lag_ms: int = setting(INT64_MAX, minimum=1, doc="Oldest age of an uncompacted record.")
 
     # Logs: periodic work
 
     num_recovery_threads_per_data_dir: int = setting(
         2,
-        name="num.recovery.threads.per.data.dir",
         minimum=1,
         doc="Threads that sync and close logs at the shutdown.",
         dynamic=CLUSTER_WIDE,
     )
 
     log_retention_check_interval_ms: int = setting(
-        300_000, name="log.retention.check.interval.ms", minimum=1, doc="Time between two searches for old segments."
+        300_000, minimum=1, doc="Time between two searches for old segments."
     )
     log_flush_scheduler_interval_ms: int = setting(
         INT64_MAX,
-        name="log.flush.scheduler.interval.ms",
         minimum=1,
         doc="Time between two searches for logs to sync to disk.",
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         60_000,
-        name="log.flush.offset.checkpoint.interval.ms",
         minimum=1,
         doc="Time between two writes of the recovery points.",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         60_000,
-        name="log.flush.start.offset.checkpoint.interval.ms",
         minimum=1,
         doc="Time between two writes of the log start offsets.",
     )

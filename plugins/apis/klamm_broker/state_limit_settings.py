@@ -8,9 +8,9 @@ from klamm import setting
 from klamm_broker.fetch_session_settings import FetchSessionSettings
 
 
-def _total_bytes(name: str, what: str, mib: int = 256) -> int:
+def _total_bytes(what: str, mib: int = 256) -> int:
     """Return the setting for the bytes that a table may have in all."""
-    total: int = setting(mib * 1_048_576, name=name, minimum=1, doc=f"Most bytes of {what}. klamm's own key.")
+    total: int = setting(mib * 1_048_576, minimum=1, doc=f"Most bytes of {what}. klamm's own key.")
     return total
 
 
@@ -21,24 +21,19 @@ class StateLimitSettings(FetchSessionSettings):
 
     state_max_share_per_principal: float = setting(
         0.5,
-        name="state.max.share.per.principal",
         minimum=0,
         maximum=1,
         doc="The part that one principal, or one address without authentication, may have of each table that has a"
         " total. klamm's own key.",
     )
-    group_max_bytes_total: int = _total_bytes("group.max.bytes.total", "all groups, without members and offsets")
-    group_members_max_bytes: int = _total_bytes(
-        "group.members.max.bytes", "the members of all groups, with subscriptions and assignments"
-    )
-    offsets_max_bytes: int = _total_bytes("offsets.max.bytes", "the committed offsets of all groups")
-    share_partitions_max_bytes: int = _total_bytes(
-        "share.partitions.max.bytes", "what share groups keep of the partitions that they read", mib=512
-    )
-    transactional_id_max_bytes: int = _total_bytes("transactional.id.max.bytes", "all transactional ids")
-    acl_max_bytes: int = _total_bytes("acl.max.bytes", "all ACLs")
-    scram_credential_max_bytes: int = _total_bytes("scram.credential.max.bytes", "all SCRAM credentials")
-    client_quota_max_bytes: int = _total_bytes("client.quota.max.bytes", "all entities with client quotas")
-    delegation_token_max_bytes: int = _total_bytes("delegation.token.max.bytes", "all delegation tokens")
-    topic_max_bytes: int = _total_bytes("topic.max.bytes", "all topics, 8 KiB for each partition", mib=2048)
-    config_max_bytes: int = _total_bytes("config.max.bytes", "all configs of groups, brokers and metrics subscriptions")
+    group_max_bytes_total: int = _total_bytes("all groups, without members and offsets")
+    group_members_max_bytes: int = _total_bytes("the members of all groups, with subscriptions and assignments")
+    offsets_max_bytes: int = _total_bytes("the committed offsets of all groups")
+    share_partitions_max_bytes: int = _total_bytes("what share groups keep of the partitions that they read", mib=512)
+    transactional_id_max_bytes: int = _total_bytes("all transactional ids")
+    acl_max_bytes: int = _total_bytes("all ACLs")
+    scram_credential_max_bytes: int = _total_bytes("all SCRAM credentials")
+    client_quota_max_bytes: int = _total_bytes("all entities with client quotas")
+    delegation_token_max_bytes: int = _total_bytes("all delegation tokens")
+    topic_max_bytes: int = _total_bytes("all topics, 8 KiB for each partition", mib=2048)
+    config_max_bytes: int = _total_bytes("all configs of groups, brokers and metrics subscriptions")

@@ -17,101 +17,85 @@ class StreamsGroupSettings:
 
     group_streams_session_timeout_ms: int = setting(
         45_000,
-        name="group.streams.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest time for which a member of a streams group may be silent.",
     )
     group_streams_min_session_timeout_ms: int = setting(
         45_000,
-        name="group.streams.min.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Shortest session timeout that a streams group's own config may set.",
     )
     group_streams_max_session_timeout_ms: int = setting(
         60_000,
-        name="group.streams.max.session.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest session timeout that a streams group's own config may set.",
     )
     group_streams_heartbeat_interval_ms: int = setting(
         5_000,
-        name="group.streams.heartbeat.interval.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Time between two heartbeats of a member of a streams group.",
     )
     group_streams_min_heartbeat_interval_ms: int = setting(
         5_000,
-        name="group.streams.min.heartbeat.interval.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Shortest heartbeat interval that a streams group's own config may set.",
     )
     group_streams_max_heartbeat_interval_ms: int = setting(
         15_000,
-        name="group.streams.max.heartbeat.interval.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest heartbeat interval that a streams group's own config may set.",
     )
     group_streams_max_size: int = setting(
         INT32_MAX,
-        name="group.streams.max.size",
         minimum=1,
         maximum=INT32_MAX,
         doc="Most members of a streams group.",
     )
     group_streams_num_standby_replicas: int = setting(
         0,
-        name="group.streams.num.standby.replicas",
         minimum=0,
         maximum=INT32_MAX,
         doc="Standby copies of the state of each task.",
     )
     group_streams_max_standby_replicas: int = setting(
         2,
-        name="group.streams.max.standby.replicas",
         minimum=0,
         maximum=INT32_MAX,
         doc="Most standby copies that a streams group's own config may set.",
     )
     group_streams_initial_rebalance_delay_ms: int = setting(
         3_000,
-        name="group.streams.initial.rebalance.delay.ms",
         minimum=0,
         maximum=INT32_MAX,
         doc="Time that a new streams group waits for more members before its first assignment.",
     )
     group_streams_assignment_interval_ms: int = setting(
         1_000,
-        name="group.streams.assignment.interval.ms",
         minimum=0,
         maximum=INT32_MAX,
         doc="Shortest time between two assignments of a streams group.",
     )
     group_streams_min_assignment_interval_ms: int = setting(
         0,
-        name="group.streams.min.assignment.interval.ms",
         minimum=0,
         maximum=INT32_MAX,
         doc="Shortest assignment interval that a streams group's own config may set.",
     )
     group_streams_max_assignment_interval_ms: int = setting(
         15_000,
-        name="group.streams.max.assignment.interval.ms",
         minimum=0,
         maximum=INT32_MAX,
         doc="Longest assignment interval that a streams group's own config may set.",
     )
-    group_streams_assignors: tuple[str, ...] = setting(
-        STREAMS_ASSIGNORS, name="group.streams.assignors", doc="Assignors of streams groups: sticky."
-    )
+    group_streams_assignors: tuple[str, ...] = setting(STREAMS_ASSIGNORS, doc="Assignors of streams groups: sticky.")
     group_streams_rack_aware_assignment_tags: tuple[str, ...] = setting(
         (),
-        name="group.streams.rack.aware.assignment.tags",
         doc="Keys of client tags over whose values the standby copies of a task are distributed.",
     )
 

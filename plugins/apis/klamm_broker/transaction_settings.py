@@ -16,45 +16,38 @@ class TransactionSettings:
 
     transaction_max_timeout_ms: int = setting(
         900_000,
-        name="transaction.max.timeout.ms",
         minimum=1,
         maximum=INT32_MAX,
         doc="Longest timeout that a transactional producer may ask for.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         10_000,
-        name="transaction.abort.timed.out.transaction.cleanup.interval.ms",
         minimum=1,
         doc="Time between two searches for transactions that have timed out, which are aborted.",
     )
     transactional_id_expiration_ms: int = setting(
         604_800_000,
-        name="transactional.id.expiration.ms",
         minimum=1,
         doc="Time for which a transactional id is kept after its last transaction.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         3_600_000,
-        name="transaction.remove.expired.transaction.cleanup.interval.ms",
         minimum=1,
         doc="Time between two searches for expired transactional ids.",
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,
-        name="producer.id.expiration.ms",
         minimum=1,
         doc="Time for which the state of an idempotent producer is kept after its last append.",
         dynamic=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         600_000,
-        name="producer.id.expiration.check.interval.ms",
         minimum=1,
         doc="Time between two searches for expired producers.",
     )
     producer_id_max_entries: int = setting(
         500_000,
-        name="producer.id.max.entries",
         minimum=1,
         doc="Maximum number of producers that all partitions remember together; a producer that writes to two "
         "partitions counts twice. Above it, klamm forgets the producers that have been idle longest before "

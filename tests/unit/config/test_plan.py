@@ -1,15 +1,18 @@
 """What a right configuration becomes."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import klamm_broker
 import klamm_throttling
-from klamm import Provider, hookimpl
+from klamm import Provider, hookimpl, setting
 from klamm.config.planner import load_plan, parse_endpoint
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
+from klamm.config.setting import specs_of
 
 TWO_DOORS = """
 [server]
@@ -355,3 +358,22 @@ def test_a_key_of_kafkas_that_klamm_has_by_another_name_is_said_for_set_too():
         load_plan(None, PluginRegistry(), ["control.plane.listener.name=internal"])
     (problem,) = caught.value.problems
     assert problem.message == ('unknown key; "control.plane.listener.name" is control_listeners of [server.priority]')
+
+
+def test_a_settings_class_with_dotted_keys_has_kafkas_names():
+    @dataclass(frozen=True)
+    class Base:
+        num_partitions: int = setting(1, doc="How many.")
+
+    @dataclass(frozen=True, slots=True)
+    class Dotted(Base):
+        DOTTED_KEYS: ClassVar[bool] = True
+        broker_rack: str = setting("", doc="Where.")
+        plain: str = setting("", name="as_it_is", doc="With a name of its own.")
+
+    assert [(spec.name, spec.kafka) for spec in specs_of(Dotted).values()] == [
+        ("num.partitions", "num.partitions"),
+        ("broker.rack", "broker.rack"),
+        ("as_it_is", "as_it_is"),
+    ]
+    assert [(spec.name, spec.kafka) for spec in specs_of(Base).values()] == [("num_partitions", None)]
