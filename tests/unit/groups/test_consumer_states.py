@@ -19,9 +19,9 @@ from klamm_broker.groups.consumer.reconciliation import next_step
 from klamm_broker.groups.consumer.state import (
     NEXT_STATES,
     ConsumerGroupState,
-    IllegalConsumerGroupTransitionError,
     MemberState,
 )
+from klamm_broker.groups.state import IllegalTransitionError
 
 T = topic_id("t")
 STEP = st.tuples(st.sampled_from(["beat", "leave", "crash", "grow", "wait", "rejoin"]), st.integers(0, 3))
@@ -38,7 +38,7 @@ def test_the_dead_stay_dead() -> None:
     group.refresh_state()
     assert group.state is ConsumerGroupState.ASSIGNING
     group.die()
-    with pytest.raises(IllegalConsumerGroupTransitionError):
+    with pytest.raises(IllegalTransitionError):
         group.refresh_state()
 
 

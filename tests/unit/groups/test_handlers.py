@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from klamm import (
     ListenerContext,
     Pending,
     RequestContext,
-    bind_handlers,
 )
 from klamm.wire.messages import (
     delete_groups,
@@ -36,37 +35,9 @@ from klamm.wire.messages import (
     sync_group,
 )
 from klamm_broker.cluster import ClusterView, Membership
-from klamm_broker.handlers import (
-    k08_offset_commit,
-    k09_offset_fetch,
-    k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k13_leave_group,
-    k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
-    k42_delete_groups,
-    k47_offset_delete,
-    k68_consumer_group_heartbeat,
-    k69_consumer_group_describe,
-)
+from klamm_broker.handlers import k42_delete_groups
+from klamm_broker.handlers.served_apis import APIS
 
-FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    k08_offset_commit.commit_offsets,
-    k09_offset_fetch.fetch_offsets,
-    k10_find_coordinator.find_coordinators,
-    k11_join_group.join,
-    k12_heartbeat.keep_session,
-    k13_leave_group.leave,
-    k14_sync_group.sync,
-    k15_describe_groups.describe,
-    k16_list_groups.list_all,
-    k42_delete_groups.delete,
-    k47_offset_delete.delete_offsets,
-    k68_consumer_group_heartbeat.keep_consumer,
-    k69_consumer_group_describe.describe_consumers,
-)
 TOPIC_ID = bytes(range(16))
 NO_SUCH_ID = bytes(16)
 
@@ -128,7 +99,7 @@ class Desk:
             auto_creation=types.SimpleNamespace(require_internal=self.required.append),
         )
         self.broker: Any = broker
-        self.handlers: dict[int, ApiHandler] = {each.api_key: each for each in bind_handlers(FUNCTIONS, broker)}
+        self.handlers: dict[int, ApiHandler] = {int(api.api_key): api.bind(broker) for api in APIS}
         here = Address("0.0.0.0", 9092)
         listener = ListenerContext("public", here, Address("kafka.example.com", 9093))
         self.connection = ConnectionContext("1", listener, here, Address("10.0.0.5", 5_000))

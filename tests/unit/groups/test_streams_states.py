@@ -15,12 +15,12 @@ from streams_members import COUNTS_T, InternalTopics, StreamsClient, settle, tas
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import PartitionCommit
 from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.state import IllegalTransitionError
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.reconciliation import next_step
 from klamm_broker.groups.streams.state import (
     NEXT_STATES,
-    IllegalStreamsGroupTransitionError,
     StreamsGroupState,
 )
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
@@ -42,7 +42,7 @@ def test_the_dead_stay_dead() -> None:
     group.refresh_state()
     assert group.state is StreamsGroupState.NOT_READY
     group.die()
-    with pytest.raises(IllegalStreamsGroupTransitionError):
+    with pytest.raises(IllegalTransitionError):
         group.refresh_state()
 
 

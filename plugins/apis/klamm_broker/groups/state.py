@@ -36,7 +36,7 @@ NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 class IllegalTransitionError(RuntimeError):
     """A transition that the state of a group does not allow: a bug in the caller."""
 
-    def __init__(self, group_id: str, source: GroupState, target: GroupState) -> None:
+    def __init__(self, group_id: str, source: enum.Enum, target: enum.Enum) -> None:
         super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")
 
 

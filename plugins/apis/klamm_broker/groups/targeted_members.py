@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.groups.epoch_group import EpochGroup
 from klamm_broker.groups.group import Group
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement
 
 
 class TargetedMember(Protocol):
@@ -27,19 +32,43 @@ class TargetedMember(Protocol):
     @property
     def charge_bytes(self) -> int: ...
 
+    @property
+    def epoch(self) -> int: ...
 
-class TargetedChanges(Protocol):
-    """The ids of members whose row, or whose target, is to be written or deleted."""
+    def is_reconciled_to(self, epoch: int, /) -> bool: ...
 
-    members: set[str]
-    targets: set[str]
+
+@dataclass(slots=True)
+class Changes:
+    """Changes to write: the group's row, a streams group's topology, and the ids of members.
+
+    `members` are those whose row, and `targets` those whose target, is to be written or deleted. `before` are
+    statements that run first, such as those that delete the group that this one replaces.
+    """
+
+    group: bool = False
+    topology: bool = False
+    members: set[str] = field(default_factory=set)
+    targets: set[str] = field(default_factory=set)
+    before: list[Statement] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.group or self.topology or bool(self.members or self.targets or self.before)
+
+    def add(self, other: Changes) -> None:
+        """Add older changes, which could not be written."""
+        self.group = self.group or other.group
+        self.topology = self.topology or other.topology
+        self.members |= other.members
+        self.targets |= other.targets
+        self.before = [*other.before, *self.before]
 
 
 MemberT = TypeVar("MemberT", bound=TargetedMember)
 TargetT = TypeVar("TargetT")
 
 
-class TargetedMembers(Group, Generic[MemberT, TargetT]):
+class TargetedMembers(EpochGroup, Generic[MemberT, TargetT]):
     """The members of a group, those that are static, and what each is to have.
 
     `target`         what each member is to have.
@@ -48,7 +77,6 @@ class TargetedMembers(Group, Generic[MemberT, TargetT]):
     `counted_names`  what of a member counts, as errors say it.
     """
 
-    changes: TargetedChanges
     counted_names: ClassVar[str]
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
@@ -57,10 +85,65 @@ class TargetedMembers(Group, Generic[MemberT, TargetT]):
         self.static_members: dict[str, str] = {}
         self.target: dict[str, TargetT] = {}
         self.members_bytes = 0
+        self.changes = Changes()
 
     @abstractmethod
+    def index(self, member: MemberT) -> None:
+        """Note what a member has, which is put into the group."""
+
+    @abstractmethod
+    def unindex(self, member: MemberT) -> None:
+        """Forget what a member had, which is replaced or removed."""
+
     def put(self, member: MemberT) -> None:
         """Add or replace a member."""
+        old = self.members.get(member.member_id)
+        if old == member:
+            return
+        if old is not None:
+            self._uncount(old)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.members_bytes += member.size_bytes
+        self.count_members(member.owner, member.charge_bytes)
+        self.index(member)
+        self.changes.members.add(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member; what it had is free."""
+        member = self.members.pop(member_id)
+        self._uncount(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        self.changes.members.add(member_id)
+        self.set_target(member_id, None)
+
+    def _uncount(self, member: MemberT) -> None:
+        self.members_bytes -= member.size_bytes
+        self.count_members(member.owner, -member.charge_bytes)
+        self.unindex(member)
+
+    def epoch_of(self, member_id: str) -> int | None:
+        member = self.members.get(member_id)
+        return None if member is None else member.epoch
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Return True if all members have what they are to have."""
+        return all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
+
+    def bump_epoch(self) -> None:
+        """Start a new epoch: members, what they read, or topics have changed."""
+        self.epoch += 1
+        self.changes.group = True
+
+    @property
+    def is_expected(self) -> bool:
+        return False
+
+    def forget_expected(self) -> None:
+        """No member is expected: members join in one step."""
 
     @abstractmethod
     def grows_by_bytes(self, member: MemberT, known: MemberT) -> int:

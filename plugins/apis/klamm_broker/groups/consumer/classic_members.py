@@ -95,7 +95,7 @@ class ClassicMembers:
         if replaced is not None and replaced.classic is None and self._migration.is_downgrade(group):
             classic = self._migration.downgrade(group)
             return result._replace(generation_id=classic.generation_id)
-        self._fencing.cancel(group, JOIN, updated.member_id)
+        self._fencing.timers.cancel(group, JOIN, updated.member_id)
         self._fencing.keep_alive(group, updated)
         self._fencing.await_sync(group, updated)
         return result
@@ -163,7 +163,7 @@ class ClassicMembers:
                 if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
                     self._fencing.await_join(group, member)
                     raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-                self._fencing.cancel(group, SYNC, member.member_id)
+                self._fencing.timers.cancel(group, SYNC, member.member_id)
                 self._fencing.keep_alive(group, member)
                 assignment = self._migration.assignment_bytes(consumer_protocol.version_of(metadata), member.assigned)
                 result = SyncResult(ErrorCode.NONE, consumer_protocol.PROTOCOL_TYPE, name, assignment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
@@ -12,14 +12,9 @@ from klamm_broker.groups.consumer.membership import ConsumerMembership
 from klamm_broker.groups.consumer.state import (
     NEXT_STATES,
     ConsumerGroupState,
-    IllegalConsumerGroupTransitionError,
 )
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.expiration import ExpirationTimer
-
 
 _MATCH_BYTES: Final = 64
 """About what a topic takes that an expression matches."""
@@ -49,29 +44,19 @@ class ConsumerGroup(ConsumerMembership):
     The state follows from the epochs: ASSIGNING while the group's epoch is beyond that of the target assignment,
     RECONCILING while a member is not at its target.
 
-    `epoch`             rises with each change of members, subscriptions or their topics, from 1.
-    `assignment_epoch`  the group epoch that `target` was computed for.
-    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
-                        generation of all topics at which it was computed, -1 for never.
-    `regexes`           the topics of each regular expression of a member; those that are known are not looked up again
-                        before `regexes_due_ns`, monotonic.
-    `timers`            by what they are for and member id; `deadlines` end sessions, monotonic.
+    `regexes` has the topics of each regular expression of a member; those that are known are not looked up again before
+    `regexes_due_ns`, monotonic.
     """
 
     group_type = "consumer"
+    protocol = consumer_protocol.PROTOCOL_TYPE
+    next_states, empty, dead = NEXT_STATES, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
-        self.state = ConsumerGroupState.EMPTY
-        self.epoch = 1
-        self.assignment_epoch = 0
-        self.metadata_hash = ""
-        self.metadata_generation = -1
         self.subscribed_topics: frozenset[str] = frozenset()
         self.regexes: dict[str, ResolvedRegex] = {}
         self.regexes_due_ns = 0
-        self.timers: dict[tuple[str, str], ExpirationTimer] = {}
-        self.deadlines: dict[str, int] = {}
 
     def take_regexes(self, regexes: dict[str, ResolvedRegex]) -> None:
         """Replace the topics that the expressions match."""
@@ -85,59 +70,14 @@ class ConsumerGroup(ConsumerMembership):
 
     # State
 
-    def refresh_state(self) -> None:
-        """Recompute the state from the epochs. Raises IllegalConsumerGroupTransitionError for a dead group."""
+    def present_state(self) -> ConsumerGroupState:
         if not self.members:
-            state = ConsumerGroupState.EMPTY
-        elif self.epoch > self.assignment_epoch:
-            state = ConsumerGroupState.ASSIGNING
-        elif all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
-            state = ConsumerGroupState.STABLE
-        else:
-            state = ConsumerGroupState.RECONCILING
-        self._transition_to(state)
-
-    def _transition_to(self, state: ConsumerGroupState) -> None:
-        if state not in NEXT_STATES[self.state]:
-            raise IllegalConsumerGroupTransitionError(self.group_id, self.state, state)
-        self.state = state
-
-    def bump_epoch(self) -> None:
-        """Start a new epoch: members, subscriptions or topics have changed."""
-        self.epoch += 1
-        self.changes.group = True
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        return ConsumerGroupState.STABLE if self.is_reconciled else ConsumerGroupState.RECONCILING
 
     # Common to all types of groups
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
-    @property
-    def protocol_type(self) -> str | None:
-        return consumer_protocol.PROTOCOL_TYPE
-
-    @property
-    def is_dead(self) -> bool:
-        return self.state is ConsumerGroupState.DEAD
-
-    @property
-    def is_empty(self) -> bool:
-        return self.state is ConsumerGroupState.EMPTY
-
-    @property
-    def is_expected(self) -> bool:
-        return False
-
-    def forget_expected(self) -> None:
-        """No member is expected: members of consumer groups join in one step."""
-
-    def die(self) -> None:
-        self._transition_to(ConsumerGroupState.DEAD)
-        self.close_members_account()
-        for timer in self.timers.values():
-            timer.cancel()
-        self.timers.clear()
 
     def require_classic_protocol(self, member_id: str) -> None:
         """Raise KafkaError(UNSUPPORTED_VERSION) for a member that speaks the consumer protocol."""

@@ -4,40 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.targeted_members import TargetedMembers
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
-
-
-@dataclass(slots=True)
-class Changes:
-    """Changes to write: the group's row, and the member ids whose member or target was set or removed.
-
-    `before` are statements that run first, such as those that delete the group that this one replaces.
-    """
-
-    group: bool = False
-    members: set[str] = field(default_factory=set)
-    targets: set[str] = field(default_factory=set)
-    before: list[Statement] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return self.group or bool(self.members) or bool(self.targets) or bool(self.before)
-
-    def add(self, other: Changes) -> None:
-        """Add older changes, which could not be written."""
-        self.group = self.group or other.group
-        self.members |= other.members
-        self.targets |= other.targets
-        self.before = [*other.before, *self.before]
 
 
 class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
@@ -48,51 +20,26 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
     """
 
     counted_names = "names and subscriptions"
-    changes: Changes
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
-        self.changes = Changes()
         self.patterns: Counter[str] = Counter()
         self.subscriptions: Counter[tuple[frozenset[str], str]] = Counter()
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
-    def put(self, member: ConsumerMember) -> None:
-        """Add or replace a member."""
-        old = self.members.get(member.member_id)
-        if old == member:
-            return
-        if old is not None:
-            self._disown(old)
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member.member_id
-        self.members[member.member_id] = member
-        self.members_bytes += member.size_bytes
-        self.count_members(member.owner, member.charge_bytes)
+    def index(self, member: ConsumerMember) -> None:
         self.subscriptions[member.topics, member.regex] += 1
         if member.regex:
             self.patterns[member.regex] += 1
         for parts in (member.assigned, member.pending_revocation):
             for topic, indexes in parts.items():
                 self._owned.update((topic, index) for index in indexes)
-        self.changes.members.add(member.member_id)
-
-    def remove(self, member_id: str) -> None:
-        """Remove a member; its partitions are free."""
-        member = self.members.pop(member_id)
-        self._disown(member)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
-        self.changes.members.add(member_id)
-        self.set_target(member_id, None)
 
     def grows_by_bytes(self, member: ConsumerMember, known: ConsumerMember) -> int:
         """Return what it takes beyond what stays of it."""
         return member.grows_by_bytes(known)
 
-    def _disown(self, member: ConsumerMember) -> None:
-        self.members_bytes -= member.size_bytes
-        self.count_members(member.owner, -member.charge_bytes)
+    def unindex(self, member: ConsumerMember) -> None:
         subscription = member.topics, member.regex
         self.subscriptions[subscription] -= 1
         if not self.subscriptions[subscription]:

@@ -1,42 +1,23 @@
-"""Consumer groups in the store, and back.
-
-A row for the group, one for each member, one for the target of each member. What a heartbeat changes is written in one
-transaction before it is answered, in the order of the changes: after a crash no partition is assigned to a member
-while another one still owns it.
-"""
+"""Consumer groups in the store, and back."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
-from klamm_broker.groups.consumer.membership import Changes
 from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.targeted_rows import TargetedRows
 
 if TYPE_CHECKING:
     from klamm_broker.groups.assignors import Partitions
+    from klamm_broker.groups.targeted_members import Changes
     from klamm_broker.storage.store import Statement, Store
 
 _PUT_GROUP: Final = (
     "INSERT OR REPLACE INTO consumer_groups (group_id, epoch, assignment_epoch, metadata_hash) VALUES (?, ?, ?, ?)"
 )
-_PUT_MEMBER: Final = "INSERT OR REPLACE INTO consumer_group_members (group_id, member_id, member) VALUES (?, ?, ?)"
-_PUT_TARGET: Final = "INSERT OR REPLACE INTO consumer_group_targets (group_id, member_id, target) VALUES (?, ?, ?)"
-_DELETE_MEMBER: Final = "DELETE FROM consumer_group_members WHERE group_id = ? AND member_id = ?"
-_DELETE_TARGET: Final = "DELETE FROM consumer_group_targets WHERE group_id = ? AND member_id = ?"
-_DELETE: Final = (
-    "DELETE FROM consumer_groups WHERE group_id = ?",
-    "DELETE FROM consumer_group_members WHERE group_id = ?",
-    "DELETE FROM consumer_group_targets WHERE group_id = ?",
-)
-
-
-def delete(group_id: str) -> list[Statement]:
-    """Delete a consumer group, but not its offsets."""
-    return [(statement, (group_id,)) for statement in _DELETE]
 
 
 def put(group: ConsumerGroup, changes: Changes) -> list[Statement]:
@@ -44,19 +25,7 @@ def put(group: ConsumerGroup, changes: Changes) -> list[Statement]:
     group_id = group.group_id
     statements: list[Statement] = list(changes.before)
     statements.append((_PUT_GROUP, (group_id, group.epoch, group.assignment_epoch, group.metadata_hash)))
-    for member_id in sorted(changes.members):
-        member = group.members.get(member_id)
-        if member is None:
-            statements.append((_DELETE_MEMBER, (group_id, member_id)))
-        else:
-            statements.append((_PUT_MEMBER, (group_id, member_id, _member_text(member))))
-    for member_id in sorted(changes.targets):
-        target = group.target.get(member_id)
-        if target is None:
-            statements.append((_DELETE_TARGET, (group_id, member_id)))
-        else:
-            statements.append((_PUT_TARGET, (group_id, member_id, json.dumps(_as_json(target)))))
-    return statements
+    return [*statements, *_ROWS.put(group, changes)]
 
 
 def load(store: Store) -> Iterable[ConsumerGroup]:
@@ -67,47 +36,37 @@ def load(store: Store) -> Iterable[ConsumerGroup]:
     ):
         group = groups[group_id] = ConsumerGroup(group_id)
         group.epoch, group.assignment_epoch, group.metadata_hash = epoch, assignment_epoch, metadata_hash
-    for group_id, member_id, text in store.read("SELECT group_id, member_id, member FROM consumer_group_members"):
-        if group_id in groups:
-            groups[group_id].put(_member(member_id, json.loads(text)))
-    for group_id, member_id, text in store.read("SELECT group_id, member_id, target FROM consumer_group_targets"):
-        if group_id in groups:
-            groups[group_id].set_target(member_id, _partitions(json.loads(text)))
-    for group in groups.values():
-        group.changes = Changes()
-        group.refresh_state()
+    _ROWS.load(store, groups)
     return groups.values()
 
 
-def _member_text(member: ConsumerMember) -> str:
+def _member_json(member: ConsumerMember) -> dict[str, Any]:
     classic = member.classic
-    return json.dumps(
-        {
-            "instance_id": member.instance_id,
-            "rack_id": member.rack_id,
-            "owner": member.owner,
-            "client_id": member.client_id,
-            "client_host": member.client_host,
-            "rebalance_timeout_ms": member.rebalance_timeout_ms,
-            "topics": sorted(member.topics),
-            "regex": member.regex,
-            "assignor": member.assignor,
-            "epoch": member.epoch,
-            "previous_epoch": member.previous_epoch,
-            "state": member.state.value,
-            "assigned": _as_json(member.assigned),
-            "pending_revocation": _as_json(member.pending_revocation),
-            "assignment_epochs": {
-                topic.hex(): sorted(epochs.items()) for topic, epochs in member.assignment_epochs.items()
-            },
-            "classic": None
-            if classic is None
-            else {
-                "session_timeout_ms": classic.session_timeout_ms,
-                "protocols": [[name, metadata.hex()] for name, metadata in classic.protocols],
-            },
-        }
-    )
+    return {
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "owner": member.owner,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "topics": sorted(member.topics),
+        "regex": member.regex,
+        "assignor": member.assignor,
+        "epoch": member.epoch,
+        "previous_epoch": member.previous_epoch,
+        "state": member.state.value,
+        "assigned": _as_json(member.assigned),
+        "pending_revocation": _as_json(member.pending_revocation),
+        "assignment_epochs": {
+            topic.hex(): sorted(epochs.items()) for topic, epochs in member.assignment_epochs.items()
+        },
+        "classic": None
+        if classic is None
+        else {
+            "session_timeout_ms": classic.session_timeout_ms,
+            "protocols": [[name, metadata.hex()] for name, metadata in classic.protocols],
+        },
+    }
 
 
 def _member(member_id: str, row: dict[str, Any]) -> ConsumerMember:
@@ -132,3 +91,7 @@ def _as_json(partitions: Partitions) -> dict[str, list[int]]:
 
 def _partitions(row: dict[str, list[int]]) -> Partitions:
     return {bytes.fromhex(topic): frozenset(indexes) for topic, indexes in row.items()}
+
+
+_ROWS: Final = TargetedRows("consumer", _member_json, _member, _as_json, _partitions)
+delete = _ROWS.delete

@@ -43,10 +43,3 @@ NEXT_STATES: Final[Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]]] =
     _DEAD: frozenset({_DEAD}),
 }
 """The states that may follow each state. EMPTY is left for RECONCILING or STABLE when a group is loaded or upgraded."""
-
-
-class IllegalConsumerGroupTransitionError(RuntimeError):
-    """A transition that the state of a group does not allow: a bug in the caller."""
-
-    def __init__(self, group_id: str, source: ConsumerGroupState, target: ConsumerGroupState) -> None:
-        super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")

@@ -14,6 +14,7 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.assignors import MemberSpec
 from klamm_broker.groups.assignors.simple import assign_shared
 from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, require_topic_names, topics_hash
+from klamm_broker.groups.member_timers import MemberTimers
 from klamm_broker.groups.share import persistence
 from klamm_broker.groups.share.group import JOIN_EPOCH, LEAVE_EPOCH, ShareGroup, ShareMember
 from klamm_broker.groups.share.requests import (
@@ -24,7 +25,6 @@ from klamm_broker.groups.share.requests import (
     ShareHeartbeatReply,
     ShareHeartbeatResult,
 )
-from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -66,8 +66,7 @@ class ShareCoordinator:
         registry: GroupRegistry,
         world: ShareWorld,
     ) -> None:
-        self._clock = clock
-        self._scheduler = scheduler
+        self._timers: MemberTimers[ShareGroup] = MemberTimers(clock, scheduler, self._fence)
         self._store = store
         self._settings = settings
         self._registry = registry
@@ -201,37 +200,15 @@ class ShareCoordinator:
     # Sessions
 
     def _keep_alive(self, group: ShareGroup, member_id: str) -> None:
-        """Restart a member's session. A timer that is running checks the new deadline when it fires."""
-        timeout_ms = self._world.timeouts.share_session_timeout_ms(group.group_id)
-        deadline_ns = group.deadlines[member_id] = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
-        timer = group.timers.get(member_id)
-        if timer is None or timer.deadline_ns > deadline_ns:
-            self._arm(group, member_id)
+        """Restart a member's session."""
+        self._timers.keep_alive(group, member_id, self._world.timeouts.share_session_timeout_ms(group.group_id))
 
-    def _arm(self, group: ShareGroup, member_id: str) -> None:
-        def fire() -> None:
-            with group:
-                if group.timers.get(member_id) is not timer:
-                    return
-                del group.timers[member_id]
-                if self._clock.monotonic_ns() < group.deadlines[member_id]:
-                    self._arm(group, member_id)
-                    return
-                log.info("group %s: member %s is fenced: its session has expired", group.log_name, clipped(member_id))
-                self._remove(group, member_id)
-                self._write(group)
-
-        previous = group.timers.pop(member_id, None)
-        if previous is not None:
-            previous.cancel()
-        left_ns = group.deadlines[member_id] - self._clock.monotonic_ns()
-        timer = group.timers[member_id] = self._scheduler.schedule(left_ns / NS_PER_MS, fire)
+    def _fence(self, group: ShareGroup, member_id: str) -> None:
+        self._remove(group, member_id)
+        self._write(group)
 
     def _remove(self, group: ShareGroup, member_id: str) -> None:
-        timer = group.timers.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
-        group.deadlines.pop(member_id, None)
+        self._timers.forget(group, member_id)
         group.remove(member_id)
         self._update(group, is_changed=True)
         group.refresh_state()

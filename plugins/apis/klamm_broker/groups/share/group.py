@@ -5,23 +5,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import PARTITION_BYTES
-from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
+from klamm_broker.groups.epoch_group import EpochGroup
+from klamm_broker.groups.group import CommittedOffset, CommittedPartitions
 from klamm_broker.groups.member import charge_bytes
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.expiration import ExpirationTimer
 
 JOIN_EPOCH: Final = 0
 """The epoch of a member that joins."""
 LEAVE_EPOCH: Final = -1
 """The epoch of a member that leaves."""
-PROTOCOL_TYPE: Final = "share"
 
 
 class ShareGroupState(enum.Enum):
@@ -40,13 +37,6 @@ NEXT_STATES: Final[Mapping[ShareGroupState, frozenset[ShareGroupState]]] = {
     _DEAD: frozenset({_DEAD}),
 }
 """The states that may follow each state."""
-
-
-class IllegalShareGroupTransitionError(RuntimeError):
-    """A transition that the state of a group does not allow: a bug in the caller."""
-
-    def __init__(self, group_id: str, source: ShareGroupState, target: ShareGroupState) -> None:
-        super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,33 +67,22 @@ class ShareMember:
         return charge_bytes(sum(map(len, names)), len(self.topics)) + PARTITION_BYTES * partitions
 
 
-class ShareGroup(Group):
+class ShareGroup(EpochGroup):
     """State of one share group, as Kafka's `ShareGroup`.
 
         EMPTY ◄──► STABLE     and from both to DEAD, which is final
 
-    `epoch`             rises with each change of members, subscriptions or their topics.
-    `assignment_epoch`  the group epoch that the members' targets are of.
-    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
-                        generation of all topics at which it was computed, -1 for never.
-    `timers`            end sessions, by member id; `deadlines` likewise, monotonic nanoseconds.
     `changed`           member ids whose row has to be written, and `group_changed` whether the group's has.
     `is_stored`         whether the store is known to have the group's row.
     `is_deleting`       a deletion has been submitted, and no write of the group since.
     """
 
-    group_type = "share"
+    group_type = protocol = "share"
+    next_states, empty, dead = NEXT_STATES, _EMPTY, _DEAD
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.state = ShareGroupState.EMPTY
         self.members: dict[str, ShareMember] = {}
-        self.epoch = 1
-        self.assignment_epoch = 0
-        self.metadata_hash = ""
-        self.metadata_generation = -1
-        self.timers: dict[str, ExpirationTimer] = {}
-        self.deadlines: dict[str, int] = {}
         self.changed: set[str] = set()
         self.group_changed = False
         self.is_stored = False
@@ -140,32 +119,14 @@ class ShareGroup(Group):
         self.epoch += 1
         self.group_changed = True
 
-    def refresh_state(self) -> None:
-        """Recompute the state. Raises IllegalShareGroupTransitionError for a dead group."""
-        self._transition_to(ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY)
+    def epoch_of(self, member_id: str) -> int | None:
+        member = self.members.get(member_id)
+        return None if member is None else member.epoch
 
-    def _transition_to(self, state: ShareGroupState) -> None:
-        if state not in NEXT_STATES[self.state]:
-            raise IllegalShareGroupTransitionError(self.group_id, self.state, state)
-        self.state = state
+    def present_state(self) -> ShareGroupState:
+        return _STABLE if self.members else _EMPTY
 
     # Common to all types of groups
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
-    @property
-    def protocol_type(self) -> str | None:
-        return PROTOCOL_TYPE
-
-    @property
-    def is_dead(self) -> bool:
-        return self.state is ShareGroupState.DEAD
-
-    @property
-    def is_empty(self) -> bool:
-        return self.state is ShareGroupState.EMPTY
 
     @property
     def is_expected(self) -> bool:
@@ -177,13 +138,6 @@ class ShareGroup(Group):
 
     def deletion_written(self) -> None:
         self._is_deleted = self.is_deleting
-
-    def die(self) -> None:
-        self._transition_to(ShareGroupState.DEAD)
-        self.close_members_account()
-        for timer in self.timers.values():
-            timer.cancel()
-        self.timers.clear()
 
     def validate_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions

@@ -143,7 +143,7 @@ class StreamsCoordinator:
 
     def _beat(self, group: StreamsGroup, request: StreamsHeartbeat) -> StreamsHeartbeatResult:
         is_first = not group.members
-        before = member_of(group, request, self._settings.group_streams_max_size, self._fencing)
+        before = member_of(group, request, self._settings.group_streams_max_size, self._fencing.timers)
         updated = updated_member(before, request)
         if request.topology is not None:
             self._take_topology(group, request.topology, request.owner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
@@ -12,18 +12,14 @@ from klamm_broker.groups.streams.configuration import Configuration
 from klamm_broker.groups.streams.members import StreamsMembers
 from klamm_broker.groups.streams.state import (
     NEXT_STATES,
-    IllegalStreamsGroupTransitionError,
     StreamsGroupState,
 )
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.expiration import ExpirationTimer
     from klamm_broker.groups.streams.member import StreamsMember
     from klamm_broker.groups.streams.tasks import Task
     from klamm_broker.groups.streams.topology import Topology
-
-PROTOCOL_TYPE: Final = "streams"
 
 
 class StreamsGroup(StreamsMembers):
@@ -35,41 +31,34 @@ class StreamsGroup(StreamsMembers):
     NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is beyond that of the target;
     RECONCILING while a member is not at its target.
 
-    `epoch`             rises with each change of members, topology or topics, from 1.
-    `assignment_epoch`  the group epoch that `target` was computed for, and `assigned_at_ns` when, monotonic.
+    `assigned_at_ns`    when `target` was computed, monotonic.
     `topology`          of the first member that joined, `topology_owner` whose share it counts for; `configuration`
                         what it is with the present topics.
     `input_topics`      what its tasks read; `source_of` has the subtopology that reads a topic, by topic id.
     `validated_epoch`   the topology's epoch since all its topics exist, else -1.
-    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
-                        generation of all topics at which it was computed, -1 for never; `has_new_topics` since then.
+    `has_new_topics`    since the generation of all topics at which `metadata_hash` was computed.
     `configs`           the group configs that the last epoch was started with.
     `shutdown_member`   who wants the application to be shut down.
     `endpoint_epoch`    rises with what `endpoints` tell; `offsets_of` has the changelog offsets that members report.
-    `timers`            by what they are for and member id; `deadlines` end sessions, monotonic.
     """
 
-    group_type = "streams"
+    group_type = protocol = "streams"
+    next_states, empty, dead = NEXT_STATES, StreamsGroupState.EMPTY, StreamsGroupState.DEAD
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
-        self.state = StreamsGroupState.EMPTY
-        self.epoch = self.assignment_epoch = 1
+        self.assignment_epoch = 1
         self.assigned_at_ns: int | None = None
         self.topology: Topology | None = None
         self.topology_owner = UNKNOWN_OWNER
         self.configuration = Configuration()
         self.validated_epoch = -1
-        self.metadata_hash = ""
-        self.metadata_generation = -1
         self.has_new_topics = False
         self.configs: Mapping[str, str] | None = None
         self.shutdown_member: str | None = None
         self.endpoint_epoch = 0
         self.input_topics: frozenset[str] = frozenset()
         self.source_of: Mapping[bytes, str] = {}
-        self.timers: dict[tuple[str, str], ExpirationTimer] = {}
-        self.deadlines: dict[str, int] = {}
 
     def initialize(self, topology: Topology, owner: str) -> None:
         """Take over the topology of the first member, which counts for the share of an owner."""
@@ -96,62 +85,21 @@ class StreamsGroup(StreamsMembers):
 
     # State
 
+    def present_state(self) -> StreamsGroupState:
+        if not self.members:
+            return StreamsGroupState.EMPTY
+        if self.topology is None or self.validated_epoch != self.topology.epoch:
+            return StreamsGroupState.NOT_READY
+        if self.epoch > self.assignment_epoch:
+            return StreamsGroupState.ASSIGNING
+        return StreamsGroupState.STABLE if self.is_reconciled else StreamsGroupState.RECONCILING
+
     def refresh_state(self) -> None:
-        """Recompute the state. Raises IllegalStreamsGroupTransitionError for a dead group."""
+        super().refresh_state()
         if not self.members:
             self.shutdown_member = None
-            state = StreamsGroupState.EMPTY
-        elif self.topology is None or self.validated_epoch != self.topology.epoch:
-            state = StreamsGroupState.NOT_READY
-        elif self.epoch > self.assignment_epoch:
-            state = StreamsGroupState.ASSIGNING
-        elif all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
-            state = StreamsGroupState.STABLE
-        else:
-            state = StreamsGroupState.RECONCILING
-        self._transition_to(state)
-
-    def _transition_to(self, state: StreamsGroupState) -> None:
-        if state not in NEXT_STATES[self.state]:
-            raise IllegalStreamsGroupTransitionError(self.group_id, self.state, state)
-        self.state = state
-
-    def bump_epoch(self) -> None:
-        """Start a new epoch: members, topology or topics have changed."""
-        self.epoch += 1
-        self.changes.group = True
 
     # Common to all types of groups
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
-    @property
-    def protocol_type(self) -> str | None:
-        return PROTOCOL_TYPE
-
-    @property
-    def is_dead(self) -> bool:
-        return self.state is StreamsGroupState.DEAD
-
-    @property
-    def is_empty(self) -> bool:
-        return self.state is StreamsGroupState.EMPTY
-
-    @property
-    def is_expected(self) -> bool:
-        return False
-
-    def forget_expected(self) -> None:
-        """No member is expected: members of streams groups join in one step."""
-
-    def die(self) -> None:
-        self._transition_to(StreamsGroupState.DEAD)
-        self.close_members_account()
-        for timer in self.timers.values():
-            timer.cancel()
-        self.timers.clear()
 
     def require_classic_protocol(self, member_id: str) -> None:
         """Raise KafkaError(UNSUPPORTED_VERSION) for a member: it needs OffsetCommit v9."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_broker.groups.group import Group
@@ -13,32 +12,6 @@ from klamm_broker.groups.targeted_members import TargetedMembers
 
 if TYPE_CHECKING:
     from klamm_broker.groups.streams.reconciliation import FreeRoles
-    from klamm_broker.storage.store import Statement
-
-
-@dataclass(slots=True)
-class Changes:
-    """Changes to write: the group's row, its topology, and the member ids whose member or target was set or removed.
-
-    `before` are statements that run first, such as those that delete the group that this one replaces.
-    """
-
-    group: bool = False
-    topology: bool = False
-    members: set[str] = field(default_factory=set)
-    targets: set[str] = field(default_factory=set)
-    before: list[Statement] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return self.group or self.topology or bool(self.members or self.targets or self.before)
-
-    def add(self, other: Changes) -> None:
-        """Add older changes, which could not be written."""
-        self.group = self.group or other.group
-        self.topology = self.topology or other.topology
-        self.members |= other.members
-        self.targets |= other.targets
-        self.before = [*other.before, *self.before]
 
 
 class TaskOffsets(NamedTuple):
@@ -58,45 +31,23 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
     """
 
     counted_names = "names"
-    changes: Changes
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
         self.offsets_of: dict[str, TaskOffsets] = {}
-        self.changes = Changes()
         # The members that have each task: as active, as standby, as warm-up.
         self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
 
-    def put(self, member: StreamsMember) -> None:
-        """Add or replace a member."""
-        old = self.members.get(member.member_id)
-        if old == member:
-            return
-        if old is not None:
-            self._forget(old)
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member.member_id
-        self.members[member.member_id] = member
-        self.members_bytes += member.size_bytes
-        self.count_members(member.owner, member.charge_bytes)
+    def index(self, member: StreamsMember) -> None:
         for holders, tasks in zip(self._holders, member.held, strict=True):
             for task in tasks:
                 holders.setdefault(task, set()).add(member.member_id)
-        self.changes.members.add(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member; its tasks are free."""
-        member = self.members.pop(member_id)
-        self._forget(member)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
+        super().remove(member_id)
         self.offsets_of.pop(member_id, None)
-        self.changes.members.add(member_id)
-        self.set_target(member_id, None)
 
-    def _forget(self, member: StreamsMember) -> None:
-        self.members_bytes -= member.size_bytes
-        self.count_members(member.owner, -member.charge_bytes)
+    def unindex(self, member: StreamsMember) -> None:
         for holders, tasks in zip(self._holders, member.held, strict=True):
             for task in tasks:
                 holders[task].discard(member.member_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
@@ -13,19 +13,16 @@ from klamm_broker.groups.streams.requests import StreamsHeartbeat
 from klamm_broker.groups.streams.topology import check_names, check_topology
 
 if TYPE_CHECKING:
+    from klamm_broker.groups.member_timers import MemberTimers
     from klamm_broker.groups.streams.configuration import Configuration
     from klamm_broker.groups.streams.group import StreamsGroup
     from klamm_broker.groups.streams.tasks import Tasks
 
+Timers: TypeAlias = "MemberTimers[StreamsGroup]"
+
 log = logging.getLogger("klamm.broker.groups")
 
 _MUST_REJOIN: Final = "The member must abandon all its partitions and rejoin."
-
-
-class Timers(Protocol):
-    """What ends the timers of a member that is replaced."""
-
-    def forget(self, group: StreamsGroup, member_id: str, /) -> None: ...
 
 
 def check_heartbeat(request: StreamsHeartbeat) -> None:

@@ -1,8 +1,4 @@
-"""Streams groups in the store, and back.
-
-A row for the group, one for each member, one for the target of each member. What a heartbeat changes is written in one
-transaction before it is answered: after a crash no task is active on a member while another one still has it.
-"""
+"""Streams groups in the store, and back."""
 
 from __future__ import annotations
 
@@ -13,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
-from klamm_broker.groups.streams.members import Changes
 from klamm_broker.groups.streams.requests import Endpoint
 from klamm_broker.groups.streams.tasks import Task, Tasks
 from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
+from klamm_broker.groups.targeted_rows import TargetedRows
 
 if TYPE_CHECKING:
+    from klamm_broker.groups.targeted_members import Changes
     from klamm_broker.storage.store import Statement, Store
 
 _PUT_GROUP: Final = (
@@ -28,20 +25,6 @@ _PUT_GROUP: Final = (
     " validated_epoch = excluded.validated_epoch, configs = excluded.configs"
 )
 _PUT_TOPOLOGY: Final = "UPDATE streams_groups SET topology = ? WHERE group_id = ?"
-_PUT_MEMBER: Final = "INSERT OR REPLACE INTO streams_group_members (group_id, member_id, member) VALUES (?, ?, ?)"
-_PUT_TARGET: Final = "INSERT OR REPLACE INTO streams_group_targets (group_id, member_id, target) VALUES (?, ?, ?)"
-_DELETE_MEMBER: Final = "DELETE FROM streams_group_members WHERE group_id = ? AND member_id = ?"
-_DELETE_TARGET: Final = "DELETE FROM streams_group_targets WHERE group_id = ? AND member_id = ?"
-_DELETE: Final = (
-    "DELETE FROM streams_groups WHERE group_id = ?",
-    "DELETE FROM streams_group_members WHERE group_id = ?",
-    "DELETE FROM streams_group_targets WHERE group_id = ?",
-)
-
-
-def delete(group_id: str) -> list[Statement]:
-    """Delete a streams group, but not its offsets."""
-    return [(statement, (group_id,)) for statement in _DELETE]
 
 
 def put(group: StreamsGroup, changes: Changes) -> list[Statement]:
@@ -53,19 +36,7 @@ def put(group: StreamsGroup, changes: Changes) -> list[Statement]:
     statements.append((_PUT_GROUP, row))
     if changes.topology and group.topology is not None:
         statements.append((_PUT_TOPOLOGY, (_topology_text(group.topology, group.topology_owner), group_id)))
-    for member_id in sorted(changes.members):
-        member = group.members.get(member_id)
-        if member is None:
-            statements.append((_DELETE_MEMBER, (group_id, member_id)))
-        else:
-            statements.append((_PUT_MEMBER, (group_id, member_id, _member_text(member))))
-    for member_id in sorted(changes.targets):
-        target = group.target.get(member_id)
-        if target is None:
-            statements.append((_DELETE_TARGET, (group_id, member_id)))
-        else:
-            statements.append((_PUT_TARGET, (group_id, member_id, json.dumps(_as_json(target)))))
-    return statements
+    return [*statements, *_ROWS.put(group, changes)]
 
 
 def load(store: Store) -> Iterable[StreamsGroup]:
@@ -82,39 +53,29 @@ def load(store: Store) -> Iterable[StreamsGroup]:
         if topology:
             described = json.loads(topology)
             group.initialize(_topology(described), described["owner"])
-    for group_id, member_id, text in store.read("SELECT group_id, member_id, member FROM streams_group_members"):
-        if group_id in groups:
-            groups[group_id].put(_member(member_id, json.loads(text)))
-    for group_id, member_id, text in store.read("SELECT group_id, member_id, target FROM streams_group_targets"):
-        if group_id in groups:
-            groups[group_id].set_target(member_id, _tasks(json.loads(text)))
-    for group in groups.values():
-        group.changes = Changes()
-        group.refresh_state()
+    _ROWS.load(store, groups)
     return groups.values()
 
 
-def _member_text(member: StreamsMember) -> str:
-    return json.dumps(
-        {
-            "instance_id": member.instance_id,
-            "rack_id": member.rack_id,
-            "client_id": member.client_id,
-            "client_host": member.client_host,
-            "rebalance_timeout_ms": member.rebalance_timeout_ms,
-            "topology_epoch": member.topology_epoch,
-            "process_id": member.process_id,
-            "endpoint": member.endpoint,
-            "client_tags": dict(member.client_tags),
-            "epoch": member.epoch,
-            "previous_epoch": member.previous_epoch,
-            "state": member.state.value,
-            "assigned": _as_json(member.assigned),
-            "pending_revocation": _as_json(member.pending_revocation),
-            "owner": member.owner,
-            "assignment_epochs": [[*task, epoch] for task, epoch in sorted(member.assignment_epochs.items())],
-        }
-    )
+def _member_json(member: StreamsMember) -> dict[str, Any]:
+    return {
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "topology_epoch": member.topology_epoch,
+        "process_id": member.process_id,
+        "endpoint": member.endpoint,
+        "client_tags": dict(member.client_tags),
+        "epoch": member.epoch,
+        "previous_epoch": member.previous_epoch,
+        "state": member.state.value,
+        "assigned": _as_json(member.assigned),
+        "pending_revocation": _as_json(member.pending_revocation),
+        "owner": member.owner,
+        "assignment_epochs": [[*task, epoch] for task, epoch in sorted(member.assignment_epochs.items())],
+    }
 
 
 def _member(member_id: str, row: dict[str, Any]) -> StreamsMember:
@@ -157,3 +118,7 @@ def _subtopology(row: dict[str, Any]) -> Subtopology:
 def _internal_topic(row: list[Any]) -> InternalTopic:
     name, partitions, replication_factor, configs = row
     return InternalTopic(name, partitions, replication_factor, tuple((key, value) for key, value in configs))
+
+
+_ROWS: Final = TargetedRows("streams", _member_json, _member, _as_json, _tasks)
+delete = _ROWS.delete

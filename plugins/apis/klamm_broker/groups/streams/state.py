@@ -26,10 +26,3 @@ NEXT_STATES: Final[Mapping[StreamsGroupState, frozenset[StreamsGroupState]]] = {
     _DEAD: frozenset({_DEAD}),
 }
 """The states that may follow each state: the members decide which, and nothing brings a dead group back."""
-
-
-class IllegalStreamsGroupTransitionError(RuntimeError):
-    """A transition that the state of a group does not allow: a bug in the caller."""
-
-    def __init__(self, group_id: str, source: StreamsGroupState, target: StreamsGroupState) -> None:
-        super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")
