@@ -49,7 +49,7 @@ class Module:
     def _imports(self, body: str) -> list[str]:
         of_struct: list[str] = [word for word in ("pack", "unpack_from") if word in self.imports]
         if self.structs:
-            of_struct.insert(0, "Struct")
+            self.use("fixed_width")
         lines = [f"from struct import {', '.join(of_struct)}"] if of_struct else []
         typing = [word for word in ("Any", "ClassVar", "Final") if re.search(rf"\b{word}\b", body) or word == "Final"]
         lines.append(f"from typing import {', '.join(typing)}")
@@ -76,11 +76,10 @@ class Module:
         lines = []
         for formats in self.structs:
             word = _word(formats)
-            lines.append(f'_S_{word} = Struct(">{formats}")')
-            if f"_unpack_{word}(" in body:
-                lines.append(f"_unpack_{word} = _S_{word}.unpack_from")
-            if f"_pack_{word}(" in body:
-                lines.append(f"_pack_{word} = _S_{word}.pack")
+            unpack, pack = f"_unpack_{word}", f"_pack_{word}"
+            used = [name for name in (unpack, pack) if f"{name}(" in body]
+            index = "" if len(used) == 2 else "[0]" if used == [unpack] else "[1]"
+            lines.append(f'{", ".join(used)} = fixed_width("{formats}"){index}')
         return lines
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cache
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, TypeAlias, TypeVar
@@ -27,6 +28,14 @@ _pack_int16: Final = _INT16.pack
 _pack_int32: Final = _INT32.pack
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(128))
 _MAX_STRING: Final = 32767
+
+
+@cache
+def fixed_width(formats: str) -> tuple[Callable[[ReadBuffer, int], tuple[Any, ...]], Callable[..., bytes]]:
+    """Return what reads and what writes neighbours of fixed width, in the letters of `struct`; big-endian."""
+    of_struct = Struct(f">{formats}")
+    return of_struct.unpack_from, of_struct.pack
+
 
 DECODE_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
 ENCODE_ERRORS: Final = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
