@@ -23,7 +23,6 @@ class Mirror(NamedTuple):
 
     source: str
     target: str
-    struct: str
     copy: str
     nested: Mirror | None = None
     constants: tuple[tuple[str, Any], ...] = ()
@@ -32,190 +31,89 @@ class Mirror(NamedTuple):
 
 
 _PARTITIONS: Final = "partition_index"
-_MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
-    ApiKey.PRODUCE: (
+_MIRRORS: Final[dict[int, Mirror]] = {
+    ApiKey.PRODUCE: Mirror(
+        "topic_data",
+        "responses",
+        "name topic_id",
         Mirror(
-            "topic_data",
-            "responses",
-            "TopicProduceResponse",
-            "name topic_id",
-            Mirror(
-                "partition_data",
-                "partition_responses",
-                "PartitionProduceResponse",
-                "index",
-                constants=(("base_offset", -1), ("log_append_time_ms", -1), ("log_start_offset", -1)),
-            ),
+            "partition_data",
+            "partition_responses",
+            "index",
+            constants=(("base_offset", -1), ("log_append_time_ms", -1), ("log_start_offset", -1)),
         ),
     ),
-    ApiKey.FETCH: (
-        Mirror(
-            "topics",
-            "responses",
-            "FetchableTopicResponse",
-            "topic topic_id",
-            Mirror(
-                "partitions",
-                "partitions",
-                "PartitionData",
-                "partition>partition_index",
-                constants=(("high_watermark", -1),),
-            ),
+    ApiKey.FETCH: Mirror(
+        "topics",
+        "responses",
+        "topic topic_id",
+        Mirror("partitions", "partitions", "partition>partition_index", constants=(("high_watermark", -1),)),
+    ),
+    ApiKey.LIST_OFFSETS: Mirror("topics", "topics", "name", Mirror("partitions", "partitions", "partition_index")),
+    ApiKey.OFFSET_COMMIT: Mirror(
+        "topics", "topics", "name topic_id", Mirror("partitions", "partitions", "partition_index")
+    ),
+    ApiKey.DESCRIBE_GROUPS: Mirror("groups", "groups", "group_id", message_from=6),
+    ApiKey.CREATE_TOPICS: Mirror("topics", "topics", "name"),
+    ApiKey.DELETE_RECORDS: Mirror(
+        "topics",
+        "topics",
+        "name",
+        Mirror("partitions", "partitions", "partition_index", constants=(("low_watermark", -1),)),
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Mirror(
+        "topics", "topics", "topic", Mirror("partitions", "partitions", "partition")
+    ),
+    ApiKey.WRITE_TXN_MARKERS: Mirror(
+        "markers",
+        "markers",
+        "producer_id",
+        Mirror("topics", "topics", "name", Mirror("partition_indexes", "partitions", _PARTITIONS)),
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: Mirror(
+        "topics", "topics", "name topic_id", Mirror("partitions", "partitions", "partition_index")
+    ),
+    ApiKey.CREATE_ACLS: Mirror("creations", "results", ""),
+    ApiKey.DELETE_ACLS: Mirror("filters", "filter_results", ""),
+    ApiKey.DESCRIBE_CONFIGS: Mirror("resources", "results", "resource_type resource_name"),
+    ApiKey.ALTER_CONFIGS: Mirror("resources", "responses", "resource_type resource_name"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Mirror("resources", "responses", "resource_type resource_name"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Mirror("topics", "topics", "name"),
+    ApiKey.CREATE_PARTITIONS: Mirror("topics", "results", "name"),
+    ApiKey.DELETE_GROUPS: Mirror("groups_names", "results", "group_id"),
+    ApiKey.ELECT_LEADERS: Mirror(
+        "topic_partitions",
+        "replica_election_results",
+        "topic",
+        Mirror("partitions", "partition_result", "partition_id"),
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: Mirror(
+        "topics", "topics", "name", Mirror("partition_indexes", "partitions", _PARTITIONS)
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: Mirror("transactional_ids", "transaction_states", "transactional_id"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Mirror("group_ids", "groups", "group_id"),
+    ApiKey.SHARE_GROUP_DESCRIBE: Mirror("group_ids", "groups", "group_id"),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Mirror("group_ids", "groups", "group_id"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Mirror("groups", "groups", "group_id"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Mirror(
+        "topics", "responses", "name", Mirror("partitions", "partitions", "partition_index")
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Mirror(
+        "topics", "topics", "name", Mirror("partition_indexes", "partitions", _PARTITIONS, error_field="")
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Mirror("users", "results", ""),
+    **dict.fromkeys(
+        (
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ),
+        Mirror("topics", "results", "topic_id", Mirror("partitions", "partitions", "partition")),
     ),
-    ApiKey.LIST_OFFSETS: (
-        Mirror(
-            "topics",
-            "topics",
-            "ListOffsetsTopicResponse",
-            "name",
-            Mirror("partitions", "partitions", "ListOffsetsPartitionResponse", "partition_index"),
-        ),
-    ),
-    ApiKey.OFFSET_COMMIT: (
-        Mirror(
-            "topics",
-            "topics",
-            "OffsetCommitResponseTopic",
-            "name topic_id",
-            Mirror("partitions", "partitions", "OffsetCommitResponsePartition", "partition_index"),
-        ),
-    ),
-    ApiKey.DESCRIBE_GROUPS: (Mirror("groups", "groups", "DescribedGroup", "group_id", message_from=6),),
-    ApiKey.CREATE_TOPICS: (Mirror("topics", "topics", "CreatableTopicResult", "name"),),
-    ApiKey.DELETE_RECORDS: (
-        Mirror(
-            "topics",
-            "topics",
-            "DeleteRecordsTopicResult",
-            "name",
-            Mirror(
-                "partitions",
-                "partitions",
-                "DeleteRecordsPartitionResult",
-                "partition_index",
-                constants=(("low_watermark", -1),),
-            ),
-        ),
-    ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
-        Mirror(
-            "topics",
-            "topics",
-            "OffsetForLeaderTopicResult",
-            "topic",
-            Mirror("partitions", "partitions", "EpochEndOffset", "partition"),
-        ),
-    ),
-    ApiKey.WRITE_TXN_MARKERS: (
-        Mirror(
-            "markers",
-            "markers",
-            "WritableTxnMarkerResult",
-            "producer_id",
-            Mirror(
-                "topics",
-                "topics",
-                "WritableTxnMarkerTopicResult",
-                "name",
-                Mirror("partition_indexes", "partitions", "WritableTxnMarkerPartitionResult", _PARTITIONS),
-            ),
-        ),
-    ),
-    ApiKey.TXN_OFFSET_COMMIT: (
-        Mirror(
-            "topics",
-            "topics",
-            "TxnOffsetCommitResponseTopic",
-            "name topic_id",
-            Mirror("partitions", "partitions", "TxnOffsetCommitResponsePartition", "partition_index"),
-        ),
-    ),
-    ApiKey.CREATE_ACLS: (Mirror("creations", "results", "AclCreationResult", ""),),
-    ApiKey.DELETE_ACLS: (Mirror("filters", "filter_results", "DeleteAclsFilterResult", ""),),
-    ApiKey.DESCRIBE_CONFIGS: (Mirror("resources", "results", "DescribeConfigsResult", "resource_type resource_name"),),
-    ApiKey.ALTER_CONFIGS: (
-        Mirror("resources", "responses", "AlterConfigsResourceResponse", "resource_type resource_name"),
-    ),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
-        Mirror("resources", "responses", "AlterConfigsResourceResponse", "resource_type resource_name"),
-    ),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (Mirror("topics", "topics", "DescribeTopicPartitionsResponseTopic", "name"),),
-    ApiKey.CREATE_PARTITIONS: (Mirror("topics", "results", "CreatePartitionsTopicResult", "name"),),
-    ApiKey.DELETE_GROUPS: (Mirror("groups_names", "results", "DeletableGroupResult", "group_id"),),
-    ApiKey.ELECT_LEADERS: (
-        Mirror(
-            "topic_partitions",
-            "replica_election_results",
-            "ReplicaElectionResult",
-            "topic",
-            Mirror("partitions", "partition_result", "PartitionResult", "partition_id"),
-        ),
-    ),
-    ApiKey.DESCRIBE_PRODUCERS: (
-        Mirror(
-            "topics",
-            "topics",
-            "TopicResponse",
-            "name",
-            Mirror("partition_indexes", "partitions", "PartitionResponse", _PARTITIONS),
-        ),
-    ),
-    ApiKey.DESCRIBE_TRANSACTIONS: (
-        Mirror("transactional_ids", "transaction_states", "TransactionState", "transactional_id"),
-    ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (Mirror("group_ids", "groups", "DescribedGroup", "group_id"),),
-    ApiKey.SHARE_GROUP_DESCRIBE: (Mirror("group_ids", "groups", "DescribedGroup", "group_id"),),
-    ApiKey.STREAMS_GROUP_DESCRIBE: (Mirror("group_ids", "groups", "DescribedGroup", "group_id"),),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
-        Mirror("groups", "groups", "DescribeShareGroupOffsetsResponseGroup", "group_id"),
-    ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
-        Mirror(
-            "topics",
-            "responses",
-            "ReassignableTopicResponse",
-            "name",
-            Mirror("partitions", "partitions", "ReassignablePartitionResponse", "partition_index"),
-        ),
-    ),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (
-        Mirror(
-            "topics",
-            "topics",
-            "OngoingTopicReassignment",
-            "name",
-            Mirror("partition_indexes", "partitions", "OngoingPartitionReassignment", _PARTITIONS, error_field=""),
-        ),
-    ),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (Mirror("topics", "topics", "DescribeTopicPartitionsResponseTopic", "name"),),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (Mirror("users", "results", "DescribeUserScramCredentialsResult", ""),),
-    **{
-        api_key: (
-            Mirror(
-                "topics",
-                "results",
-                struct,
-                "topic_id",
-                Mirror("partitions", "partitions", "PartitionResult", "partition"),
-            ),
-        )
-        for api_key, struct in (
-            (ApiKey.INITIALIZE_SHARE_GROUP_STATE, "InitializeStateResult"),
-            (ApiKey.READ_SHARE_GROUP_STATE, "ReadStateResult"),
-            (ApiKey.WRITE_SHARE_GROUP_STATE, "WriteStateResult"),
-            (ApiKey.DELETE_SHARE_GROUP_STATE, "DeleteStateResult"),
-            (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "ReadStateSummaryResult"),
-        )
-    },
-    ApiKey.ALTER_CLIENT_QUOTAS: (
-        Mirror(
-            "entries",
-            "entries",
-            "ResponseEntryData",
-            "",
-            Mirror("entity", "entity", "ResponseEntityData", "entity_type entity_name", error_field=""),
-        ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Mirror(
+        "entries", "entries", "", Mirror("entity", "entity", "entity_type entity_name", error_field="")
     ),
 }
 
@@ -237,11 +135,10 @@ def error_response(
     special = _SPECIAL.get(api_key)
     if special is not None:
         return special(module, request, response, api_version, error_code, message)
-    for mirror in _MIRRORS.get(api_key, ()):
-        setattr(
-            response,
-            mirror.target,
-            _mirrored(module, mirror, request, error_code, message if api_version >= mirror.message_from else None),
+    mirror = _MIRRORS.get(api_key)
+    if mirror is not None:
+        _put_mirrored(
+            module, mirror, request, response, error_code, message if api_version >= mirror.message_from else None
         )
     if api_key == ApiKey.PRODUCE and request.acks == 0:
         return None
@@ -259,19 +156,24 @@ def _set(struct: Any, name: str, value: Any) -> None:
         setattr(struct, name, value)
 
 
-def _mirrored(module: Any, mirror: Mirror, source: Any, error_code: ErrorCode, message: str | None) -> list[Any]:
-    return [_one(module, mirror, item, error_code, message) for item in getattr(source, mirror.source) or ()]
+def _put_mirrored(
+    module: Any, mirror: Mirror, source: Any, result: Any, error_code: ErrorCode, message: str | None
+) -> None:
+    """Put into a result what mirrors a list of the request. The result's type says what its elements are."""
+    annotated: str = type(result).__init__.__annotations__[mirror.target]
+    struct = vars(module)[annotated.partition("[")[2].partition("]")[0]]
+    items = getattr(source, mirror.source) or ()
+    setattr(result, mirror.target, [_one(module, mirror, item, struct(), error_code, message) for item in items])
 
 
-def _one(module: Any, mirror: Mirror, item: Any, error_code: ErrorCode, message: str | None) -> Any:
-    result = vars(module)[mirror.struct]()
+def _one(module: Any, mirror: Mirror, item: Any, result: Any, error_code: ErrorCode, message: str | None) -> Any:
     for name in mirror.copy.split():
         origin, _, target = name.partition(">")
         setattr(result, target or origin, getattr(item, origin) if hasattr(item, "__slots__") else item)
     for name, value in mirror.constants:
         setattr(result, name, value)
     if mirror.nested is not None:
-        setattr(result, mirror.nested.target, _mirrored(module, mirror.nested, item, error_code, message))
+        _put_mirrored(module, mirror.nested, item, result, error_code, message)
     if mirror.error_field:
         _set(result, mirror.error_field, int(error_code))
         _set(result, "error_message", message)
