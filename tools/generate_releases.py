@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,26 +35,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-RELEASES: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = {
+_CHANGES: Final[Mapping[str, Mapping[int, tuple[int, int] | None]]] = {
+'''
+_TAIL = '''}
+"""By release, by API key: the oldest and the latest version where the release before differs; None: not offered."""
+
+
+def _all_of_each() -> dict[str, dict[int, tuple[int, int]]]:
+    releases, offered = {}, dict[int, tuple[int, int] | None]()
+    for name, changes in _CHANGES.items():
+        offered = {**offered, **changes}
+        releases[name] = {key: versions for key, versions in sorted(offered.items()) if versions is not None}
+    return releases
+
+
+RELEASES: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = _all_of_each()
+"""By release, by API key: the oldest and the latest version."""
 '''
 
 
-def versions(release: str, listener: str) -> list[tuple[int, int, int]]:
-    """Key, oldest and latest version of each API."""
+def versions(release: str, listener: str) -> dict[int, tuple[int, int]]:
+    """The oldest and the latest version of each API, by its key."""
     command = ["java", "-cp", str(jar("kafka-clients", release)), str(ROOT / "tools/PrintVersions.java"), listener]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return sorted((int(key), int(oldest), int(latest)) for key, oldest, latest in map(str.split, printed.splitlines()))
+    return {int(key): (int(oldest), int(latest)) for key, oldest, latest in map(str.split, printed.splitlines())}
+
+
+def render(releases: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:
+    """The text of the module, for releases in their order."""
+    text = _HEAD
+    before: Mapping[int, tuple[int, int]] = {}
+    for name, offered in releases.items():
+        keys = sorted(key for key in before.keys() | offered.keys() if before.get(key) != offered.get(key))
+        text += f'    "{name}": {{\n' + "".join(f"        {key}: {offered.get(key)},\n" for key in keys) + "    },\n"
+        before = offered
+    return text + _TAIL
 
 
 def main() -> None:
-    text = _HEAD
-    for name, (release, listener) in RELEASES.items():
-        text += f'    "{name}": {{\n'
-        text += "".join(
-            f"        {key}: ({oldest}, {latest}),\n" for key, oldest, latest in versions(release, listener)
-        )
-        text += "    },\n"
-    TARGET.write_text(text + '}\n"""By release, by API key: the oldest and the latest version."""\n')
+    TARGET.write_text(render({name: versions(*release) for name, release in RELEASES.items()}))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from klamm.wire import releases
 from klamm.wire.api_keys import spec_of
 from klamm.wire.errors import ErrorCode
 from klamm.wire.releases import RELEASES
 from klamm_broker.features import SUPPORTED
+from tools.generate_releases import render
 from tools.messages.descriptions import committed
 from tools.release.comparison import RECORDED, Difference, described, differences, explained
 from tools.release.facts import Facts, constants, latest_and_fields
@@ -111,3 +114,12 @@ def test_the_strings_of_a_class_are_read() -> None:
     ]
     pool = (1 + len(entries) + 1).to_bytes(2, "big")
     assert list(constants(bytes(8) + pool + b"".join(entries))) == ["Bytes", "c"]
+
+
+def test_the_table_of_releases_says_what_has_changed_and_gives_all() -> None:
+    text = render({"1": {0: (0, 3), 1: (0, 1), 9: (2, 2)}, "2": {0: (0, 3), 1: (1, 2), 7: (0, 0)}})
+    assert text.count("0: (0, 3)") == 1, "the second release has it unchanged"
+    module: dict[str, object] = {}
+    exec(text, module)
+    assert module["RELEASES"] == {"1": {0: (0, 3), 1: (0, 1), 9: (2, 2)}, "2": {0: (0, 3), 1: (1, 2), 7: (0, 0)}}
+    assert render(RELEASES) == Path(releases.__file__).read_text()
