@@ -74,7 +74,7 @@ class ConsumerGroupSettings:
         doc="Age at which the topics of a regular expression are looked up again, for changed permissions.",
     )
 
-    def group_problems(self) -> Iterator[tuple[str, str]]:
+    def consumer_group_problems(self) -> Iterator[tuple[str, str]]:
         """Values that contradict each other."""
         if "classic" not in self.group_coordinator_rebalance_protocols:
             yield "group.coordinator.rebalance.protocols", "classic must be in it"
@@ -88,27 +88,3 @@ class ConsumerGroupSettings:
         ):
             if not value or not set(value) <= set(known):
                 yield name, f"must be some of {', '.join(known)}, not {', '.join(value) or 'nothing'}"
-        for key, milliseconds, minimum, maximum in (
-            (
-                "session.timeout.ms",
-                self.group_consumer_session_timeout_ms,
-                self.group_consumer_min_session_timeout_ms,
-                self.group_consumer_max_session_timeout_ms,
-            ),
-            (
-                "heartbeat.interval.ms",
-                self.group_consumer_heartbeat_interval_ms,
-                self.group_consumer_min_heartbeat_interval_ms,
-                self.group_consumer_max_heartbeat_interval_ms,
-            ),
-        ):
-            if minimum > maximum:
-                yield f"group.consumer.min.{key}", f"{minimum} is greater than group.consumer.max.{key} ({maximum})"
-            elif not minimum <= milliseconds <= maximum:
-                yield f"group.consumer.{key}", f"{milliseconds} is not between {minimum} and {maximum}"
-        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            yield (
-                "group.consumer.heartbeat.interval.ms",
-                f"{self.group_consumer_heartbeat_interval_ms} is not less than group.consumer.session.timeout.ms"
-                f" ({self.group_consumer_session_timeout_ms})",
-            )

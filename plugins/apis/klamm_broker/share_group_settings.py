@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from klamm import setting
@@ -117,27 +116,3 @@ class ShareGroupSettings:
         doc="Prefix of the names of dead-letter topics; other topics get no dead letters.",
         dynamic=CLUSTER_WIDE,
     )
-
-    def share_group_problems(self) -> Iterator[tuple[str, str]]:
-        """Values that contradict each other."""
-        for key in (
-            "session.timeout.ms",
-            "heartbeat.interval.ms",
-            "record.lock.duration.ms",
-            "delivery.count.limit",
-            "partition.max.record.locks",
-        ):
-            attribute = key.replace(".", "_")
-            value, minimum, maximum = (
-                getattr(self, f"group_share_{bound}{attribute}") for bound in ("", "min_", "max_")
-            )
-            if minimum > maximum:
-                yield f"group.share.min.{key}", f"{minimum} is greater than group.share.max.{key} ({maximum})"
-            elif not minimum <= value <= maximum:
-                yield f"group.share.{key}", f"{value} is not between {minimum} and {maximum}"
-        if self.group_share_heartbeat_interval_ms >= self.group_share_session_timeout_ms:
-            yield (
-                "group.share.heartbeat.interval.ms",
-                f"{self.group_share_heartbeat_interval_ms} is not less than group.share.session.timeout.ms"
-                f" ({self.group_share_session_timeout_ms})",
-            )

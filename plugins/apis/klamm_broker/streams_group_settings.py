@@ -101,21 +101,6 @@ class StreamsGroupSettings:
 
     def streams_group_problems(self) -> Iterator[tuple[str, str]]:
         """Values that contradict each other."""
-        for key in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-            attribute = key.replace(".", "_")
-            value, minimum, maximum = (
-                getattr(self, f"group_streams_{bound}{attribute}") for bound in ("", "min_", "max_")
-            )
-            if minimum > maximum:
-                yield f"group.streams.min.{key}", f"{minimum} is greater than group.streams.max.{key} ({maximum})"
-            elif not minimum <= value <= maximum:
-                yield f"group.streams.{key}", f"{value} is not between {minimum} and {maximum}"
-        if self.group_streams_heartbeat_interval_ms >= self.group_streams_session_timeout_ms:
-            yield (
-                "group.streams.heartbeat.interval.ms",
-                f"{self.group_streams_heartbeat_interval_ms} is not less than group.streams.session.timeout.ms"
-                f" ({self.group_streams_session_timeout_ms})",
-            )
         if self.group_streams_num_standby_replicas > self.group_streams_max_standby_replicas:
             yield (
                 "group.streams.num.standby.replicas",

@@ -255,7 +255,7 @@ def test_without_the_protocol_they_are_not_served(tmp_path: Path) -> None:
 
 def test_settings_that_contradict_each_other_are_problems() -> None:
     def problems(**changes: Any) -> list[str]:
-        return [key for key, _ in BrokerSettings(**changes).streams_group_problems()]
+        return [key for key, _ in BrokerSettings(**changes).group_type_problems()]
 
     assert problems() == []
     assert problems(group_streams_session_timeout_ms=1) == [
