@@ -75,7 +75,7 @@ def setting(
     """A field of a settings class, which is a frozen dataclass.
 
     `name` gives a TOML key other than the field's own, which may then be written quoted or as nested tables. In a class
-    whose `DOTTED_KEYS` is True, a ClassVar, the field `num_partitions` has Kafka's key `num.partitions`. `kafka` names
+    whose `DOTTED_KEYS` is True, the field `num_partitions` has Kafka's key `num.partitions`. `kafka` names
     Kafka's key of the same meaning. `check` returns the problem, or None.
     `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
     table of its name below this one, and handed to the factory as the argument of the field's name.

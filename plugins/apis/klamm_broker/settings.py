@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE, did_you_mean
@@ -33,7 +32,7 @@ def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, InternalTopicSettings, GroupTypeSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
-    DOTTED_KEYS: ClassVar[bool] = True
+    DOTTED_KEYS = True
 
     node_id: int = setting(1, minimum=0, doc="Id of this node. A data directory belongs to the node that created it.")
     nodes: int = setting(

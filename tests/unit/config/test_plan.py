@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -367,7 +366,7 @@ def test_a_settings_class_with_dotted_keys_has_kafkas_names():
 
     @dataclass(frozen=True, slots=True)
     class Dotted(Base):
-        DOTTED_KEYS: ClassVar[bool] = True
+        DOTTED_KEYS = True
         broker_rack: str = setting("", doc="Where.")
         plain: str = setting("", name="as_it_is", doc="With a name of its own.")
 
