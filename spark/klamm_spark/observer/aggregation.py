@@ -1,7 +1,5 @@
 """Aggregation of requests that are too many to be recorded one by one.
 
-An entry in a queue is the name of a method of the `Recorder`, and its arguments.
-
 Events are aggregated on the thread that serves the requests, before anything is queued: another thread would keep the
 interpreter from the server for much longer. Requests that are recorded one by one go to the writer's thread; of the
 others only sums are kept.
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from klamm import RequestOutcome
 from klamm.runtime import switch_threads_often
 from klamm_spark.observer.encoder import connection_fields, listener_fields
+from klamm_spark.observer.entries import Change, EndedWindow, Entry, Requests
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.requests.resources import (
@@ -238,13 +237,13 @@ class Client:
                     self._add(window, event)
         # `put` may wait for the writer, which must then be able to take the lock.
         for window in ended:
-            self.listener.put(("window", self, window), request=True)
+            self.listener.put(EndedWindow(self, window), request=True)
         if individual:
             kept = [_kept(event, self.listener) for event in individual]
             size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
             if size > len(kept):
                 self.listener.switch_often()
-            self.listener.put(("requests", self, kept), size, request=True)
+            self.listener.put(Requests(self, kept), size, request=True)
         for event in apart:
             self._put_apart(event)
 
@@ -264,10 +263,10 @@ class Client:
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
             if intent_id is not None:
                 self.listener.abandon(intent_id)
-            entry = ("change", self, kept, intent_id) if changes else ("requests", self, [kept])
+            entry: Entry = Change(self, kept, intent_id) if changes else Requests(self, [kept])
             self.listener.put_security(entry, size)
         else:
-            self.listener.put_administration(("change", self, kept, intent_id), size)
+            self.listener.put_administration(Change(self, kept, intent_id), size)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
         count = window.count = window.count + 1

@@ -9,6 +9,13 @@ from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestFilter, RequestO
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.observer.aggregation import Client, ListenerAudit
 from klamm_spark.observer.encoder import context_fields, resource_texts
+from klamm_spark.observer.entries import (
+    Authentication,
+    ClosedConnection,
+    EndedWindow,
+    OpenedConnection,
+    RefusedConnection,
+)
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import UnrecordableError
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT
@@ -130,7 +137,7 @@ class AuditObserver(RequestObserver):
     def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
         # Who it is and whom it claimed to be, now: both may be other ones when the event is written.
         who = (connection.principal, connection.attempted_principal)
-        self._put_security(("authentication", self._client(connection), action, reason, who, self._now_ns()))
+        self._put_security(Authentication(self._client(connection), action, reason, who, self._now_ns()))
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
         self._authentication(connection, "reauthentication" if reauthentication else "success", "")
@@ -142,16 +149,16 @@ class AuditObserver(RequestObserver):
         self._authentication(connection, "expiry", "not authenticated again within the session's lifetime")
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
-        self._put(("refused", self._listener, address, reason, detail, self._now_ns()))
+        self._put(RefusedConnection(self._listener, address, reason, detail, self._now_ns()))
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        self._put(("opened", self._client(connection), self._now_ns()))
+        self._put(OpenedConnection(self._client(connection), self._now_ns()))
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
         client = self._client(connection)
         for window in client.take_windows(None):
-            self._put(("window", client, window), request=True)
-        self._put(("closed", client, reason, self._now_ns()))
+            self._put(EndedWindow(client, window), request=True)
+        self._put(ClosedConnection(client, reason, self._now_ns()))
 
 
 class AuditFilter(RequestFilter):

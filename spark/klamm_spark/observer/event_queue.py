@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_spark.observer.entries import Entry
 
 DROP: Final = "drop"
 BLOCK: Final = "block"
@@ -28,7 +31,7 @@ class EventQueue:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._filled = filled or threading.Event()
-        self._entries: deque[Any] = deque()
+        self._entries: deque[Entry] = deque()
         self._pending = 0
         self._taken = 0
         self._dropped = 0
@@ -43,7 +46,7 @@ class EventQueue:
         """Whether requests should be refused."""
         return self._pending + self._taken >= self.capacity
 
-    def put(self, entry: Any, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:
+    def put(self, entry: Entry, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:
         """Add an entry of `count` events. With `may_wait` False, it is dropped rather than waited for."""
         limit = self._request_limit if request else 2 * self.capacity
         with self._lock:
@@ -65,7 +68,7 @@ class EventQueue:
             self._room.wait()
         return False
 
-    def take(self) -> tuple[list[Any], int]:
+    def take(self) -> tuple[list[Entry], int]:
         """All entries, and how many events were dropped since the last call. They count as waiting until `done`."""
         with self._lock:
             entries, self._entries = list(self._entries), deque()

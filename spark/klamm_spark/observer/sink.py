@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
+from klamm_spark.observer.entries import Administration, InterruptedChange
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
 from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
 from klamm_spark.requests.resources import TopicNames
@@ -151,7 +152,7 @@ class AuditSink:
             if f'"intent_id":"{intent["intent_id"]}"'.encode() in written:
                 self.journal.finish([intent["intent_id"]])
             else:
-                self.administration.queue.put(("interrupted", intent), may_wait=False)
+                self.administration.queue.put(InterruptedChange(intent), may_wait=False)
 
     def _register_metrics(self) -> None:
         node = {"node": self.node}
@@ -180,7 +181,7 @@ class AuditSink:
             self._unregister.append(registry.register(_METRICS + name, kind, doc, samples(attribute)))
 
     def _admin_event(self, event: AdminEvent) -> None:
-        self.administration.queue.put(("admin_event", event), may_wait=False)
+        self.administration.queue.put(Administration(event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
             # Topics are closed before observers are.

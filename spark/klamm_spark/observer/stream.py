@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_spark.observer.aggregation import Client
     from klamm_spark.observer.audit_topic import AuditTopic
+    from klamm_spark.observer.entries import Entry
     from klamm_spark.observer.intents import IntentJournal
     from klamm_spark.settings.audit import AuditSettings
     from klamm_spark.storage.files import SpoolFiles
@@ -125,9 +126,9 @@ class AuditStream:
         recorder.sweep()
         self._collect()
 
-    def _record(self, entry: tuple[Any, ...]) -> None:
+    def _record(self, entry: Entry) -> None:
         try:
-            getattr(self._recorder, entry[0])(*entry[1:])
+            entry.record(self._recorder)
         except Exception:
             log.exception("audit: an event cannot be recorded")
             self.events_dropped += 1

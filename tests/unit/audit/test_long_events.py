@@ -69,7 +69,7 @@ def test_the_serving_thread_leaves_it_as_it_is(audit):
     audit.complete(listed(audit, connection, [f"topic-{number}" for number in range(MANY)]))
     audit.complete(listed(audit, connection, ["orders"]))
     entries, _dropped = audit.sink.requests.queue.take()
-    assert [type(kept) is LongEvent for _kind, _client, events in entries for kept in events] == [True, False]
+    assert [type(kept) is LongEvent for entry in entries for kept in entry.events] == [True, False]
 
 
 def test_its_messages_are_freed_when_it_is_written(audit):
