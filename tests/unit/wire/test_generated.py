@@ -4,6 +4,7 @@ import pytest
 
 from klamm import bind_handlers
 from klamm.wire.api_keys import SPECS, ApiKey, load
+from klamm.wire.primitives import WireError
 from klamm.wire.struct_base import NO_ERROR_FIELDS, ErrorFields
 from klamm_broker.control.control import HANDLERS as CONTROL_HANDLERS
 from klamm_broker.handlers.served_apis import APIS
@@ -47,6 +48,20 @@ def test_messages_that_are_not_kept_are_written_where_they_are_missing_or_differ
     write_between_brokers(tmp_path)
     assert {path.name: path.read_text() for path in folder.iterdir()} == written
     assert (folder / "end_quorum_epoch.py").stat() == before, "what is up to date stays as it is"
+
+
+def test_a_message_reads_and_writes_the_versions_of_its_description():
+    for spec in SPECS:
+        module = load(spec.api_key)
+        for kind in ("Request", "Response"):
+            message = vars(module)[spec.name + kind]
+            assert set(message.CODECS) == set(module.DECODABLE), message
+            assert all(callable(function) for codec in message.CODECS.values() for function in codec)
+            for unknown in (module.DECODABLE.start - 1, module.DECODABLE.stop):
+                with pytest.raises(WireError, match=f"{spec.name}{kind} has no version {unknown}"):
+                    message().encode(unknown)
+                with pytest.raises(WireError, match=f"{spec.name}{kind} has no version {unknown}"):
+                    message.decode(unknown, b"")
 
 
 def error_paths(struct: Struct, path: str = "") -> set[str]:
