@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
+from klamm.config.setting import specs_of
 from klamm.testing import EmbeddedServer
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import elect_leaders, init_producer_id, list_partition_reassignments
@@ -30,8 +31,9 @@ def test_provider_names_the_broker() -> None:
 
 
 def test_settings_are_named_as_in_kafka() -> None:
-    names = {field.metadata["klamm"][0] for field in BrokerSettings.__dataclass_fields__.values()}
-    assert names == {name.replace("_", ".") for name in BrokerSettings.__dataclass_fields__}
+    specs = specs_of(BrokerSettings)
+    assert specs.keys() == {name.replace("_", ".") for name in BrokerSettings.__dataclass_fields__}
+    assert all(spec.kafka for spec in specs.values())
 
 
 def test_what_is_served(harness: BrokerHarness) -> None:
