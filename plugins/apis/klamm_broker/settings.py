@@ -191,7 +191,6 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
 
     client_telemetry_enable: bool = setting(
         True,
-        name="client.telemetry.enable",
         doc="Take metrics of clients (KIP-714); if not, its APIs are not announced. klamm's own key.",
     )
     telemetry_max_bytes: int = setting(
