@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from klamm import Address, AdminEvent, KafkaPrincipal, RequestEvent
-    from klamm_spark.observer.aggregation import Client, ListenerAudit, Window
     from klamm_spark.observer.long_events import LongEvent
-    from klamm_spark.observer.recorder import Recorder
+
+# `Client`, `Window` and `ListenerAudit`, whose module makes entries.
+Client: TypeAlias = Any
+Window: TypeAlias = Any
+ListenerAudit: TypeAlias = Any
+
+
+class Recorder(Protocol):
+    """What makes lines of events: the `klamm_spark.observer.recorder.Recorder`."""
+
+    def requests(self, client: Client, events: Sequence[RequestEvent | LongEvent], /) -> None: ...
+    def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None, /) -> None: ...
+    def interrupted(self, intent: dict[str, Any], /) -> None: ...
+    def window(self, client: Client, window: Window, /) -> None: ...
+    def authentication(
+        self, client: Client, action: str, reason: str, who: tuple[KafkaPrincipal, str], now_ns: int, /
+    ) -> None: ...
+    def opened(self, client: Client, now_ns: int, /) -> None: ...
+    def closed(self, client: Client, reason: str, now_ns: int, /) -> None: ...
+    def refused(self, listener: ListenerAudit, address: Address, reason: str, detail: str, now_ns: int, /) -> None: ...
+    def admin_event(self, event: AdminEvent, /) -> None: ...
 
 
 class Entry(Protocol):
