@@ -109,7 +109,7 @@ def no_collections() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """Return the entries of the extensions for the ready file; one that raises is logged and has none."""
+    """The result of a reload: the applied settings, the tables that only a new process reads, files with problems."""
 
     applied: Sequence[str]
     left: Sequence[str] = ()

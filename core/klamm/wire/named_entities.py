@@ -1,4 +1,4 @@
-"""Finds the topics with partitions, and the groups, that a request names: by the names of its fields."""
+"""Entities that a request names: topics with partitions, and groups; found by the names of the fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entities:
 
 
 def entities_of(message: Any, name_of: Callable[[bytes], str | None]) -> Entities:
-    """Return the entities of a request; `name_of` knows topics by their ids."""
+    """The entities of a request; `name_of` knows topics by their ids."""
     found = Entities()
     _collect(message, None, found, name_of)
     return found

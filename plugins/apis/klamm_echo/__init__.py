@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """How small a handler set can be."""
+    """Yield the smallest handler set."""
     yield Provider(
         "echo", "klamm_echo.echo:Echo", summary="ApiVersions and Metadata only: the smallest example", workers="each"
     )

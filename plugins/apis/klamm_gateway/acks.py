@@ -1,4 +1,4 @@
-"""Whether a Produce request wants no response, read from its bytes."""
+"""Detection of Produce requests without a response, from their bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FLEXIBLE_FROM: Final = 9
 
 
 def wants_no_response(message: Any, version: int) -> bool:
-    """Whether `acks` is 0. Raises WireError or IndexError for bytes that are no Produce request."""
+    """Return True if `acks` is 0. Raises WireError or IndexError for bytes that are not a Produce request."""
     if type(message) is not OpaqueRequest:
         acks: int = message.acks
         return acks == 0

@@ -1,4 +1,4 @@
-"""Whether a Produce request may be sent in the frame that it came in, though it was decoded.
+"""Check that a decoded Produce request may be sent in its original frame.
 
 An authorizer has checked the message, and a node must read the same one. A frame of the size that encoding the message
 would give has nothing else in it: no tagged field that klamm does not know, no bytes behind the body.
@@ -55,7 +55,7 @@ def _utf8_bytes(text: str) -> int:
 
 
 def _compact_bytes(length: int) -> int:
-    """Of bytes or a string with its length, -1 for null."""
+    """Return the size of bytes or a string with its length, -1 for null."""
     return _varint_bytes(length + 1) + max(length, 0)
 
 

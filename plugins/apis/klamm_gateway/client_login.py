@@ -50,7 +50,7 @@ class ClientLogin:
 
     @property
     def is_last(self) -> bool:
-        """Whether the node's success proves the name."""
+        """Return True if the node's success proves the name."""
         return bool(self.user) and self.messages == (1 if self.mechanism == "PLAIN" else 2)
 
 

@@ -1,4 +1,4 @@
-"""What `klamm doctor` says of a gateway: which nodes answer, where clients find them, and what to do."""
+"""Findings of `klamm doctor` on a gateway: the nodes that answer, their addresses for clients, and remedies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REMEDIES: Final = {
 
 
 class Answer(NamedTuple):
-    """What a node says: its brokers, and how many APIs it serves; or why it says nothing."""
+    """A node's answer: its brokers, and the number of its APIs; or the reason why it has not answered."""
 
     brokers: Sequence[MetadataResponseBroker] = ()
     api_count: int = 0
@@ -68,7 +68,7 @@ def examine(
 
 
 def _place_of(settings: GatewaySettings, node_id: int, listener: ListenerContext) -> Finding:
-    """Where clients of a listener find a node."""
+    """Return a finding about the address at which clients of a listener find a node."""
     subject = f"listener {listener.name}, node {node_id}"
     address = settings.places.address_of(node_id, listener.advertised)
     if address is None:
@@ -106,7 +106,7 @@ def _ask(
 
 
 def _words(error: OSError | UnicodeError) -> str:
-    """What the system says, without its number."""
+    """Return the system's text of an error, without its number."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -175,7 +175,7 @@ class FetchWalk:
         return value
 
     def _length(self) -> _Steps:
-        """Of an array or of records; -1 for null."""
+        """Read the length of an array or of records; -1 for null."""
         if self._flexible:
             return (yield from self._varint()) - 1
         (length,) = _INT32.unpack((yield 4))

@@ -1,4 +1,4 @@
-"""Which APIs the gateway forwards, and in which versions."""
+"""APIs that the gateway forwards, with their versions."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class ForwardedRequest:
         return decoded
 
     def walk(self, size_bytes: int) -> FetchWalk | None:
-        """What shows observers a response that is streamed."""
+        """Return the walk that shows observers a streamed response."""
         if not self._context.response_wanted:
             return None
         # Imported here: without observers it is not needed.

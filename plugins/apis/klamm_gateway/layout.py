@@ -128,8 +128,8 @@ def _any(connection: ConnectionContext) -> int | None:  # noqa: ARG001
 
 
 def _unreported(_topic_id: bytes, _known: str, _name: str) -> None:
-    """What `renamed` does before there is a log."""
+    """Do nothing: the default of `renamed` before there is a log."""
 
 
 def _no_learner() -> None:
-    """What `refresh` does before there is a learner."""
+    """Do nothing: the default of `refresh` before there is a learner."""

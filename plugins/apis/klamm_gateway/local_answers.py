@@ -1,7 +1,7 @@
-"""What the gateway answers itself: ApiVersions, and SASL requests that come too late.
+"""Answers that the gateway gives itself: ApiVersions, and SASL requests that come too late.
 
-ApiVersions offers what every node of the cluster and klamm know; its features are the cluster's, as clients decide by
-them which protocol they speak. Before a node has answered it is BROKER_NOT_AVAILABLE: clients come back.
+ApiVersions offers the APIs that every node of the cluster and klamm know. Its features are the cluster's, because
+clients choose their protocol by them. Until a node has answered, it is BROKER_NOT_AVAILABLE: clients try again.
 """
 
 from __future__ import annotations

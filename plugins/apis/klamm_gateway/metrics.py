@@ -40,7 +40,7 @@ class GatewayMetrics:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """Return the number of connections."""
         return self._connections
 
     def register(self, registry: MetricsRegistry, nodes: Callable[[], int]) -> None:

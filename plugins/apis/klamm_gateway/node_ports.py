@@ -1,4 +1,4 @@
-"""How clients reach each node of the cluster: by a port of its own, or by a host name of its own."""
+"""Addresses of the cluster's nodes for clients: each node has its own port, or its own host name."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def parse_ports(text: str) -> range:
 
 
 class NodePlaces(Protocol):
-    """Where each node is for clients of a listener, and which node a connection is for."""
+    """Addresses of the nodes for clients of a listener, and the node that a connection is for."""
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
-        """Where clients of a listener with that advertised address find a node; None if they cannot reach it."""
+        """Return the address of a node for clients of a listener with that advertised address; None if they cannot
+        reach it.
+        """
 
     def node_of(self, connection: ConnectionContext) -> int | None:
         """The node that a client wants; None is any."""

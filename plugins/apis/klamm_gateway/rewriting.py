@@ -14,7 +14,7 @@ from klamm_gateway.node_ports import NodePlaces
 
 @dataclass(frozen=True, slots=True)
 class NodeAddresses:
-    """Where the clients of one listener find each node. `unreachable` reports a node that has no port."""
+    """Addresses of the nodes for the clients of one listener. `unreachable` reports a node that has no port."""
 
     advertised: Address
     places: NodePlaces

@@ -25,7 +25,7 @@ log = logging.getLogger("klamm.gateway")
 
 @dataclass(slots=True)
 class SessionParts:
-    """What the sessions of one gateway share. `security` is replaced as a whole when files are read again."""
+    """Objects that the sessions of one gateway share. `security` is replaced as a whole when files are read again."""
 
     cluster: Cluster
     places: NodePlaces
@@ -82,7 +82,7 @@ class ClientSession:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the node has not taken all that was forwarded."""
+        """Return True if the node has not taken all forwarded bytes."""
         return self._upstream is not None and self._upstream.protocol.has_unsent
 
     def when_sent(self, callback: Callable[[], None]) -> None:

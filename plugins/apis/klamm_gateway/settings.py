@@ -166,12 +166,12 @@ class GatewaySettings:
 
     @property
     def ports(self) -> NodePorts:
-        """Which node is at which port."""
+        """Return the port of each node."""
         return NodePorts(parse_ports(self.node_ports), self.first_node_id)
 
     @property
     def places(self) -> NodePlaces:
-        """How clients reach each node."""
+        """Return the addresses of the nodes for clients."""
         return self.ports if self.nodes == "ports" else NodeHosts(self.node_hosts)
 
     @property
@@ -180,7 +180,7 @@ class GatewaySettings:
         return parse_ports(self.node_ports) if self.nodes == "ports" else ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What cannot be used."""
+        """Yield problems of the settings."""
         if self.nodes == "ports" and not self.node_ports:
             yield "node_ports", 'is needed for nodes = "ports"'
         if self.login != "gateway" and not self.security_protocol.startswith("SASL"):

@@ -106,7 +106,7 @@ class AclAuthorizer(IndexAuthorizer):
 
 
 def matches(wanted: AclBindingFilter, binding: AclBinding) -> bool:
-    """Whether a filter matches a rule; Kafka's `ResourcePatternFilter` and `AccessControlEntryFilter`."""
+    """Return True if a filter matches a rule: Kafka's `ResourcePatternFilter` and `AccessControlEntryFilter`."""
     return (
         wanted.resource_type in (ResourceType.ANY, binding.resource_type)
         and _matches_pattern(wanted, binding)

@@ -67,7 +67,7 @@ class Rule:
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
     def is_for_host(self, host: Host) -> bool:
-        """Whether the rule applies to clients from this address."""
+        """Return True if the rule applies to clients from this address."""
         if self.host in (WILDCARD, host.text):
             return True
         return self.network is not None and host.address is not None and host.address in self.network
@@ -198,7 +198,7 @@ class AclIndex:
                 yield rules
 
     def decide_for_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether the operation is allowed on at least one resource of the type.
+        """Return True if the operation is allowed on at least one resource of the type.
 
         `Authorizer.authorizeByResourceType` (KIP-679).
         """

@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_request_filters() -> Iterator[Provider]:
-    """What limits clients, gives tenants topics of their own, and looks at records."""
+    """Yield filters that limit clients, give tenants their own topics, and read records."""
     yield Provider(
         "deny_apis",
         "klamm_filters.deny_apis:DenyApis",

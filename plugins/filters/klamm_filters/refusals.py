@@ -16,7 +16,7 @@ _DOC: Final = "Requests, or parts of requests, that a filter refused."
 
 
 class Refusals:
-    """Of one filter of one listener. Any thread may call it."""
+    """Refusals of one filter of one listener. Any thread may call it."""
 
     def __init__(self, filter_name: str) -> None:
         self._filter_name = filter_name

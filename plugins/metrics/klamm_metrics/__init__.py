@@ -21,6 +21,6 @@ def klamm_extensions() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """What can be seen from outside."""
+    """Yield commands that look at a server from outside."""
     yield Provider("top", "klamm_metrics.top:main", summary="a live view of a running server")
     yield Provider("metrics", "klamm_metrics.files:main", summary="print the Grafana dashboard or the alert rules")

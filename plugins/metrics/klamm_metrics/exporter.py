@@ -80,7 +80,7 @@ class PrometheusExporter(ServerExtension):
         return self._http.address
 
     def obstacles(self) -> list[str]:
-        """Why clients cannot be served now; empty if they can."""
+        """Return the reasons why clients cannot be served now; empty if they can."""
         if self._state is not ServerState.READY:
             return [f"the server is {self._state.name.lower()}"]
         found = []

@@ -47,9 +47,9 @@ class Difference:
         self.seconds = now.time_s - before.time_s if before is not None else 0.0
 
     def rates(self, name: str, *by: str) -> dict[tuple[str, ...], float]:
-        """How much each counter has grown per second, summed up by labels.
+        """Return the growth of each counter per second, summed up by labels.
 
-        A counter that fell was reset; one that was not there before counts from 0.
+        A counter that fell was reset; a new counter counts from 0.
         """
         sums: dict[tuple[str, ...], float] = {}
         if self.before is None or self.seconds <= 0:

@@ -304,7 +304,7 @@ def _by_listener(now: Snapshot, name: str) -> dict[str, float]:
 
 
 def _mean(now: Snapshot, name: str) -> float | None:
-    """Of all workers; None if there is no such metric."""
+    """Return the mean over all workers; None if there is no such metric."""
     values = [value for _, value in now.rows(name)]
     return sum(values) / len(values) if values else None
 

@@ -39,7 +39,7 @@ class AuthenticationFailures:
         return self._clock.monotonic_ns()
 
     def penalized(self) -> int:
-        """How many addresses are refused now."""
+        """Return the number of addresses that are refused now."""
         now_ns = self.now_ns()
         with self.lock:
             return sum(each.penalized_until_ns > now_ns for each in self.by_source.values())

@@ -102,5 +102,5 @@ class ConnectionRates:
 
     @property
     def tracked(self) -> int:
-        """How many sources are kept in memory."""
+        """Return the number of sources in memory."""
         return len(self._by_source)

@@ -47,7 +47,7 @@ def klamm_sasl_mechanisms() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_credential_stores() -> Iterator[Provider]:
-    """Where users and their verifiers come from."""
+    """Yield stores of users and their verifiers."""
     yield Provider(
         "broker", "klamm_sasl.stores.broker:BrokerStore", summary="users that AlterUserScramCredentials has stored"
     )

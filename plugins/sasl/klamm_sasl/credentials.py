@@ -46,7 +46,7 @@ class Credentials:
         return None
 
     def find_for_plain(self, user: str) -> ScramCredential | None:
-        """As `find`, of any mechanism. May block if `blocking`."""
+        """Return the user's credential of any mechanism, as `find` does for one. May block if `blocking`."""
         for store in self._stores:
             credential = _any_mechanism(store, user)
             if credential is not None:
@@ -95,7 +95,9 @@ class Credentials:
         return self._like(token_id, mechanism, None, kind=b"token")
 
     def fake_for_plain(self, user: str) -> ScramCredential:
-        """As `fake`. The mechanisms are as frequent as those of the credentials that PLAIN checks."""
+        """Return a fake credential as `fake` does. The mechanisms are as frequent as those of the credentials that
+        PLAIN checks.
+        """
         models = self._plain_models()
         if not models:
             usual = (one for one in ScramMechanism if self._any_credential(one, 0))
@@ -148,12 +150,14 @@ class Credentials:
 
 
 def is_text(salt: bytes) -> bool:
-    """Whether a salt has the form that Kafka's tools give it."""
+    """Return True if a salt has the form that Kafka's tools give it."""
     return all(chr(byte) in _BASE_36 for byte in salt)
 
 
 def form(credential: ScramCredential) -> tuple[str, int, int, bool]:
-    """What a client sees of a credential besides the bytes of its salt; also the order in which models are drawn."""
+    """Return the form of a credential that a client sees, besides the bytes of its salt; it is also the order in which
+    models are drawn.
+    """
     salt = credential.salt
     return credential.mechanism.mechanism_name, credential.iterations, len(salt), is_text(salt)
 

@@ -39,7 +39,7 @@ class FailedLogins:
         return len(self._clear_ns)
 
     def exceeds(self, source: str) -> bool:
-        """Whether it has too many failures now."""
+        """Return True if it has too many failures now."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             return self._is_too_much(self._clear_ns.get(source, now_ns) - now_ns)

@@ -38,7 +38,7 @@ REMEMBERED: Final = 10_000
 
 
 class Verdict(NamedTuple):
-    """Whether a password is right, and the credential that it was checked against; None if a store checked it."""
+    """The result of a password check, and the credential that it was checked against; None if a store checked it."""
 
     right: bool
     credential: ScramCredential | None

@@ -163,7 +163,7 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 
 
 def check_url(url: str | None) -> str | None:
-    """What is wrong with where keys are to come from; None if nothing is."""
+    """Return the fault of a URL of keys; None if it has none."""
     if url is None or url.startswith(("https://", "file://")):
         return None
     if not url.startswith("http://"):

@@ -34,7 +34,7 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """What a token proves: a name, until a time in milliseconds since the epoch.
+    """The proof of a token: a name, until a time in milliseconds since the epoch.
 
     `key_thumbprint` is of the key that has signed it (RFC 7638); None for a token that is not signed.
     """

@@ -67,7 +67,7 @@ def read_not_after(der: bytes) -> datetime:
 
 
 def read_next_update(der: bytes) -> datetime | None:
-    """When the next update of a revocation list in DER is due, if it says so.
+    """Return the time of the next update of a revocation list in DER, if the list has one.
 
     Raises ValueError if it is not a revocation list.
     """
@@ -103,7 +103,7 @@ def _encoded_value(attribute: x509.NameAttribute[Any]) -> bytes:
 
 
 def _element(der: bytes, position: int) -> tuple[int, int]:
-    """Where the content of the element at a position begins and ends."""
+    """Return the start and end of the content of the element at a position."""
     length = der[position + 1]
     begin = position + 2
     if length & 0x80:

@@ -156,7 +156,7 @@ def _bind(host: str, shown: str, port: int) -> str:
 
 
 def _is_for(file: Path, host: str) -> bool:
-    """Whether a certificate has the host among its names."""
+    """Return True if a certificate has the host among its names."""
     certificate = x509.load_pem_x509_certificate(file.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -14,7 +14,7 @@ _AUTHORITIES = 1024
 
 
 class CertificateId(NamedTuple):
-    """What is compared of a certificate; names and keys in DER."""
+    """The parts of a certificate that are compared; names and keys in DER."""
 
     subject: bytes
     public_key: bytes
@@ -46,7 +46,7 @@ _identify_authority = functools.lru_cache(_AUTHORITIES)(identify)
 
 
 def chain_of(ders: Sequence[bytes]) -> Chain:
-    """Of certificates in DER, the client's first. Raises ValueError if one is not a certificate."""
+    """Return the chain of certificates in DER, the client's first. Raises ValueError if one is not a certificate."""
     return (identify(ders[0]), *map(_identify_authority, ders[1:]))
 
 
@@ -75,10 +75,10 @@ class ClientTrust:
         self._leaf_only = leaf_only
 
     def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Why a certificate is not trusted any more, or None if it is.
+        """Return the reason why a certificate has lost its trust, or None if it is trusted.
 
-        A chain is whole if it goes up to what was trusted at the handshake; of a resumed session only the client's own
-        certificate is known.
+        A chain is complete if it ends at a certificate that was trusted at the handshake; of a resumed session only the
+        client's own certificate is known.
         """
         for certificate in chain[:1] if self._leaf_only else chain:
             if self._is_revoked(certificate):

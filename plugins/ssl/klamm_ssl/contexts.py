@@ -56,7 +56,7 @@ class ServerObject(ssl.SSLObject):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where a certificate and its key come from: paths, or the PEM itself."""
+    """The source of a certificate and its key: paths, or the PEM itself."""
 
     certificate: Path | str
     chain: Path | None
@@ -342,7 +342,7 @@ def _loading(what: str, key: str, without_reason: str, load: Callable[[], object
 
 
 def _expiration(pem: bytes, identity: Identity) -> datetime:
-    """When the certificate or any of its chain expires, whichever is first."""
+    """Return the time at which the certificate or any of its chain expires, whichever is first."""
     try:
         ends = [read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
@@ -353,7 +353,7 @@ def _expiration(pem: bytes, identity: Identity) -> datetime:
 
 
 def _readable_ends(pem: bytes) -> list[datetime]:
-    """When trusted certificates expire.
+    """Return the times at which trusted certificates expire.
 
     A certificate that OpenSSL accepts is trusted even if its end cannot be read.
     """
@@ -379,7 +379,7 @@ def _objects_of(pem: str, kind: str) -> Iterator[bytes]:
 
 
 def _next_updates(pem: bytes, label: str) -> list[datetime]:
-    """When the next updates of revocation lists are due; of those that say so."""
+    """Return the times of the next updates of revocation lists, for the lists that have one."""
     try:
         updates = [read_next_update(der) for der in _objects_of(pem.decode("utf-8", "replace"), _REVOCATION_LIST)]
     except ValueError as error:

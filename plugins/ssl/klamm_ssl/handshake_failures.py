@@ -1,4 +1,4 @@
-"""Why a TLS handshake failed: a reason for metrics, and a message for the log."""
+"""Reasons of failed TLS handshakes: a label for metrics, and a message for the log."""
 
 from __future__ import annotations
 

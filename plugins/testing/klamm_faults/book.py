@@ -114,7 +114,7 @@ class FaultBook:
         return None
 
     def overtaken(self, context: RequestContext, entities: Entities) -> Release | None:
-        """What lets a request go on that waits for this one to overtake it."""
+        """Return the release of the request that waits for this one to overtake it; None if there is none."""
         node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
             if fault.kind is FaultKind.REORDER and fault.concerns(context, entities, node):

@@ -10,7 +10,7 @@ from klamm_faults.partition_errors import APIS as PARTITION_ERROR_APIS
 
 
 class FaultKind(enum.Enum):
-    """What a fault does to a request. `_after`: its handler has run, so what it asked for is done."""
+    """The effect of a fault on a request. `_after`: its handler has run, so the request is carried out."""
 
     ERROR = "error"
     ERROR_AFTER = "error_after"
@@ -28,7 +28,7 @@ class FaultKind(enum.Enum):
 
     @property
     def before(self) -> bool:
-        """Whether it comes before the handler runs."""
+        """Return True if it takes effect before the handler runs."""
         return self in _BEFORE
 
 

@@ -1,4 +1,4 @@
-"""What the requests and responses of an API can have at all, so that a rule that can never fire is refused."""
+"""Fields that the requests and responses of an API can have at all, so that a rule that can never fire is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm.wire.struct_base import WireStruct
 
 
 class Reach(typing.NamedTuple):
-    """Whether requests of an API can name topics, partitions and groups, and whether responses have a throttle time."""
+    """Fields of an API: topics, partitions and groups in requests, and a throttle time in responses."""
 
     topics: bool
     partitions: bool
@@ -23,7 +23,7 @@ class Reach(typing.NamedTuple):
 
 @cache
 def reach_of(api_key: int) -> Reach:
-    """Of one API, in any of its versions."""
+    """Return the reach of one API, in any of its versions."""
     name, module = spec_of(api_key).name, vars(load(api_key))
     paths = set(_fields(module[f"{name}Request"]))
     names = {field for _, field in paths}

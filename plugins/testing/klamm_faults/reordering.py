@@ -26,7 +26,7 @@ class Reordering:
         return release
 
     def overtaken_by(self, context: RequestContext) -> Release | None:
-        """What lets the waiting request go on once this one is answered; None if it overtakes none."""
+        """Return the release of the waiting request that goes on when this one is answered; None if there is none."""
         if self._waiting is None:
             return None
         with self._lock:

@@ -71,7 +71,7 @@ class RuleSettings:
             yield f'the kind "{self.kind}" needs a topic or a partition'
 
     def _out_of_reach(self, kind: FaultKind) -> Iterator[str]:
-        """Why the rule can have no effect on an API that it names."""
+        """Yield reasons why the rule can have no effect on an API that it names."""
         only = APIS_OF_KIND.get(kind)
         for name in self.api:
             if kind in ONLY_FOR_THEIR_APIS and only is not None and _API_KEYS[name] not in only:
@@ -124,7 +124,7 @@ class Fault:
         return " ".join(filter(None, (self.kind.value, self.rule.error, delay)))
 
     def take(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
-        """Whether this request gets the fault; it counts towards `after` and `count`. `node` is None if unknown."""
+        """Return True if this request gets the fault, and count it for `after` and `count`. `node` may be None."""
         unmet = self.unmet(context, entities, node)
         with self._changed:
             unmet = unmet or self._passes()
@@ -136,7 +136,7 @@ class Fault:
         return True
 
     def _passes(self) -> str:
-        """Why a request that the rule is for gets no fault this time; an empty text if it gets one."""
+        """Return the reason why a matching request gets no fault this time; an empty text if it gets one."""
         rule = self.rule
         self._seen += 1
         if self._seen <= rule.after:
@@ -148,7 +148,7 @@ class Fault:
         return ""
 
     def concerns(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
-        """Whether the rule is for this request."""
+        """Return True if the rule applies to this request."""
         return not self.unmet(context, entities, node)
 
     def unmet(self, context: RequestContext, entities: Entities, node: int | None) -> str:
@@ -184,7 +184,7 @@ class Fault:
         )
 
     def names(self, topic: str, partition: int) -> bool:
-        """Whether the rule is for this partition."""
+        """Return True if the rule applies to this partition."""
         rule = self.rule
         of_topic = rule.topic is None or fnmatchcase(topic, rule.topic)
         return of_topic and rule.partition in (None, partition)
@@ -205,7 +205,7 @@ class Fault:
             return self.fired
 
     def _without_fault(self) -> str:
-        """What requests that got no fault lacked."""
+        """Return a description of the requests that got no fault."""
         most = self._passed.most_common(_SHOWN_REASONS)
         if not most:
             return "no request has come, or rules before it decided"

@@ -138,7 +138,7 @@ def klamm_topic(klamm_broker: EmbeddedServer, request: pytest.FixtureRequest) ->
 
 @pytest.fixture
 def klamm_admin(klamm_broker: EmbeddedServer) -> Admin:
-    """What tests do to topics, records and groups without a client library: a `klamm.testing.Admin`."""
+    """Return a `klamm.testing.Admin`: topics, records and groups without a client library."""
     return klamm_broker.admin
 
 

@@ -94,7 +94,7 @@ class RecordedRequest:
         return self._event.times.total_ns / 1e6
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it; `raw` is the request's body in base64, for `klamm replay`."""
+        """Return the request as JSON values; `raw` is the request's body in base64, for `klamm replay`."""
         context = self._event.context
         raw = b"" if self.request is None else _as_sent(self.request).encode(self.version)
         return {

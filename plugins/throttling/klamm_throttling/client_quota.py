@@ -33,7 +33,7 @@ class ClientQuota(Throttle):
 
     @property
     def active(self) -> bool:
-        """Whether there is any quota."""
+        """Return True if there is any quota."""
         return self._manager.has_quotas
 
     def reconfigure(self, settings: ClientQuotaSettings) -> bool:

@@ -113,7 +113,7 @@ class ClientQuotaManager:
 
     @property
     def has_quotas(self) -> bool:
-        """Whether there is any quota."""
+        """Return True if there is any quota."""
         return bool(self._limits.keys)
 
     def watch(self, watcher: Callable[[], object]) -> None:
@@ -135,7 +135,9 @@ class ClientQuotaManager:
                 sensor.limit = self._part_of((key, user, client_id), limit)
 
     def _part_of(self, key: SensorKey, limit: Limit) -> Limit:
-        """What this worker may use; the quota itself in one process. Mutations are always split."""
+        """Return the part of a quota that this worker may use; in one process the quota itself. Mutations are always
+        split.
+        """
         return limit if key[0] == _MUTATION else self._shared_use.limit(key, limit)
 
     def _share_use(self) -> None:

@@ -25,7 +25,7 @@ class ClusterChange(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """Where clients of a listener reach a node; Kafka's `Node`."""
+    """The address at which clients of a listener reach a node: Kafka's `Node`."""
 
     node_id: int
     host: str

@@ -49,7 +49,7 @@ class ClusterView:
         return self.membership.endpoint(self._coordinators.node_of(key), listener)
 
     def coordinates(self, key: str) -> bool:
-        """Whether this node coordinates a group, or the transactions of an id."""
+        """Return True if this node coordinates a group, or the transactions of an id."""
         return self._is_alone or self._coordinators.node_of(key) == self.node_id
 
     def check_coordinates(self, key: str) -> None:

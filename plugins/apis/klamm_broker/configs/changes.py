@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What configs belong to: type and name."""
+    """The owner of configs: type and name."""
 
     kind: int
     name: str

@@ -225,7 +225,7 @@ def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
 
 
 def reset_duration_ms(reset: str) -> int | None:
-    """How far back in time a group begins, if its `share.auto.offset.reset` says a duration."""
+    """Return the duration by which a group starts in the past, if its `share.auto.offset.reset` has one; else None."""
     return _duration_ms(reset[len(_BY_DURATION) :]) if reset.startswith(_BY_DURATION) else None
 
 

@@ -77,7 +77,7 @@ class GroupConfigs:
         return True
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member of a consumer group may be silent."""
+        """Return the longest time for which a member of a consumer group may be silent."""
         return self._number(group_id, CONSUMER_SESSION_TIMEOUT)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
@@ -85,7 +85,7 @@ class GroupConfigs:
         return self._number(group_id, CONSUMER_HEARTBEAT_INTERVAL)
 
     def share_session_timeout_ms(self, group_id: str) -> int:
-        """How long a member of a share group may be silent."""
+        """Return the longest time for which a member of a share group may be silent."""
         return self._number(group_id, SHARE_SESSION_TIMEOUT)
 
     def share_heartbeat_interval_ms(self, group_id: str) -> int:
@@ -93,11 +93,11 @@ class GroupConfigs:
         return self._number(group_id, SHARE_HEARTBEAT_INTERVAL)
 
     def share_record_lock_duration_ms(self, group_id: str) -> int:
-        """How long a member of a share group holds an acquired record."""
+        """Return the time for which a member of a share group holds an acquired record."""
         return self._number(group_id, SHARE_RECORD_LOCK_DURATION)
 
     def share_delivery_count_limit(self, group_id: str) -> int:
-        """How often a record is delivered before it is archived."""
+        """Return the number of deliveries of a record before it is archived."""
         return self._number(group_id, SHARE_DELIVERY_COUNT_LIMIT)
 
     def share_partition_max_record_locks(self, group_id: str) -> int:
@@ -105,15 +105,15 @@ class GroupConfigs:
         return self._number(group_id, SHARE_MAX_RECORD_LOCKS)
 
     def share_auto_offset_reset(self, group_id: str) -> str:
-        """Where a share group begins: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration."""
+        """Return the start of a share group: `earliest`, `latest`, or `by_duration:` and an ISO 8601 duration."""
         return str(self._value(group_id, SHARE_AUTO_OFFSET_RESET))
 
     def share_reads_committed(self, group_id: str) -> bool:
-        """Whether a share group gets records of committed transactions only."""
+        """Return True if a share group gets only records of committed transactions."""
         return bool(self._value(group_id, SHARE_ISOLATION_LEVEL) == READ_COMMITTED)
 
     def share_may_renew(self, group_id: str) -> bool:
-        """Whether members of a share group may extend the locks of their records."""
+        """Return True if members of a share group may extend the locks of their records."""
         return bool(self._value(group_id, SHARE_RENEW_ENABLE))
 
     def dead_letter_topic(self, group_id: str) -> str:
@@ -121,7 +121,7 @@ class GroupConfigs:
         return str(self._value(group_id, DEAD_LETTER_TOPIC))
 
     def copies_dead_letters(self, group_id: str) -> bool:
-        """Whether dead letters have the keys and values of their records."""
+        """Return True if dead letters have the keys and values of their records."""
         return bool(self._value(group_id, DEAD_LETTER_COPY))
 
     def _number(self, group_id: str, name: str) -> int:
@@ -133,7 +133,7 @@ class GroupConfigs:
         return key.default if own is None or name not in own else key.parse(own[name])
 
     def own(self, group_id: str) -> dict[str, str]:
-        """What is set for this group."""
+        """Return the configs that are set for this group."""
         return dict(self._own.get(group_id, {}))
 
     def group_ids(self) -> list[str]:

@@ -119,7 +119,7 @@ def check_topic_configs(overrides: Mapping[str, str]) -> None:
 
 
 def is_list(name: str) -> bool:
-    """Whether a topic config is a list."""
+    """Return True if a topic config is a list."""
     return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].kind is ConfigType.LIST
 
 
@@ -227,9 +227,9 @@ class ConfigRegistry:
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
     def log_config_in_force(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        """As `log_config`, but one that does not fit with the others is reported and left out.
+        """Return the config of a log as `log_config` does, but report and leave out configs that contradict others.
 
-        That may be once defaults have changed in the settings, or configs were written by another release.
+        Contradictions may appear when defaults in the settings have changed, or when another release wrote the configs.
         """
         try:
             return self.log_config(overrides)
@@ -270,7 +270,7 @@ class ConfigRegistry:
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 
     def _inherited_with(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """What topics inherit if these are the dynamic configs."""
+        """Return the configs that topics inherit if these are the dynamic configs."""
         inherited = {}
         for name, entry in TOPIC_CONFIGS.items():
             if entry.broker_name is not None:
@@ -456,7 +456,7 @@ def _is_there(entry: ConfigEntry) -> bool:
 
 
 def _says_nothing(entry: ConfigEntry) -> bool:
-    """Of a config of one listener, or one that is empty by default: it is not set."""
+    """Return True if a config is not set: one of a single listener, or one that is empty by default."""
     is_optional = entry.value is None or entry.name.startswith(LISTENER_PREFIX)
     return is_optional and entry.source == ConfigSource.DEFAULT_CONFIG and not entry.read_only
 

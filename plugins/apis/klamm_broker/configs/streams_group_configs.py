@@ -24,7 +24,7 @@ class StreamsGroupConfigs:
         self._value = value
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member may be silent."""
+        """Return the longest time for which a member may be silent."""
         return self._number(group_id, STREAMS_SESSION_TIMEOUT)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
@@ -36,7 +36,7 @@ class StreamsGroupConfigs:
         return self._number(group_id, STREAMS_NUM_STANDBY_REPLICAS)
 
     def initial_rebalance_delay_ms(self, group_id: str) -> int:
-        """How long a new group waits for more members."""
+        """Return the time that a new group waits for more members."""
         return self._number(group_id, STREAMS_INITIAL_REBALANCE_DELAY)
 
     def assignment_interval_ms(self, group_id: str) -> int:

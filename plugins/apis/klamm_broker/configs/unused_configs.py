@@ -62,7 +62,7 @@ DYNAMIC_ONLY: Final = frozenset(each.name for each in _THROTTLES)
 
 
 def unused_keys() -> Iterator[BrokerKey]:
-    """What is described of them. The nodes of one process may differ in them."""
+    """Yield the descriptions of configs without effect. The nodes of one process may differ in them."""
     for each in UNUSED_CONFIGS.values():
         default = text_of(each.default)
         yield BrokerKey(each.name, default, default, each.kind, each.doc, CLUSTER_WIDE, per_node=True)

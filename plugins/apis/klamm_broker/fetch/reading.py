@@ -222,11 +222,11 @@ class PendingFetch:
 
     @property
     def is_of_one(self) -> bool:
-        """Whether a single partition is wanted."""
+        """Return True if it reads a single partition."""
         return len(self._wanted) == 1
 
     def has_changed(self, end: End) -> bool:
-        """Whether a partition has another end offset, another leader, or was deleted."""
+        """Return True if a partition has another end offset, another leader, or was deleted."""
         partition = end[0]
         now = partition.last_stable_offset if self._committed_only else partition.high_watermark
         return now != end[1] or partition.leadership is not end[2] or partition.topic.deleted
@@ -326,7 +326,7 @@ class DelayedFetch(WaitingFetch):
 
     @property
     def keys(self) -> list[Hashable]:
-        """What it waits for: appends to a partition, and the end of its connection."""
+        """Return the keys that it waits for: appends to a partition, and the end of its connection."""
         return [self._fetch.context.connection.connection_id, *self._ends]
 
     def try_complete(self) -> bool:

@@ -158,7 +158,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def size_of(self, session_id: int) -> int:
-        """How many partitions the session has; 0 if there is none."""
+        """Return the number of partitions in the session; 0 if there is none."""
         session = self._sessions.get(session_id)
         return len(session.partitions) if session is not None else 0
 
@@ -276,7 +276,7 @@ class FetchContext(Protocol):
         ...
 
     def wanted(self) -> Sequence[Wanted]:
-        """What to read, in the order in which to read it."""
+        """Return the partitions to read, in reading order."""
         ...
 
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
@@ -448,7 +448,7 @@ def context_of(
 
 
 def _each_once(request: FetchRequest, version: int) -> list[Wanted]:
-    """Of a partition that is named twice the last counts."""
+    """Return each partition once; if one is named twice, its last entry counts."""
     wanted = list(wanted_partitions(request, version))
     topics = {topic.topic_id if version >= 13 else topic.topic for topic in request.topics}
     if len(topics) == len(request.topics) and all(_are_different(topic.partitions) for topic in request.topics):

@@ -1,4 +1,4 @@
-"""What administrators do with groups: describe, list and delete them."""
+"""Administration of groups: describe, list and delete them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GroupAdministration:
             return describe(group) if not group.is_dead else None
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is a group of any kind."""
+        """Return True if there is a group of that id, of any kind."""
         return self._registry.get(group_id) is not None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
@@ -52,7 +52,7 @@ class GroupAdministration:
         ]
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """How many groups there are, by type and state."""
+        """Return the number of groups by type and state."""
         return Counter((group.group_type, group.state_name) for group in self._registry.all())
 
     def members_bytes(self, group_class: type[ClassicGroup | ConsumerGroup]) -> list[int]:
@@ -60,7 +60,7 @@ class GroupAdministration:
         return [group.members_bytes for group in self._registry.all() if isinstance(group, group_class)]
 
     def offset_count(self) -> int:
-        """How many offsets are committed, in all groups."""
+        """Return the number of committed offsets in all groups."""
         return sum(len(by_partition) for group in self._registry.all() for by_partition in list(group.offsets.values()))
 
     def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:

@@ -115,7 +115,9 @@ class ClassicCoordinator:
             self._join_held(group, request, reply)
 
     def check_join(self, request: JoinRequest) -> ErrorCode:
-        """What is wrong with a join, whatever the group: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT."""
+        """Return the error of a join that is invalid for every group: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT; or
+        NONE.
+        """
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         settings = self._settings
@@ -157,7 +159,7 @@ class ClassicCoordinator:
             self._rebalancer.add_member(group, request, member_id, reply)
 
     def _accepts_joining(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room. In the join phase only members that wait are counted."""
+        """Return True if `group.max.size` leaves room for a member. In the join phase only waiting members count."""
         if group.state in (EMPTY, DEAD):
             return True
         member = group.members.get(member_id)

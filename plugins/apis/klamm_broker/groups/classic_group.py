@@ -84,13 +84,13 @@ class ClassicGroup(ClassicMembership):
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether its members are consumers."""
+        """Return True if its members are consumers."""
         return self.protocol_type == consumer_protocol.PROTOCOL_TYPE
 
     # Protocols
 
     def supports_protocols(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
-        """Whether a member with these could join."""
+        """Return True if a member with these protocols could join."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         everyone = len(self.members)
@@ -121,7 +121,7 @@ class ClassicGroup(ClassicMembership):
             return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may read the topic; when that is unknown, True for consumers."""
+        """Return True if a member may read the topic; if that is unknown, True for consumers."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics

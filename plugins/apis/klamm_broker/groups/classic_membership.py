@@ -53,7 +53,7 @@ class ClassicMembership(Group):
 
     @property
     def all_members_joined(self) -> bool:
-        """Whether every member has a pending join, and every member id that was given has joined."""
+        """Return True if every member has a pending join, and every issued member id has joined."""
         return len(self.members) == self.awaiting_join_count and not self.pending_joins
 
     @property

@@ -53,17 +53,17 @@ class AllTimeouts(GroupTimeouts, ShareTimeouts, Protocol):
 
 
 class ShareListener(Protocol):
-    """What holds the delivery states of share groups. Neither method waits."""
+    """The owner of the delivery states of share groups. Neither method waits."""
 
     def member_gone(self, group_id: str, member_id: str, /) -> None: ...
     def group_deleted(self, group_id: str, /) -> None: ...
 
 
 class GroupWorld(NamedTuple):
-    """What groups need of the broker: its topics, the timeouts of groups, and a thread for long work.
+    """The parts of the broker that groups use: its topics, the timeouts of groups, and a thread for long work.
 
     `streams` are the configs of streams groups. `shares` is notified of members of share groups that leave, and of
-    groups that are deleted.
+    deleted groups.
     """
 
     topics: Topics

@@ -1,4 +1,4 @@
-"""What all kinds of groups share: id, lock, committed offsets, and what offsets and administrators need to know."""
+"""The base of all kinds of groups: id, lock, committed offsets, and the methods that offset and admin requests call."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class OffsetBook:
         return timestamp_ms
 
     def is_unstable(self, topic: str, partition: int) -> bool:
-        """Whether an open transaction would commit an offset of this partition (KIP-447)."""
+        """Return True if an open transaction would commit an offset of this partition (KIP-447)."""
         return (topic, partition) in self._unstable
 
     # What it counts
@@ -323,22 +323,22 @@ class Group(GroupLock, ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """What its members speak, None if it has had none."""
+        """Return the protocol type of its members; None if it has had none."""
 
     @property
     @abstractmethod
     def is_dead(self) -> bool:
-        """Whether it was deleted or replaced."""
+        """Return True if it was deleted or replaced."""
 
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it is alive and has no members."""
+        """Return True if it is alive and has no members."""
 
     @property
     @abstractmethod
     def is_expected(self) -> bool:
-        """Whether a member may join soon, so that an empty group must not be removed."""
+        """Return True if a member may join soon, so an empty group must not be removed."""
 
     @abstractmethod
     def forget_expected(self) -> None:
@@ -364,7 +364,7 @@ class Group(GroupLock, ABC):
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """As `validate_commit`, for offsets of a transaction (KIP-447)."""
+        """Check a commit as `validate_commit` does, for offsets of a transaction (KIP-447)."""
         self.validate_commit(member_id, group_instance_id, generation_id, partitions)
 
     @abstractmethod
@@ -377,11 +377,13 @@ class Group(GroupLock, ABC):
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may read the topic."""
+        """Return True if a member may read the topic."""
 
     @abstractmethod
     def retained_since_ms(self, committed: CommittedOffset) -> int | None:
-        """When the retention of an offset of a topic without subscribers began; None if it has not (KIP-211)."""
+        """Return the start of the retention of an offset whose topic has no subscribers; None if it has not started
+        (KIP-211).
+        """
 
 
 def cancel_timer(timer: Timer | ExpirationTimer | None) -> None:

@@ -34,7 +34,7 @@ def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterabl
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """What the coordinator knows of one member, as Kafka's `ClassicGroupMember`.
+    """The coordinator's state of one member: Kafka's `ClassicGroupMember`.
 
     `is_new`            has joined but not been answered yet: it may time out although it waits.
     `join_reply`,
@@ -71,21 +71,21 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has an instance id (KIP-345)."""
+        """Return True if it has an instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def awaits_join(self) -> bool:
-        """Whether a join of its waits for an answer."""
+        """Return True if its join waits for an answer."""
         return self.join_reply is not None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether its session holds without heartbeats, because it waits for the coordinator."""
+        """Return True if its session holds without heartbeats, because it waits for the coordinator."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What it sent along with a protocol. Raises KeyError for one that it does not support."""
+        """Return the metadata that it sent with a protocol. Raises KeyError for a protocol that it does not support."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata

@@ -190,7 +190,9 @@ class OffsetManager:
     # Fetch
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """What keeps a member from fetching offsets (OffsetFetch v9): only members of consumer groups are checked."""
+        """Return the error that keeps a member from fetching offsets (OffsetFetch v9), or NONE. Only members of
+        consumer groups are checked.
+        """
         group = self._registry.get(group_id)
         if group is None:
             return ErrorCode.NONE
@@ -223,7 +225,7 @@ class OffsetManager:
             reply(fetched())
 
     def count(self, group_id: str) -> int:
-        """How many offsets a group has."""
+        """Return the number of a group's offsets."""
         group = self._registry.get(group_id)
         if group is None:
             return 0
@@ -387,7 +389,7 @@ class OffsetManager:
 
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
-    """Whether an offset of a topic that no member subscribes to has outlived its retention (KIP-211)."""
+    """Return True if an offset has outlived its retention, and no member subscribes to its topic (KIP-211)."""
     since_ms = group.retained_since_ms(committed)
     if since_ms is None:
         return False

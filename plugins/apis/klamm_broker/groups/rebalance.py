@@ -1,6 +1,6 @@
-"""How a classic group gets from one generation to the next, and its timers.
+"""The rebalance of a classic group from one generation to the next, and its timers.
 
-Follows the classic part of Kafka's `GroupMetadataManager`. Every method that takes a group expects it to be held.
+Follows the classic part of Kafka's `GroupMetadataManager`. The caller of a method that takes a group holds its lock.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class GroupRegistry:
         return self._get_or_make(group_id, owner, ShareGroup, admit)[0]
 
     def get_or_create_streams(self, group_id: str, owner: str, admit: Callable[[StreamsGroup], None]) -> Group:
-        """As `get_or_create_classic`, of whatever kind; a new one is a streams group, EMPTY."""
+        """Return the group of that id, of any kind; if there is none, create a streams group, EMPTY."""
         return self._get_or_make(group_id, owner, StreamsGroup, admit)[0]
 
     def _new_classic(self, group_id: str) -> ClassicGroup:

@@ -41,5 +41,5 @@ class IllegalTransitionError(RuntimeError):
 
 
 def can_rebalance(state: GroupState) -> bool:
-    """Whether a rebalance may begin in this state."""
+    """Return True if a rebalance may start in this state."""
     return PREPARING_REBALANCE in NEXT_STATES[state]

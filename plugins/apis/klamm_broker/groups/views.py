@@ -1,4 +1,4 @@
-"""What members and administrators see of a group. The caller holds the group."""
+"""Views of a group for members and administrators. The caller holds the group's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe share: each group is described on its own."""
+"""Code of ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe: each group is described on its own."""
 
 from __future__ import annotations
 

@@ -172,7 +172,9 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
 
 
 def _metadata_bytes(offsets: FetchedOffsets, asked: Sequence[tuple[str, Sequence[int]]] | None) -> int:
-    """What the metadata of these offsets takes in an answer, which has it as often as a request names its partition."""
+    """Return the size of these offsets' metadata in an answer, which repeats it for each time a request names the
+    partition.
+    """
     if asked is None:
         asked = [(name, list(by_partition)) for name, by_partition in offsets.items()]
     return sum(

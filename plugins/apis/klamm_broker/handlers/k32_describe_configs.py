@@ -82,7 +82,7 @@ def configs_of_resources(
 
 
 def _key(broker: BrokerServices, resource: DescribeConfigsResource) -> Hashable:
-    """What the configs of a resource depend on."""
+    """Return a key of everything that the configs of a resource depend on."""
     keys = tuple(resource.configuration_keys or ())
     if resource.resource_type == ResourceType.TOPIC:
         topic = broker.topics.get(resource.resource_name)

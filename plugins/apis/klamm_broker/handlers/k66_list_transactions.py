@@ -71,7 +71,7 @@ def _filter(
 
 
 def _pattern(pattern: str | None, context: RequestContext) -> Callable[[str], bool]:
-    """What the whole id must match, in linear time."""
+    """Return a function that matches a whole id, in linear time."""
     if not pattern:
         return lambda _: True
     # To match many ids takes long, too.

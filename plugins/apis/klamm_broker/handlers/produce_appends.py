@@ -1,4 +1,4 @@
-"""What Produce does with each partition's batch: it is checked, appended, and answered; see `k00_produce`.
+"""The work of Produce for each partition: check the batch, append it, and answer; see `k00_produce`.
 
 A module without the mark of a handler, so that it can be compiled.
 """
@@ -248,7 +248,7 @@ class _Work:
             self._context.respond(outcome)
 
     def outcome(self) -> ProduceResponse | Pending:
-        """What the handler returns once all is appended."""
+        """Return the handler's result when all batches are appended."""
         self.wake_fetches()
         if self._acks != 0:
             response = ProduceResponse(self.responses)

@@ -31,7 +31,7 @@ _CLIENT_VERSION: Final = 2
 
 
 def is_transactional(records: Any) -> bool:
-    """Whether a batch is part of a transaction; data that no log would take for one batch are not."""
+    """Return True if a batch is part of a transaction; False for data that no log would accept as one batch."""
     return (
         records is not None
         and len(records) >= HEADER_BYTES
@@ -59,7 +59,7 @@ class TransactionalAppends:
 
     @property
     def adds(self) -> bool:
-        """Whether the request adds its partitions to the transaction (v12)."""
+        """Return True if the request adds its partitions to the transaction (v12)."""
         return self._version >= _FIRST_VERSION_THAT_ADDS
 
     def missing(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:

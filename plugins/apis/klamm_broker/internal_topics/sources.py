@@ -1,4 +1,6 @@
-"""Which records each internal topic has. It is imported once a topic is there, as it takes many modules of messages."""
+"""Records of each internal topic. This module is imported when such a topic exists, because it imports many modules of
+messages.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class DirtyRange(NamedTuple):
     is_overdue: bool
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether there is enough to compact, or something waits for too long."""
+        """Return True if there is enough to compact, or some record has waited for too long."""
         if not self.dirty_bytes:
             return False
         ratio = self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)

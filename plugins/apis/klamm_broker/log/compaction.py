@@ -1,8 +1,9 @@
-"""What compaction keeps of a batch: the rules, without files. Follows Kafka's `Cleaner` and `MemoryRecords.filterTo`.
+"""Rules for the records that compaction keeps, without files. They follow Kafka's `Cleaner` and
+`MemoryRecords.filterTo`.
 
 A record stays if it is the last of its key. A tombstone (no value) and the marker of a transaction whose records are
-gone stay for `delete.retention.ms` from the first pass that meets them: that pass notes the time in the header of the
-batch, as the delete horizon (KIP-534). Records of aborted transactions go at once.
+gone stay for `delete.retention.ms` from the first pass that meets them: that pass writes the time into the header of
+the batch, as the delete horizon (KIP-534). Records of aborted transactions are removed at once.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class TransactionFilter:
         self._committed: set[int] = set()
 
     def is_discardable(self, header: RecordBatchHeader, batch: memoryview) -> bool:
-        """Whether the batch is of an aborted transaction, or a marker whose transaction has no batches left."""
+        """Return True if the batch is of an aborted transaction, or a marker whose transaction has no batches left."""
         while self._aborted and self._aborted[0].first_offset <= header.last_offset:
             transaction = self._aborted.popleft()
             self._ongoing.setdefault(transaction.producer_id, (transaction, False))
@@ -130,7 +131,7 @@ class BatchFilter:
         self._delete_retention_ms = delete_retention_ms
 
     def keep(self, header: RecordBatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
-        """What to write in place of a batch: the batch itself, one with fewer records, or None."""
+        """Return the bytes to write in place of a batch: the batch itself, one with fewer records, or None."""
         discardable = self._transactions.is_discardable(header, batch)
         horizon_ms = header.delete_horizon_ms
         drop_all = discardable
@@ -159,7 +160,7 @@ class BatchFilter:
         return value is not None or horizon_ms is None or self._now_ms < horizon_ms
 
     def _must_stay(self, header: RecordBatchHeader) -> bool:
-        """Whether it is the last batch of the pass, or of a producer, which continues from its sequence number."""
+        """Return True if it is the last batch of the pass, or of a producer, which continues its sequence numbers."""
         if header.last_offset + 1 == self._end_offset:
             return True
         if header.producer_id <= NO_PRODUCER_ID or header.producer_id not in self._producers:

@@ -1,4 +1,4 @@
-"""Which logs are due for compaction, and how far each was compacted."""
+"""The schedule of compaction: logs that are due, and the end of each log's last pass."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LogCompaction:
             self._uncleanable.discard(log)
 
     def has_cleanable(self, now_ms: int) -> bool:
-        """Whether any log is due for compaction."""
+        """Return True if any log is due for compaction."""
         return next(self._cleanable(now_ms), None) is not None
 
     def clean(self, now_ms: int) -> None:

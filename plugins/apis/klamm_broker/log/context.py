@@ -1,4 +1,4 @@
-"""What all logs of a data directory share: file calls, open files, clock, random numbers, and files to be deleted."""
+"""Objects that all logs of a data directory share: file calls, open files, clock, random numbers, files to delete."""
 
 from __future__ import annotations
 

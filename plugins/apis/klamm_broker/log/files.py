@@ -132,7 +132,7 @@ class StoredPath:
 
     @property
     def path(self) -> Path:
-        """Where the file is, if there is one."""
+        """Return the path of the file, if there is one."""
         return Path(self._directory, self._digits + self._ending)
 
     @path.setter
@@ -189,7 +189,7 @@ class LogFile(StoredPath):
         self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
 
     def modified_ms(self) -> int:
-        """When it was last written to, in milliseconds since the epoch. Raises OSError."""
+        """Return the time of its last write, in milliseconds since the epoch. Raises OSError."""
         return self.path.stat().st_mtime_ns // 1_000_000
 
     def region(self, position: int, size_bytes: int) -> FileRegion:
@@ -247,7 +247,7 @@ class LogFile(StoredPath):
             handle.release()
 
     def close(self) -> None:
-        """As `release`, by the owner: from now on each use opens the file for itself."""
+        """Close the file as `release` does, by the owner: from now on each use opens the file for itself."""
         with self._lock:
             self.closed = True
         self._open_files.discard(self)

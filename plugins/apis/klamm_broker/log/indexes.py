@@ -62,7 +62,7 @@ class Index(StoredPath):
 
     @property
     def size_bytes(self) -> int:
-        """Of all entries, on disk or not yet."""
+        """Return the size of all entries, on disk or not yet."""
         with self._lock:
             return len(self._loaded())
 
@@ -82,7 +82,7 @@ class Index(StoredPath):
             return self._entry.unpack_from(data, len(data) - self._entry.size) if data else None
 
     def _search(self, field: int, target: int, step: int) -> tuple[Any, ...] | None:
-        """Of the entries whose field is not greater than the target: the last one (step -1), or the one behind it (0).
+        """Return the last entry whose field is not greater than the target (step -1), or the entry behind it (step 0).
 
         None if there is no such entry. All fields ascend.
         """
@@ -163,7 +163,7 @@ class Index(StoredPath):
         return equal_bytes
 
     def _open_existing(self) -> int | None:
-        """Of an index that is on the disk, and not in memory any more."""
+        """Open an index that is on the disk and not in memory."""
         try:
             return self._operations.open(self.path, os.O_RDWR)
         except FileNotFoundError:
@@ -203,7 +203,7 @@ class OffsetIndex(Index):
         return found[0] if found is not None else None
 
     def last_position(self) -> int:
-        """Of the last entry, or 0."""
+        """Return the position of the last entry, or 0."""
         last = self._last()
         return last[1] if last is not None else 0
 
@@ -259,7 +259,7 @@ class TransactionIndex(Index):
         self._append(_ABORTED_TRANSACTION.pack(0, *aborted))
 
     def flush(self, *, sync: bool = False) -> None:
-        """As `Index.flush`; an empty index makes no file."""
+        """Write the index as `Index.flush` does; an empty index makes no file."""
         if self._data or self.path.exists():
             super().flush(sync=sync)
 

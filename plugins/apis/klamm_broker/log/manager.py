@@ -227,7 +227,7 @@ class LogManager:
         return dropped
 
     def delete(self, topic: str, partition: int) -> None:
-        """As `delete_all`, for one partition. Raises OSError."""
+        """Delete one partition as `delete_all` does. Raises OSError."""
         for failure in self.delete_all([(topic, partition)]).values():
             raise failure
 
@@ -349,7 +349,7 @@ class LogManager:
 
 
 def _close(each: PartitionLog, now_ms: int) -> bool:
-    """Whether the log was closed with all it has on the disk."""
+    """Close the log; return True if everything that it had is on the disk."""
     try:
         each.close(now_ms)
     except KafkaError as error:

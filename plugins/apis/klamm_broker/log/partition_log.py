@@ -170,7 +170,9 @@ class PartitionLog(SegmentedLog):
         return AppendResult(offset, offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _repeated(self, batch: BatchMetadata, now_ms: int, defer_flush: bool) -> AppendResult:
-        """Where a batch lies that was sent again. Raises KafkaError if the first attempt may not be on the disk."""
+        """Return the place of a batch that was sent again. Raises KafkaError if the first attempt may not be on the
+        disk.
+        """
         if self._refusal is not None:
             raise KafkaError(self._refusal.error_code, self._refusal.message)
         flush_due = batch.last_offset - self.recovery_point >= self.config.flush_messages - 1
@@ -218,7 +220,7 @@ class PartitionLog(SegmentedLog):
             return [entry.copy() for entry in self._producers.entries.values()]
 
     def knows_producer(self, producer_id: int) -> bool:
-        """Whether the log has something of this producer."""
+        """Return True if the log has a batch of this producer."""
         with self._lock:
             return producer_id in self._producers.entries
 

@@ -1,4 +1,4 @@
-"""What a topic's settings check and change in a produced batch, beyond its header. Follows Kafka's `LogValidator`.
+"""Checks and changes of a produced batch that a topic's settings require, beyond its header: Kafka's `LogValidator`.
 
 Batches are decompressed only if the settings need their records: a compacted topic needs keys, a lower bound on
 timestamps needs each timestamp, and the topic's own codec needs the records to compress them again.
@@ -66,7 +66,7 @@ def prepare(
 
 
 def is_costly_to_prepare(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Whether `prepare` has to look into a batch that it would unpack, or that is not small."""
+    """Return True if `prepare` must read the records of a batch that is compressed, or not small."""
     if not _needs_records(header, config, now_ms):
         return False
     return header.codec is not Codec.NONE or header.size_bytes > _CHEAP_BYTES or config.codec is not None

@@ -1,4 +1,4 @@
-"""What a log knows of the producers that write to it: for idempotence and transactions (KIP-98).
+"""A log's state of the producers that write to it: for idempotence and transactions (KIP-98).
 
 Follows Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateEntry`; the snapshot has the bytes of its
 `ProducerSnapshot`, version 1. Guarded by the lock of the log.
@@ -42,7 +42,7 @@ _NO_TRANSACTIONS: Final[dict[int, int]] = {}
 
 
 class BatchMetadata(NamedTuple):
-    """What is kept of a batch, to recognize a duplicate."""
+    """The facts about a batch by which a duplicate is recognized."""
 
     last_sequence: int
     last_offset: int
@@ -93,7 +93,7 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last batch, or -1."""
+        """Return the last sequence number of the last batch, or -1."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
@@ -167,7 +167,7 @@ class ProducerStateManager:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction starts."""
+        """Return the first offset of the oldest open transaction."""
         return next(iter(self._ongoing)) if self._ongoing else None
 
     def check_batch(self, header: RecordBatchHeader) -> BatchMetadata | None:

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class LogWithProducers(Protocol):
-    """What is asked of a log."""
+    """The methods of a log that the total uses."""
 
     def with_producers(self, work: Callable[[ProducerStateManager], _T]) -> _T: ...
 

@@ -22,10 +22,10 @@ _base_offset: Final = attrgetter("base_offset")
 
 
 class LogRead(NamedTuple):
-    """What a read gave. `records` start with the batch that holds the offset; they may end within a batch.
+    """The result of a read. `records` start with the batch that holds the offset; they may end within a batch.
 
-    A `FileRegion` must be closed. `aborted_transactions` are pairs of producer id and first offset, None unless only
-    committed records were asked for.
+    A `FileRegion` must be closed. `aborted_transactions` are pairs of producer id and first offset, None unless the
+    read was of committed records only.
     """
 
     high_watermark: int
@@ -69,7 +69,7 @@ class LogReader:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments, without their indexes."""
+        """Return the size of all segments, without their indexes."""
         return sum(segment.size_bytes for segment in self._segments)
 
     @property

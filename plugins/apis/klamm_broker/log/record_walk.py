@@ -73,7 +73,7 @@ def walk(body: bytes, count: i64) -> i64:
 
 
 def _end_of_content(body: bytes, position: i64, length: i64, index: i64) -> i64:
-    """Where a key or value ends; `length` is the first byte of its length, behind which the position is."""
+    """Return the end of a key or value; `length` is the first byte of its length, just before `position`."""
     if length > 0x7F:
         length, position = varint(body, position - 1)
     if length & 1:

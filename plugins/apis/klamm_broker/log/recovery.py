@@ -238,7 +238,7 @@ class _Recovery:
 
 
 def _is_torn_write(file: LogFile, start: int, end: int) -> bool:
-    """Whether a part of a file is the beginning of one batch, or nothing but zeros, as a crash leaves it."""
+    """Return True if a part of a file is the beginning of one batch, or only zeros, as a crash leaves it."""
     data = file.read(start, min(HEADER_BYTES, end - start))
     if len(data) < HEADER_BYTES:
         return True

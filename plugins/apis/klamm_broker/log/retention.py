@@ -1,4 +1,4 @@
-"""Which segments of a log are deleted, by age and by size. Follows Kafka's `UnifiedLog.deleteOldSegments`."""
+"""Deletion of a log's segments by age and by size. It follows Kafka's `UnifiedLog.deleteOldSegments`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm_broker.log.segment import LogSegment
 
 
 def count_deletable(segments: Sequence[LogSegment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
-    """How many segments, from the first on, are to be deleted. It may be all of them.
+    """Return the number of segments to delete, from the first on. It may be all of them.
 
     With any cleanup policy, segments wholly before the log's start are deleted. Raises OSError.
     """

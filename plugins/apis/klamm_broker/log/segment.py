@@ -234,7 +234,8 @@ class LogSegment:
     # Reading
 
     def position_of(self, offset: int, end: int) -> int | None:
-        """Where the batch starts that holds an offset, or else the next one; None if there is none below `end`.
+        """Return the position of the batch that holds an offset, or of the next batch; None if there is none below
+        `end`.
 
         In the active segment the offset must be below the end of the log.
         """
@@ -308,7 +309,7 @@ class LogSegment:
             part.path = directory / part.path.name
 
     def paths(self) -> list[Path]:
-        """Of all files that the segment may have."""
+        """Return the paths of all files that the segment may have."""
         return [part.path for part in self._parts()]
 
     def close(self) -> None:

@@ -109,12 +109,12 @@ class SegmentedLog(LogReader):
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """Return the directory of the files."""
         return Path(self._directory)
 
     @property
     def is_writable(self) -> bool:
-        """Whether the log still takes records: it is neither closed nor deleted nor failed."""
+        """Return True if the log accepts records: it is neither closed nor deleted nor failed."""
         return self._refusal is None
 
     def flush_to(self, offset: int) -> None:
@@ -302,6 +302,6 @@ class SegmentedLog(LogReader):
 
 
 def storage_error(error: OSError) -> KafkaError:
-    """What a client gets for a failed call of the disk."""
+    """Return the error that a client gets for a failed call of the disk."""
     # Without the path, which is none of a client's business.
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk refuses.")

@@ -18,7 +18,7 @@ _RESOURCE_TYPES, _PATTERN_TYPES, _OPERATIONS, _PERMISSIONS = (
 
 
 class WireFilter(Protocol):
-    """How DescribeAcls and DeleteAcls write a filter."""
+    """The form in which DescribeAcls and DeleteAcls write a filter."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -45,7 +45,9 @@ def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorize
 
 
 def are_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> bool:
-    """Whether all of these are there. Kafka cannot parse a request that has another, and closes the connection."""
+    """Return True if all of these values are known. Kafka cannot parse a request with an unknown one, and closes the
+    connection.
+    """
     return (
         resource_type in _RESOURCE_TYPES
         and pattern_type in _PATTERN_TYPES
@@ -55,7 +57,7 @@ def are_known(resource_type: int, pattern_type: int, operation: int, permission:
 
 
 def is_known(wire: WireFilter) -> bool:
-    """Whether `filter_of` can be called."""
+    """Return True if `filter_of` can be called."""
     return are_known(wire.resource_type_filter, wire.pattern_type_filter, wire.operation, wire.permission_type)
 
 

@@ -64,17 +64,17 @@ def denial(code: ErrorCode) -> KafkaError:
 
 
 def may_topic(context: RequestContext, operation: AclOperation, name: str) -> bool:
-    """Whether the client may do that to a topic."""
+    """Return True if the client may do that to a topic."""
     return context.authorize(operation, ResourceType.TOPIC, name)
 
 
 def may_group(context: RequestContext, operation: AclOperation, group_id: str) -> bool:
-    """Whether the client may do that to a group."""
+    """Return True if the client may do that to a group."""
     return context.authorize(operation, ResourceType.GROUP, group_id)
 
 
 def may_transactional_id(context: RequestContext, operation: AclOperation, transactional_id: str) -> bool:
-    """Whether the client may do that to a transactional id."""
+    """Return True if the client may do that to a transactional id."""
     return context.authorize(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
@@ -84,7 +84,7 @@ def shows(context: RequestContext, operation: AclOperation, kind: ResourceType, 
 
 
 def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True) -> bool:
-    """Whether the client may do that to the cluster."""
+    """Return True if the client may do that to the cluster."""
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=log_if_denied)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AcknowledgedPartition(NamedTuple):
-    """What a request acknowledges of one partition; `batches` are messages with offsets and types."""
+    """A request's acknowledgements for one partition; `batches` are messages with offsets and types."""
 
     topic_id: bytes
     partition: int

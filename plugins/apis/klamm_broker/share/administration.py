@@ -1,4 +1,4 @@
-"""What administrators do with the offsets of share groups: describe, alter and delete them."""
+"""Administration of share groups' offsets: describe, alter and delete them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_OFFSET = -1
 
 
 class DescribedOffset(NamedTuple):
-    """Where a group reads a partition: -1 for both if it has not read it. `lag` is in records."""
+    """The offset from which a group reads a partition: -1 for both if it has not read it. `lag` is in records."""
 
     start_offset: int = NO_OFFSET
     lag: int = NO_OFFSET
@@ -43,7 +43,7 @@ def topics_of(broker: BrokerServices, group_id: str) -> dict[str, list[int]]:
 
 
 def describe(broker: BrokerServices, group_id: str, topic: Topic | None, index: int) -> DescribedOffset:
-    """Where a group reads a partition. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+    """Return the offset from which a group reads a partition. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
     live = broker.shares.find(group_id, topic, index) if topic is not None else None
     view = live.view() if live is not None else None
     if live is None or view is None:

@@ -48,7 +48,7 @@ class Letter(NamedTuple):
 
 
 class SharePartitionKept(Protocol):
-    """What `DeadLetters` needs of a share partition."""
+    """The methods of a share partition that `DeadLetters` uses."""
 
     @property
     def key(self) -> SharePartitionKey: ...
@@ -60,7 +60,7 @@ class SharePartitionKept(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Where share partitions send letters."""
+    """The receiver of share partitions' dead letters."""
 
     def is_on(self, group_id: str, /) -> bool:
         """Return True if what this group gives up gets a letter."""
@@ -70,7 +70,7 @@ class DeadLetters(Protocol):
 
 
 class NoDeadLetters:
-    """Of a broker that has none."""
+    """Dead letters of a broker that has none."""
 
     def is_on(self, _group_id: str) -> bool:
         return False

@@ -31,7 +31,7 @@ _STRICT_MODE = 1
 
 
 class ShareReading:
-    """What one pass over the partitions of a session gave."""
+    """The result of one pass over the partitions of a session."""
 
     __slots__ = ("data", "deliveries", "failed")
 
@@ -48,7 +48,7 @@ class ShareReading:
 
     @property
     def size_bytes(self) -> int:
-        """Of all records."""
+        """Return the size of all records."""
         return sum(delivery.read.size_bytes for _, delivery in self.deliveries)
 
     def give_back(self, member_id: str) -> None:
@@ -105,11 +105,11 @@ class PendingShareFetch:
         return self._session.is_alive
 
     def has_records(self) -> bool:
-        """Whether a pass may find records, or an error."""
+        """Return True if a pass may find records, or an error."""
         return any(self.may_find(live) for _, live in self.partitions)
 
     def may_find(self, live: LiveSharePartition) -> bool:
-        """Whether a pass may find records, or an error, in this partition."""
+        """Return True if a pass may find records, or an error, in this partition."""
         try:
             return self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted
         except KafkaError:
@@ -158,7 +158,7 @@ class PendingShareFetch:
         return reading
 
     def _in_batches(self, delivery: Delivery) -> Sequence[Acquired]:
-        """What was acquired, in parts of about `batch_size` records that end with a record batch."""
+        """Return the acquired records in parts of about `batch_size` records that end with a record batch."""
         if self._batch_size <= 0:
             return delivery.acquired
         parts: list[Acquired] = []
@@ -177,7 +177,7 @@ class PendingShareFetch:
         return parts
 
     def result(self, reading: ShareReading) -> dict[TopicPartition, PartitionData]:
-        """What is answered: nothing of what was read if a quota is exceeded."""
+        """Return the answer: without any records if a quota is exceeded."""
         if self.partitions:
             took_ns = self._clock.monotonic_ns() - self._began_ns
             group_id = self._session.key.group_id
@@ -226,7 +226,9 @@ class DelayedShareFetch(WaitingFetch):
 
     @property
     def keys(self) -> list[object]:
-        """What it waits for: appends to a partition, what others release of it, and the end of its connection."""
+        """Return the keys that it waits for: appends to a partition, records that others release, and the end of its
+        connection.
+        """
         return [self._fetch.context.connection.connection_id, *self._wanted]
 
     def try_complete(self) -> bool:

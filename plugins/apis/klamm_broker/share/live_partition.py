@@ -31,7 +31,7 @@ _RETRY_MS: Final = 1000
 
 
 class Outcome(NamedTuple):
-    """What became of an acknowledgement."""
+    """The result of an acknowledgement."""
 
     error_code: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -52,9 +52,10 @@ class ShareConfigs(Protocol):
 
 
 class ShareParts(NamedTuple):
-    """What all share partitions of a broker use.
+    """Objects that all share partitions of a broker use.
 
-    `wake(key)` completes fetches that wait for that key; `group_rows(group_id)` are to be written with a group's state.
+    `wake(key)` completes fetches that wait for that key; `group_rows(group_id)` are written together with a group's
+    state.
     """
 
     clock: Clock
@@ -149,7 +150,7 @@ class LiveSharePartition:
     # Acquire
 
     def has_records(self) -> bool:
-        """Whether a fetch may find something now. Raises KafkaError as `fetch`."""
+        """Return True if a fetch may find records now. Raises KafkaError as `fetch` does."""
         with self._lock:
             state = self._loaded()
             self._write_if_dirty()

@@ -1,4 +1,4 @@
-"""What a read of the log gave, with the boundaries of its batches: share groups acquire whole batches."""
+"""The result of a read of the log, with the boundaries of its batches: share groups acquire whole batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReadBatches:
 
     @property
     def size_bytes(self) -> int:
-        """Of all records."""
+        """Return the size of all records."""
         return self.ends[-1] if self.ends else 0
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ def read_batches(got: LogRead, last_offset: int, most: int) -> ReadBatches:
 
 
 class _Aborted:
-    """Which batches are of aborted transactions. It is asked for each batch, in order.
+    """The aborted transactions of a read. The caller asks for each batch, in order.
 
     A marker ends the open transaction of its producer; no other can be open then.
     """

@@ -1,4 +1,4 @@
-"""What is measured of share fetches and of loading partitions. Kafka's `SharePartitionMetrics`, `ShareGroupMetrics`."""
+"""Metrics of share fetches and of loading partitions: Kafka's `SharePartitionMetrics`, `ShareGroupMetrics`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEVER: Final = -1
 
 
 class PartitionMeters:
-    """Of one partition in one group. The partition's lock protects them."""
+    """Meters of one partition in one group. The partition's lock protects them."""
 
     __slots__ = ("_released_ns", "batch_messages", "lock_ratio", "lock_us")
 
@@ -41,7 +41,7 @@ class PartitionMeters:
 
 
 class GroupMeters:
-    """Of the fetches and the dead letters of one group."""
+    """Meters of the fetches and the dead letters of one group."""
 
     __slots__ = ("acquire_us", "failed_letter_writes", "fetch_ratio", "letter_writes", "letters")
 
@@ -58,7 +58,7 @@ class GroupMeters:
 
 
 class ShareMeters:
-    """Of all share groups. From any thread."""
+    """Meters of all share groups, used from any thread."""
 
     def __init__(self) -> None:
         # Protects what is here and in the groups' meters.

@@ -57,7 +57,9 @@ class FetchedBatch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of a group: deliveries of a record, and records in flight. With `dead_letters` what is given up has letters."""
+    """Limits of a group: deliveries of a record, and records in flight. With `dead_letters`, records that are given up
+    get letters.
+    """
 
     delivery_count: int
     record_locks: int
@@ -103,12 +105,12 @@ class SharePartition:
 
     @property
     def in_flight(self) -> int:
-        """How many offsets are between start and end."""
+        """Return the number of offsets between start and end."""
         return self.end_offset - self.start_offset + 1
 
     @property
     def completed(self) -> int:
-        """How many of the offsets in flight are done."""
+        """Return the number of offsets in flight that are done."""
         return self._runs.completed
 
     def next_fetch_offset(self) -> int:
@@ -117,11 +119,11 @@ class SharePartition:
         return self.end_offset + 1 if available is None else available
 
     def may_acquire(self, limits: Limits) -> bool:
-        """Whether there may be something to acquire: the limit of records in flight counts for new ones only."""
+        """Return True if there may be records to acquire: the limit of records in flight applies only to new ones."""
         return self.in_flight < limits.record_locks or self.next_fetch_offset() <= self.end_offset
 
     def next_deadline_ns(self) -> int | None:
-        """When the first lock ends, monotonic."""
+        """Return the end of the first lock, on the monotonic clock."""
         return self._runs.next_deadline_ns()
 
     # Acquire

@@ -48,7 +48,7 @@ class SharePartitionKey(NamedTuple):
 
 
 class SavedPartition(NamedTuple):
-    """What the store has of one."""
+    """The stored state of a share partition."""
 
     key: SharePartitionKey
     start_offset: int

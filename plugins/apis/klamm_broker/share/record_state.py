@@ -52,7 +52,7 @@ class IllegalRecordTransitionError(RuntimeError):
 
 
 class AcknowledgeType(enum.IntEnum):
-    """What a member says of a record that it has acquired, as Kafka's `AcknowledgeType`; GAP: there is none."""
+    """A member's verdict on a record that it has acquired: Kafka's `AcknowledgeType`. GAP: there is no record."""
 
     GAP = 0
     ACCEPT = 1

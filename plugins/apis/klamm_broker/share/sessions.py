@@ -175,11 +175,11 @@ class ShareSessionCache:
         return ended
 
     def is_unreleased(self, session: ShareSession) -> bool:
-        """Whether what its member holds is this session's, and has to be released."""
+        """Return True if its member's records belong to this session, and must be released."""
         return self._unreleased.get(session.key) is session
 
     def released(self, session: ShareSession) -> None:
-        """What it held is released."""
+        """Record that the session's records are released."""
         with self._lock:
             if self.is_unreleased(session):
                 del self._unreleased[session.key]

@@ -1,4 +1,4 @@
-"""Whether the machine has restarted since a data directory was last in use: writes that were not synced may be gone."""
+"""Detection of a restart of the machine since the last use of a data directory: unsynced writes may be gone."""
 
 from __future__ import annotations
 

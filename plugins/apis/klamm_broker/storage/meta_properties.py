@@ -70,7 +70,7 @@ def load(data_dir: Path, node_id: int) -> MetaProperties | None:
 def load_or_create(
     data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes], operations: FileOperations
 ) -> MetaProperties:
-    """As `load`; a directory without `meta.properties` becomes this node's, of a new cluster."""
+    """Load the properties as `load` does; without `meta.properties`, write one for this node in a new cluster."""
     properties = load(data_dir, node_id)
     if properties is None:
         properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class OwnedClient(Protocol):
-    """What is asked of a client; `seen_ms` is set here."""
+    """The attributes of a client that the table uses; the table sets `seen_ms`."""
 
     id: bytes
     owner: str

@@ -80,7 +80,7 @@ class ClientInstance:
         self.seen_ms = 0
 
     def may_get(self, now_ms: int) -> bool:
-        """Whether it may get its subscription now: once per interval. If so, this counts as that time."""
+        """Return True if it may get its subscription now: once per interval. If so, this counts as that time."""
         times = [each for each in (self.last_get_ms, self.last_push_ms) if each is not None]
         if times and now_ms - max(times) < self.interval_ms:
             return False
@@ -88,7 +88,7 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether it may push now: once per interval, and after it has got its subscription."""
+        """Return True if it may push now: once per interval, and after it has got its subscription."""
         last = self.last_push_ms
         has_asked = self.last_get_ms is not None and (last is None or self.last_get_ms > last)
         if not has_asked and last is not None and now_ms - last < self.interval_ms:

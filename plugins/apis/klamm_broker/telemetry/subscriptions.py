@@ -70,7 +70,7 @@ class Subscription(NamedTuple):
     patterns: Mapping[str, re.Pattern[str]]
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a client with these attributes is matched."""
+        """Return True if it matches a client with these attributes."""
         return all(pattern.fullmatch(attributes[name]) for name, pattern in self.patterns.items())
 
 

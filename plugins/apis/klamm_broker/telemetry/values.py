@@ -45,7 +45,9 @@ class ClientValues:
 
 
 class PushedValues:
-    """Of all clients, by their ids; those that pushed last are at the end. Not for several threads at once."""
+    """Values of all clients, by their ids; the clients that pushed last are at the end. Not for several threads at
+    once.
+    """
 
     def __init__(self) -> None:
         self._clients: OrderedDict[bytes, ClientValues] = OrderedDict()

@@ -25,7 +25,7 @@ class _Charge(NamedTuple):
 
 
 class TopicAccounts:
-    """What each topic counts, for who has made it, also where another adds partitions or configs.
+    """Bytes of each topic, charged to its creator, also if another principal adds partitions or configs.
 
     The caller makes one change at a time.
     """

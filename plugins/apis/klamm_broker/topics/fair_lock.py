@@ -7,7 +7,9 @@ from types import TracebackType
 
 
 class FairLock:
-    """Who waits gets it before who gives it up and wants it again, e.g. for the next of many topics."""
+    """A lock that goes to a waiting thread before the thread that releases it and wants it again, e.g. for the next of
+    many topics.
+    """
 
     def __init__(self) -> None:
         # Held by the next one in turn, while it waits.
@@ -17,7 +19,7 @@ class FairLock:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a thread waits for it, or is about to get it."""
+        """Return True if a thread waits for it, or is about to get it."""
         return self._next.locked()
 
     def __enter__(self) -> None:

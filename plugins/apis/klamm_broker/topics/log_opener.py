@@ -55,7 +55,7 @@ class LogOpener:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
     def open_now(self, partition: Partition) -> None:
-        """As `open`, but raises OSError for disk errors."""
+        """Open a log as `open` does, but raise OSError for disk errors."""
         topic = partition.topic
         with self.lock:
             if partition.opened_log is not None:

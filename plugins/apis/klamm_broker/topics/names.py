@@ -1,4 +1,4 @@
-"""Which topic names are allowed: the rules of Kafka's `Topic` class."""
+"""Rules for topic names: those of Kafka's `Topic` class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_topic_name(name: str) -> None:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether the name is a valid topic name."""
+    """Return True if the name is a valid topic name."""
     try:
         check_topic_name(name)
     except KafkaError:

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go. Errors follow Kafka's `ReplicationControlManager`."""
+"""Placement of the replicas of new partitions. Errors follow Kafka's `ReplicationControlManager`."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Whether partitions are in the transaction; TRANSACTION_ABORTABLE for those that are not.
+        """Return NONE for partitions that are in the transaction, and TRANSACTION_ABORTABLE for all others.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """

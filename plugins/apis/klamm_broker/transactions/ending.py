@@ -1,8 +1,8 @@
-"""Whether a transaction may end: retries, fenced producers, wrong states.
+"""Checks of the end of a transaction: retries, fenced producers, wrong states.
 
 Follows `TransactionCoordinator.endTransaction` of Kafka 4.3. With `transaction.version` 2 each end raises the epoch, so
-that a request with the previous epoch is a retry, and one with the current epoch is new: an abort of a transaction
-that has written nothing is allowed then.
+a request with the previous epoch is a retry, and one with the current epoch is new: an abort of a transaction that has
+written nothing is allowed then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _PREPARED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}
 def check_end(
     transaction: Transaction, producer_id: int, producer_epoch: int, client_version: int, *, committed: bool
 ) -> bool:
-    """Whether there is a transaction to end; False: it has ended that way already. The caller holds its lock.
+    """Return True if there is a transaction to end, and False if it has already ended in that way. The caller holds its
+    lock.
 
     Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
@@ -59,7 +60,7 @@ def check_end(
 
 
 def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    """Whether the producer retries a request whose response, with the new epoch or producer id, it did not get."""
+    """Return True if the producer repeats a request whose response, with the new epoch or producer id, was lost."""
     record = transaction.record
     if record.producer_id == producer_id:
         return record.producer_epoch == producer_epoch + 1

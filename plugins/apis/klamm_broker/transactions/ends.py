@@ -1,4 +1,5 @@
-"""How a transaction ends: its records, the decision, the markers, the completion, each durable before the next starts.
+"""The end of a transaction: its records, the decision, the markers, the completion, each durable before the next
+starts.
 
 Follows Kafka's `TransactionCoordinator.endTransaction` and `TransactionMarkerChannelManager`.
 """

@@ -146,7 +146,7 @@ class _Pending:
             self._count += 1
 
     def done_if_there(self, error: KafkaError | None) -> None:
-        """As `done`; a partition that was deleted meanwhile is no error."""
+        """Call `done`; a partition that was deleted meanwhile is no error."""
         self.done(None if error is not None and error.error_code in _NOTHING_TO_END else error)
 
     def done(self, error: KafkaError | None) -> None:

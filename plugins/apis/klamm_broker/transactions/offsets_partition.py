@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` stands for a group in a transaction."""
+"""The partition of `__consumer_offsets` that represents a group in a transaction."""
 
 from __future__ import annotations
 

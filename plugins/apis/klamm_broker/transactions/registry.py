@@ -133,7 +133,9 @@ class TransactionRegistry:
     def write_added(
         self, transaction: Transaction, record: TransactionRecord, new: frozenset[TopicPartition], then: Written
     ) -> None:
-        """As `write`, where `new` partitions come to an open transaction. Those that it has are not written again."""
+        """Write the `new` partitions of an open transaction, as `write` does. Its earlier partitions are not written
+        again.
+        """
         position = len(transaction.record.partitions)
         added = persistence.add(transaction.transactional_id, position, new)
         self._submit(transaction, record, then, [added], sync=True)

@@ -29,12 +29,12 @@ _BUMPS_EPOCH: Final = 2
 
 
 def bumps_epoch(version: int) -> bool:
-    """Whether the end of a transaction raises the epoch with this `transaction.version` (KIP-890)."""
+    """Return True if the end of a transaction raises the epoch with this `transaction.version` (KIP-890)."""
     return version >= _BUMPS_EPOCH
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Whether clients get no epoch above this one: the largest is left for fencing."""
+    """Return True if clients get no epoch above this one: the largest is reserved for fencing."""
     return producer_epoch >= MAX_EPOCH - 1
 
 

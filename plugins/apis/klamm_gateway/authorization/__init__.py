@@ -1,1 +1,1 @@
-"""What a listener's authorizer lets through to the cluster; after the checks of Kafka's `KafkaApis`."""
+"""Authorization of requests to the cluster by a listener's authorizer; it follows the checks of Kafka's `KafkaApis`."""

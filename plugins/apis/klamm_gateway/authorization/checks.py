@@ -73,7 +73,7 @@ def require_cluster(context: RequestContext, operation: AclOperation) -> None:
 
 
 def may(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-    """Of what the client did not name, e.g. in a list: no decision that is recorded."""
+    """Return True if the client may do this to a resource that it did not name, e.g. in a list. It is not recorded."""
     return context.authorize(operation, resource_type, name, log_if_denied=False, log_if_allowed=False)
 
 

@@ -276,7 +276,7 @@ class UpstreamConnection:
 
 
 def _first_bytes(outgoing: deque[Buffer]) -> Buffer:
-    """What a TLS record is made of: small buffers together."""
+    """Return the bytes for one TLS record: small buffers together."""
     if len(outgoing) == 1 or len(outgoing[0]) >= _TLS_RECORD_BYTES:
         return outgoing[0]
     return b"".join(islice(outgoing, 2))

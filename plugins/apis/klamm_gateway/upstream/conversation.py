@@ -115,4 +115,4 @@ class Conversation:
 
 
 def _nothing() -> None:
-    """What `ready` is for: `Conversation` looks at the state itself."""
+    """Do nothing when the connection is ready: `Conversation` reads the state itself."""

@@ -42,7 +42,7 @@ def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
 
 
 def problem_with(key: str, path: Path) -> str | None:
-    """Why the file of a key of `[gateway.upstream]` cannot be used; None if it can."""
+    """Return the reason why the file of a key of `[gateway.upstream]` cannot be used; None if it can."""
     try:
         _CHECKS[key](path)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""How the gateway logs in to a node: the client's side of PLAIN (RFC 4616) and SCRAM (RFC 5802). No I/O."""
+"""The gateway's login to a node: the client's side of PLAIN (RFC 4616) and SCRAM (RFC 5802), without I/O."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Exchange(Protocol):
         """The whole response without its header."""
 
     def walk(self, size_bytes: int) -> Walk | None:
-        """What looks at a body of that size that is about to be streamed, if something does."""
+        """Return the walk over a body of that size that is about to be streamed, if there is one."""
 
     def began(self, body: bytes, stream: ResponseStream) -> None:
         """The beginning of a response whose rest arrives in a stream; only if `streams`."""
@@ -116,22 +116,22 @@ class UpstreamProtocol:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether bytes of requests have not left."""
+        """Return True if bytes of requests have not left."""
         return bool(self.outgoing or self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Return True if nothing is under way."""
         return not self.exchanges and not self.has_unsent and self.stream is None
 
     @property
     def may_stream(self) -> bool:
-        """Whether the next bytes are the beginning of a response that may be streamed."""
+        """Return True if the next bytes are the beginning of a response that may be streamed."""
         return bool(self.exchanges) and self.exchanges[0].streams and not self._rest and self.stream is None
 
     @property
     def has_part(self) -> bool:
-        """Whether the beginning of a response has come that is kept until the rest comes."""
+        """Return True if it keeps the beginning of a response until the rest arrives."""
         return bool(self._rest)
 
     def receive(self, data: memoryview) -> None:
@@ -294,7 +294,7 @@ def _malformed(error: WireError) -> UpstreamError:
 
 
 def _body(exchange: Exchange, frame: memoryview) -> bytes:
-    """What follows the header of a response."""
+    """Return the bytes after the header of a response."""
     if response_header_size(exchange.api_key, exchange.api_version) == 4:
         return bytes(frame[4:])
     try:

@@ -35,7 +35,9 @@ class Security:
     passes_login: bool = False
 
     def account_of(self, principal: KafkaPrincipal) -> Account | None:
-        """Who logs in for a client; None is no account. Raises UpstreamError for a principal without an account."""
+        """Return the account that logs in for a client; None is no account. Raises UpstreamError for a principal
+        without an account.
+        """
         if self.passes_login:
             return None
         if self.accounts is None:

@@ -11,7 +11,7 @@ class IllegalTransitionError(Exception):
 
 
 class UpstreamState(enum.Enum):
-    """Where a connection to a node is in its life.
+    """The state of a connection to a node.
 
     ```
     CONNECTING ──► HANDSHAKE ──► LOGIN ──► READY ──► FINISHING ──► CLOSED

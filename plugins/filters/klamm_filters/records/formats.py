@@ -155,7 +155,7 @@ def _reason(error: ValueError) -> str:
 
 
 class _SchemaCheck:
-    """Whether JSON fulfils a schema; says the first thing that is wrong, and where."""
+    """A check that JSON matches a schema; it reports the first fault and its place."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator

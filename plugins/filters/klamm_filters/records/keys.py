@@ -37,7 +37,7 @@ class UnknownKeyError(Exception):
 
 
 class DecryptionError(Exception):
-    """What is not a value that one of the keys has encrypted, or was changed since."""
+    """The value was not encrypted by one of the keys, or was changed afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ class Keys:
 
 
 def checked_keys(content: Mapping[str, Any]) -> Keys:
-    """What a file or a function gives: `current`, and `keys`, of bytes or base64. Raises ValueError; shows no key."""
+    """Check the content of a file or the result of a function: `current`, and `keys`, of bytes or base64. Raises
+    ValueError; shows no key.
+    """
     unknown = set(content) - {"current", "keys"}
     if unknown:
         raise ValueError(f"unknown key {sorted(unknown)[0]}: there are `current` and `keys`")
@@ -148,7 +150,9 @@ class KeyRing:
         return self._random_bytes(NONCE_BYTES)
 
     def cipher_of(self, header: bytes) -> AESGCM:
-        """What decrypts the values of records with that header. Raises UnknownKeyError, DecryptionError."""
+        """Return the cipher that decrypts the values of records with that header. Raises UnknownKeyError,
+        DecryptionError.
+        """
         with self._lock:
             cipher = self._unwrapped.get(header)
         return cipher if cipher is not None else self._unwrap(header)

@@ -19,7 +19,7 @@ from klamm.wire.messages.produce import (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a partition is refused; `records` are indexes in the batch with a message each."""
+    """The reason why a partition is refused; `records` are indexes in the batch with a message each."""
 
     error: ErrorCode
     message: str
@@ -40,7 +40,7 @@ class RefusedPartitions:
         return len(self._refused)
 
     def take_out(self, request: ProduceRequest, context: RequestContext, check: Check) -> ProduceRequest | Answer:
-        """What goes on to the broker, or the answer if nothing is left.
+        """Return the request for the broker without refused partitions, or the answer if nothing is left.
 
         Raises KafkaError for a request without a response, which closes the connection.
         """

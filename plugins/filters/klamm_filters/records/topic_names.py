@@ -95,7 +95,9 @@ class TopicNames:
         return found or None
 
     def known(self, name: str, topic_id: bytes, context: RequestContext) -> str:
-        """As `find`; raises KafkaError(UNKNOWN_TOPIC_ID): the client asks for Metadata, and then the id is known."""
+        """Return the name as `find` does; raises KafkaError(UNKNOWN_TOPIC_ID) for an unknown id: the client then asks
+        for Metadata.
+        """
         found = self.find(name, topic_id, context)
         if found is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "The topic id is not known here yet.")

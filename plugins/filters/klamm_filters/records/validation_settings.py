@@ -13,7 +13,7 @@ FORMATS = ("any", "utf8", "json")
 
 @dataclass(frozen=True, slots=True)
 class RecordRuleSettings:
-    """What records of some topics have to be."""
+    """The required format of some topics' records."""
 
     topics: tuple[str, ...] = setting(doc="Names of topics, or patterns as in `orders-*`.")
     value: str = setting("any", doc="What values are.", choices=FORMATS)

@@ -71,7 +71,7 @@ def delete(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def deleted(response: Any, context: RequestContext, tenant: Tenant) -> None:
-    """What was deleted, as the tenant names it."""
+    """Rename the deleted rules in a response to the tenant's names."""
     for result in response.filter_results:
         result.matching_acls = [one for one in result.matching_acls if _is_own(tenant, one)]
         for one in result.matching_acls:

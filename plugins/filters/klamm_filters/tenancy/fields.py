@@ -50,7 +50,7 @@ _PLANS: Final[dict[tuple[type, frozenset[str]], _Plan | None]] = {}
 
 
 def plan_of(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
-    """Where a message has fields of these names; None if nowhere."""
+    """Return the places in a message that have fields of these names; None if there are none."""
     key = kind, names
     if key not in _PLANS:
         _PLANS[key] = _find(kind, names)

@@ -1,6 +1,7 @@
-"""What is particular to an API, beside names that are mapped in all: lists of everything, patterns, resources by type.
+"""Rules of single APIs, beside names that are mapped in all: lists of everything, patterns, resources by type.
 
-An API that stands neither here as mapped nor as harmless is refused: a new one is closed until it is looked at.
+An API that this module lists neither as mapped nor as harmless is refused, so new APIs stay closed until they are
+examined.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Rule(NamedTuple):
 
 
 def refused(context: RequestContext, why: str = "is not for clients that have a prefix") -> KafkaError:
-    """What a client gets for what it may not do."""
+    """Return the error for a request that a tenant may not make."""
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.api_name} {why}.")
 
 

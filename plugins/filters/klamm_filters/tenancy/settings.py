@@ -23,7 +23,7 @@ def _folded(name: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether a name could begin with both prefixes."""
+    """Return True if a name could begin with both prefixes."""
     one, other = _folded(one), _folded(other)
     return one.startswith(other) or other.startswith(one)
 

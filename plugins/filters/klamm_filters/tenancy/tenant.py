@@ -68,7 +68,7 @@ class Tenant:
         return self.prefix + name
 
     def owns(self, name: str) -> bool:
-        """Whether a name of the broker's is this tenant's."""
+        """Return True if a name of the broker's is this tenant's."""
         return name.startswith(self.prefix)
 
     def strip(self, name: str) -> str:
@@ -78,7 +78,9 @@ class Tenant:
         return name[len(self.prefix) :]
 
     def strip_or_hide(self, name: str) -> str:
-        """As `strip`; empty for a name of others, where nothing can be left out: in what consumers exchange."""
+        """Return the name as `strip` does, or an empty text for a name of others, in places where nothing can be left
+        out: in the bytes that consumers exchange.
+        """
         return name[len(self.prefix) :] if name.startswith(self.prefix) else ""
 
     def text(self, message: str) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 
 def load_function(path: str | None) -> Callable[..., Any] | None:
-    """What `module:function` names. Raises what importing it raises, and TypeError if it cannot be called."""
+    """Return the function that `module:function` names. Raises the errors of its import, and TypeError if it cannot be
+    called.
+    """
     if path is None:
         return None
     module, _, name = path.partition(":")

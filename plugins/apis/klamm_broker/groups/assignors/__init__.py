@@ -1,4 +1,4 @@
-"""Which member of a group reads which partition, decided by the server (KIP-848).
+"""Assignors, by which the server distributes partitions to the members of a group (KIP-848).
 
     spec     what an assignor gets and returns
     range    the same numbers of each topic, in order of the members

@@ -1,4 +1,4 @@
-"""What an assignor gets and returns."""
+"""Arguments and results of assignors."""
 
 from __future__ import annotations
 

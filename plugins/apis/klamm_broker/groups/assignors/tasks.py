@@ -25,7 +25,7 @@ class StreamsMemberSpec(NamedTuple):
 
 
 class StreamsSpec(NamedTuple):
-    """What is to be assigned: how many tasks each subtopology has, which have state, how many copies that gets.
+    """The tasks to assign: the number of tasks of each subtopology, the stateful ones, and the number of their copies.
 
     `tags` are the keys of client tags over whose values the copies are distributed.
     """
@@ -112,7 +112,7 @@ class _Assignment:
             heapq.heappush(loads, (*load, member_id))
 
     def _load(self, member_id: str) -> tuple[int, float]:
-        """How many active tasks a member has, and how many all members of its process have on average."""
+        """Return a member's number of active tasks, and the average number of all members of its process."""
         others = self._processes[self._spec.members[member_id].process_id]
         return len(self._active[member_id]), sum(len(self._active[each]) for each in others) / len(others)
 
@@ -157,7 +157,7 @@ class _Assignment:
         return min((process for process in loads if process not in places), key=rank)
 
     def _shared_tags(self, process: str, places: Sequence[str]) -> int:
-        """How many of the tags of a process are those of places that have the task."""
+        """Return the number of a process's tags that equal those of places that already have the task."""
         return sum(self._tag(process, key) in {self._tag(each, key) for each in places} for key in self._spec.tags)
 
     def _tag(self, process: str, key: str) -> str | None:

@@ -35,7 +35,7 @@ def assign_uniformly(members: Mapping[str, MemberSpec], counts: Mapping[bytes, i
 def _keep(
     members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]
 ) -> tuple[dict[str, list[_Partition]], list[_Partition]]:
-    """What members may keep, in their order, and the partitions that are left over."""
+    """Return the partitions that each member may keep, in their order, and the remaining partitions."""
     kept: dict[str, list[_Partition]] = {}
     taken: set[_Partition] = set()
     for name in sorted(members):

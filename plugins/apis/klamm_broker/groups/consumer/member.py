@@ -40,7 +40,7 @@ class ClassicProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """What the coordinator knows of one member, as Kafka's `ConsumerGroupMember`.
+    """The coordinator's state of one member: Kafka's `ConsumerGroupMember`.
 
     `topics`              names that it subscribes to; `regex` an expression, empty for none.
     `epoch`               that of the assignment that it has, or STATIC_LEAVE_EPOCH; `previous_epoch` the one before,
@@ -97,9 +97,9 @@ class ConsumerMember:
 
     @property
     def is_away(self) -> bool:
-        """Whether it is a static member that has left temporarily."""
+        """Return True if it is a static member that has left temporarily."""
         return self.epoch == STATIC_LEAVE_EPOCH
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all of the target assignment of this epoch."""
+        """Return True if it has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch

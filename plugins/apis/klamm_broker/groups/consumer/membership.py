@@ -57,7 +57,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
                         del owned[topic, index]
 
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
-        """Whether a member owns the partition or has still to revoke it."""
+        """Return True if a member owns the partition or has not revoked it yet."""
         return (topic_id, partition) in self._owned
 
     def target_of(self, member_id: str) -> Partitions:
@@ -73,7 +73,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
     # Members that speak the classic protocol
 
     def supports_classic_protocols(self, protocol_type: str, protocols: Sequence[str]) -> bool:
-        """Whether a classic member with these protocols could join."""
+        """Return True if a classic member with these protocols could join."""
         if protocol_type != consumer_protocol.PROTOCOL_TYPE:
             return False
         others = [member.classic for member in self.members.values() if member.classic is not None]
@@ -81,7 +81,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
         return any(known[name] == len(others) for name in protocols)
 
     def awaits_release(self, member: ConsumerMember) -> bool:
-        """Whether other members still own some of the member's target partitions."""
+        """Return True if other members still own some of the member's target partitions."""
         return any(
             self.is_owned(topic, index)
             for topic, indexes in self.target_of(member.member_id).items()

@@ -154,7 +154,7 @@ class Migration:
     # To a classic group
 
     def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
-        """Whether the group has to become a classic one once the members `without` have left."""
+        """Return True if the group must become a classic one when the members `without` have left."""
         staying = [member for member_id, member in group.members.items() if member_id not in without]
         if not staying or not _common_protocols(staying):
             return False
@@ -228,7 +228,10 @@ def _common_protocols(members: Sequence[ConsumerMember]) -> set[str]:
 
 
 def _version_of(subscription: bytes) -> int:
-    """Of one of several subscriptions, of which only the first was read when its member joined."""
+    """Return the version of a subscription; 0 if it cannot be read.
+
+    A member may have several subscriptions, of which only the first was read when it joined.
+    """
     try:
         return consumer_protocol.version_of(subscription)
     except ValueError:

@@ -35,7 +35,7 @@ def next_step(
 
 
 def _holds(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member may still own some of these; true if it does not report what it owns."""
+    """Return True if the member may still own some of these partitions; True if it does not report its partitions."""
     if owned is None:
         return True
     return any(not indexes.isdisjoint(owned.get(topic, ())) for topic, indexes in revoked.items())

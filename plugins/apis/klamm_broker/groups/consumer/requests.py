@@ -35,7 +35,7 @@ class ConsumerHeartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it is a full heartbeat, with all fields set: its response has the assignment, changed or not."""
+        """Return True if all fields are set: the response to a full heartbeat has the assignment, changed or not."""
         complete = self.rebalance_timeout_ms != -1 and self.owned is not None
         return self.epoch == 0 or (complete and (self.topics is not None or self.regex is not None))
 

@@ -18,7 +18,7 @@ class ConsumerGroupState(enum.Enum):
 
 
 class MemberState(enum.Enum):
-    """How far a member has reconciled its assignment; the value is what the store has.
+    """Progress of a member in the reconciliation of its assignment; the value is the one in the store.
 
         STABLE ◄──► UNREVOKED        it owns partitions that it has to revoke
           ▲           ▲

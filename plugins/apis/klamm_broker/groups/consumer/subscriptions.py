@@ -22,7 +22,7 @@ UNCHECKED: Final = -1
 
 
 class TopicView(Protocol):
-    """What a group needs to know of a topic."""
+    """The facts about a topic that groups use."""
 
     @property
     def name(self) -> str: ...
@@ -83,11 +83,11 @@ def _topics_of(group: ConsumerGroup, topics: frozenset[str], regex: str) -> froz
 
 
 class RegexRefresh(NamedTuple):
-    """When expressions are looked up again.
+    """Times after which regular expressions are resolved again.
 
-    `max_age_ns`  after which one is, though no topic has changed: permissions may have.
-    `budget_ns`   after which a pass leaves the others to a later one, so that the group's lock is not held for long.
-    `pause`       how many times as long as it took a pass that left some is apart from the next.
+    `max_age_ns`  age after which an expression is resolved again although no topic has changed: permissions may have.
+    `budget_ns`   time after which a pass leaves the remaining expressions to a later one: it holds the group's lock.
+    `pause`       factor: after an incomplete pass, the next one comes after this many times its duration.
     """
 
     max_age_ns: int

@@ -47,7 +47,9 @@ class ShareTimeouts(Protocol):
 
 
 class ShareWorld(NamedTuple):
-    """What share groups need of the broker. `member_gone(group_id, member_id)`: its records can be released."""
+    """The parts of the broker that share groups use. `member_gone(group_id, member_id)` is called when its records can
+    be released.
+    """
 
     topics: Topics
     timeouts: ShareTimeouts
@@ -261,7 +263,7 @@ class ShareCoordinator:
             )
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is a share group of this id."""
+        """Return True if there is a share group of this id."""
         return isinstance(self._registry.get(group_id), ShareGroup)
 
     def get(self, group_id: str, *, new_owner: str | None = None) -> ShareGroup:

@@ -41,11 +41,11 @@ NEXT_STATES: Final[Mapping[ShareGroupState, frozenset[ShareGroupState]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareMember:
-    """What the coordinator knows of one member, as Kafka's `ShareGroupMember`.
+    """The coordinator's state of one member: Kafka's `ShareGroupMember`.
 
-    `epoch` is that of the assignment it has; `previous_epoch` is accepted once more because the response may have been
-    lost. `assigned` is what it has, `target` what it gets with its next heartbeat. `owner` has joined with it, and it
-    counts for their share.
+    `epoch` is that of its current assignment; `previous_epoch` is accepted once more because the response may have been
+    lost. `assigned` is the current assignment, `target` the one that it gets with its next heartbeat. `owner` is the
+    principal that joined with it; the member counts for that principal's share.
     """
 
     member_id: str

@@ -1,4 +1,4 @@
-"""How many tasks a topology has with the topics that there are, and which of its topics the server is to create.
+"""The number of tasks of a topology with the existing topics, and the topics that the server must create for it.
 
 Follows Kafka's `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and `ChangelogTopics`.
 """
@@ -40,12 +40,12 @@ class Configuration(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the number of tasks is known: all source topics exist and fit."""
+        """Return True if the number of tasks is known: all source topics exist and fit."""
         return self.problem is None or self.problem.code is StatusCode.MISSING_INTERNAL_TOPICS
 
     @property
     def is_ready(self) -> bool:
-        """Whether tasks can run."""
+        """Return True if tasks can run."""
         return self.problem is None
 
 

@@ -1,4 +1,4 @@
-"""Which member of a streams group has which partitions: for interactive queries (KIP-67)."""
+"""Endpoints of a streams group's members and their partitions, for interactive queries (KIP-67)."""
 
 from __future__ import annotations
 

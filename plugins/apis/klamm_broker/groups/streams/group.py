@@ -138,7 +138,9 @@ class StreamsGroup(StreamsMembers):
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """As in Kafka, clients before TxnOffsetCommit v3 name neither member nor epoch."""
+        """Check a commit of a transaction. As in Kafka, clients before TxnOffsetCommit v3 name neither member nor
+        epoch.
+        """
         if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
             return
         self.validate_commit(member_id, group_instance_id, generation_id, partitions)

@@ -22,7 +22,7 @@ _NO_EPOCHS: Final[Mapping[Task, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsMember:
-    """What the coordinator knows of one member, as Kafka's `StreamsGroupMember`.
+    """The coordinator's state of one member: Kafka's `StreamsGroupMember`.
 
     `owner`               who has joined with it, whose share of `group.members.max.bytes` it counts for.
     `process_id`          of the application instance, which may have several members: they share a state directory.
@@ -67,15 +67,15 @@ class StreamsMember:
 
     @property
     def charge_bytes(self) -> int:
-        """What it counts towards `group.members.max.bytes`."""
+        """Return the bytes that it counts towards `group.members.max.bytes`."""
         tasks = self.assigned.total + self.pending_revocation.total
         return charge_bytes(self.size_bytes, 0) + TASK_BYTES * tasks
 
     @property
     def is_away(self) -> bool:
-        """Whether it is a static member that has left temporarily."""
+        """Return True if it is a static member that has left temporarily."""
         return self.epoch == STATIC_LEAVE_EPOCH
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has all of the target assignment of this epoch."""
+        """Return True if it has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch

@@ -37,7 +37,7 @@ def next_step(
 
 
 def _still_has(owned: Tasks | None, revoked: Tasks) -> bool:
-    """Whether the member may still have some of these; true if it does not report what it has."""
+    """Return True if the member may still have some of these tasks; True if it does not report its tasks."""
     return revoked.total > 0 and (owned is None or owned.touches(revoked))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Endpoint(NamedTuple):
-    """Where a member answers interactive queries."""
+    """The address at which a member answers interactive queries."""
 
     host: str
     port: int
@@ -59,7 +59,7 @@ class StreamsHeartbeat(NamedTuple):
 
     @property
     def is_join(self) -> bool:
-        """Whether the member joins."""
+        """Return True if the member joins."""
         return self.epoch == JOIN_EPOCH
 
 

@@ -1,4 +1,4 @@
-"""What a member of a streams group is notified of, beside its tasks."""
+"""Status codes that a member of a streams group gets beside its tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class StatusCode(enum.IntEnum):
-    """What a member is to know of its group, as Kafka's `StreamsGroupHeartbeatResponse.Status`."""
+    """A status that a member gets of its group: Kafka's `StreamsGroupHeartbeatResponse.Status`."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1

@@ -20,7 +20,7 @@ class Tasks(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many tasks these are."""
+        """Return the number of tasks."""
         return len(self.active) + len(self.standby) + len(self.warmup)
 
     def united(self, other: Tasks) -> Tasks:
@@ -28,11 +28,11 @@ class Tasks(NamedTuple):
         return Tasks(self.active | other.active, self.standby | other.standby, self.warmup | other.warmup)
 
     def within(self, other: Tasks) -> bool:
-        """Whether the others have each of these, in the same role."""
+        """Return True if the others include each of these tasks, in the same role."""
         return self.active <= other.active and self.standby <= other.standby and self.warmup <= other.warmup
 
     def touches(self, other: Tasks) -> bool:
-        """Whether the others have one of these, in the same role."""
+        """Return True if the others include one of these tasks, in the same role."""
         return not all(mine.isdisjoint(theirs) for mine, theirs in zip(self, other, strict=True))
 
 

@@ -95,7 +95,7 @@ class Topology(NamedTuple):
 
     @property
     def names(self) -> int:
-        """How many names it has."""
+        """Return the number of its names."""
         return sum(1 + sum(1 for _ in each.topic_names) for each in self.subtopologies)
 
 
