@@ -20,14 +20,14 @@ from klamm.wire.messages import fetch, heartbeat, metadata, produce
 from klamm.wire.records import Record, encode_batch
 from klamm.wire.struct_base import copy_message
 from klamm_filters.client_limits import ClientLimits
+from klamm_filters.filter_settings import ClientLimitsSettings, RewriteClientIdSettings
 from klamm_filters.records.encryption import RecordEncryption
 from klamm_filters.records.encryption_settings import RecordEncryptionSettings
 from klamm_filters.records.validation import RecordValidation
 from klamm_filters.records.validation_settings import RecordRuleSettings, RecordValidationSettings
 from klamm_filters.rewrite_client_id import RewriteClientId
-from klamm_filters.settings import ClientLimitsSettings, RewriteClientIdSettings
 from klamm_filters.tenancy.filter import TopicPrefix
-from klamm_filters.tenancy.settings import TopicPrefixSettings
+from klamm_filters.tenancy.tenancy_settings import TopicPrefixSettings
 
 _TOPIC = "orders"
 _PREFIX = "team-a."

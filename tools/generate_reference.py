@@ -12,8 +12,8 @@ from typing import Any, Final, get_args, get_origin
 
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import Found, PluginRegistry
+from klamm.config.server_settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.setting import SettingSpec, specs_of
-from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "settings.md"
 

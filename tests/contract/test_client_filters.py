@@ -15,7 +15,7 @@ from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.metadata import VERSIONS, MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
-from klamm_filters.settings import DenyApisSettings
+from klamm_filters.filter_settings import DenyApisSettings
 from tests.contract.filtered import API_SETS, refusals, served
 from tests.waiting import wait_until
 

@@ -37,7 +37,7 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
 from klamm_filters.records.validation_settings import RecordRuleSettings
 from klamm_sasl.factory import SaslAuthenticatorFactory
 from klamm_sasl.plain import PlainMechanism
-from klamm_sasl.settings import SaslSettings
+from klamm_sasl.sasl_settings import SaslSettings
 from klamm_sasl.stores.broker import BrokerStore
 from tests.sasl_client import plain
 

@@ -13,7 +13,7 @@ from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from klamm_authorizers.settings import StaticSettings
+from klamm_authorizers.authorizer_settings import StaticSettings
 from klamm_gateway.authorization.checks import Forwarded
 from klamm_gateway.authorization.rules import RULES, authorize
 from klamm_gateway.layout import Cluster

@@ -16,7 +16,7 @@ LAYERS = (
     ("klamm.runtime", "klamm.logs"),
     ("klamm.shared",),
     # A context hands the registry to parts; what measures klamm itself is further up.
-    ("klamm.metrics.registry",),
+    ("klamm.metrics.metrics_registry",),
     ("klamm.api",),
     ("klamm.metrics",),
     ("klamm.requests",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from klamm.api.part_failures import PartFailures, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
-from klamm.metrics.registry import MetricsRegistry
+from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler

@@ -14,7 +14,7 @@ from klamm.api.provider import ProviderKind
 from klamm.config.arguments import CommandParser
 from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 from klamm.config.problems import ConfigError
-from klamm.config.settings import AS_VERSIONS, LOG_LEVELS
+from klamm.config.server_settings import AS_VERSIONS, LOG_LEVELS
 from klamm.shared.version import __version__
 
 EXIT_USAGE = 2

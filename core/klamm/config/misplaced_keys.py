@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.config.setting import specs_of
-from klamm.config.settings import ListenerSettings, ServerSettings
 
 PART_KEYS: Final = {
     ProviderKind.TRANSPORT: 'transport = "{}"',

@@ -13,8 +13,8 @@ from klamm.config.misplaced_keys import place_of_kafkas
 from klamm.config.part_resolver import default_parts, provider_of, table_of
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import Problem, did_you_mean
+from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.config.setting import specs_of
-from klamm.config.settings import ListenerSettings, ServerSettings
 
 _PARTS: Final = {ProviderKind.CONNECTION_GATE: "gates", ProviderKind.THROTTLE: "throttles"}
 _NAME: Final = "NAME"

@@ -11,8 +11,8 @@ from klamm.config.config_tables import ConfigTables
 from klamm.config.plan import PartPlan
 from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
 from klamm.config.problems import did_you_mean
+from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.config.setting import SettingSpec, specs_of
-from klamm.config.settings import ListenerSettings, ServerSettings
 from klamm.logs.causes import failure
 
 

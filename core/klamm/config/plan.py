@@ -13,7 +13,7 @@ from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
-from klamm.config.settings import ListenerSettings, ServerSettings
+from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
 

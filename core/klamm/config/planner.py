@@ -21,8 +21,8 @@ from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError, did_you_mean
 from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
+from klamm.config.server_settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, flatten, specs_of
-from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.tables import read_tables
 from klamm.shared.addresses import UNIX_PREFIX
 

@@ -1,6 +1,6 @@
 """Measurements, and the registry that exporters read. The names listed here are public."""
 
-from klamm.metrics.registry import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.metrics.metrics_registry import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.metrics.windows import RatePerMinute
 
 __all__ = [

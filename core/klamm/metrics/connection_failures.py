@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from klamm.metrics.registry import Counter, Labels
+from klamm.metrics.metrics_registry import Counter, Labels
 
 NAME: Final = "klamm:type=Listener,name=ConnectionFailures"
 DOC: Final = "Connections that ended because of what the peer did before or instead of a request, by reason."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from klamm.api.context import ConnectionContext
-from klamm.metrics.registry import Counter
+from klamm.metrics.metrics_registry import Counter
 
 _MOST_REASONS: Final = 50
 

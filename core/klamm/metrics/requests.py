@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from klamm.metrics.registry import Histogram, HistogramValue, Labels, MetricsRegistry
+from klamm.metrics.metrics_registry import Histogram, HistogramValue, Labels, MetricsRegistry
 from klamm.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from klamm.metrics.registry import Counter, Labels
+from klamm.metrics.metrics_registry import Counter, Labels
 from klamm.wire.api_keys import ApiKey, spec_of
 
 NAME: Final = "klamm:type=Listener,name=LimitedRequests"

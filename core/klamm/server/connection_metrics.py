@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from klamm.metrics.registry import Labels, MetricsRegistry
+from klamm.metrics.metrics_registry import Labels, MetricsRegistry
 from klamm.server.metric_tables import (
     LABEL_CHARACTERS,
     SOCKET_SERVER,

@@ -43,7 +43,7 @@ from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
-    from klamm.config.settings import ListenerSettings
+    from klamm.config.server_settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
 
 

@@ -18,7 +18,7 @@ from klamm.shared.addresses import UNIX_PREFIX
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
-    from klamm.config.settings import ListenerSettings
+    from klamm.config.server_settings import ListenerSettings
 
 
 class BindError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from klamm.metrics.registry import Kind, Labels, MetricsRegistry
+from klamm.metrics.metrics_registry import Kind, Labels, MetricsRegistry
 from klamm.metrics.windows import WindowedShare
 
 if TYPE_CHECKING:

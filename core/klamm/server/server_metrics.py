@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from klamm.metrics.registry import MetricsRegistry
+from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.network.accept_queues import ListenOverflows
 from klamm.network.memory_pool import MemoryPool
 from klamm.server.connection_metrics import ConnectionMetrics

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from klamm.metrics.registry import Labels, MetricsRegistry
+from klamm.metrics.metrics_registry import Labels, MetricsRegistry
 from klamm.network.accept_queues import AcceptQueue, ListenOverflows
 from klamm.server.metric_tables import (
     LABEL_CHARACTERS,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from klamm.metrics.registry import Family, HistogramValue, Kind, MetricsRegistry, Sample
+from klamm.metrics.metrics_registry import Family, HistogramValue, Kind, MetricsRegistry, Sample
 
 LabelKey: TypeAlias = tuple[tuple[str, str], ...]
 _OF_OPEN_CONNECTIONS: Final = "klamm:type=Client,"

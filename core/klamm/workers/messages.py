@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from klamm.metrics.registry import Family, HistogramValue, Sample
+from klamm.metrics.metrics_registry import Family, HistogramValue, Sample
 
 Message: TypeAlias = dict[str, Any]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from klamm.metrics.registry import MetricsRegistry
+    from klamm.metrics.metrics_registry import MetricsRegistry
     from klamm.workers.supervisor import Supervisor
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

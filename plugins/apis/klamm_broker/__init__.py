@@ -13,7 +13,7 @@ def klamm_api_sets() -> Iterator[Provider]:
     yield Provider(
         "broker",
         factory="klamm_broker.broker:Broker",
-        settings="klamm_broker.settings:BrokerSettings",
+        settings="klamm_broker.broker_settings:BrokerSettings",
         summary="an embedded Kafka broker: topics, produce, fetch, consumer groups, admin APIs",
         # As in Kafka, where quotas work as soon as they are set.
         gates=("connection_quota", "creation_rate"),

@@ -14,11 +14,12 @@ from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm.wire.api_keys import ApiKey
 from klamm_broker import broker_metrics
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.cluster import Cluster
 from klamm_broker.configs.account import ConfigAccount
 from klamm_broker.configs.broker_keys import server_keys
+from klamm_broker.configs.config_registry import ConfigRegistry
 from klamm_broker.configs.group_configs import GroupConfigs
-from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
@@ -31,7 +32,6 @@ from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.background_compaction import BackgroundCompaction
 from klamm_broker.security.delegation_tokens import DelegationTokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
-from klamm_broker.settings import BrokerSettings
 from klamm_broker.share.opening import open_letters, open_shares
 from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage import meta_properties
@@ -44,8 +44,8 @@ from klamm_broker.topics.accounts import TopicAccounts
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.own_records import OwnRecords
-from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
+from klamm_broker.topics.topic_registry import TopicRegistry
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers, TransactionRegistry
 
 if TYPE_CHECKING:

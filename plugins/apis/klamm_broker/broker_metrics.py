@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from klamm_broker.log import PartitionLog
     from klamm_broker.log.producer_total import ProducerTotal
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import TopicTraffic
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000

@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm import ErrorCode, KafkaError
 from klamm.config import check_value, specs_of
-from klamm_broker.settings import BrokerSettings
+from klamm_broker.broker_settings import BrokerSettings
 
 DYNAMIC: Final = {spec.name: spec for spec in specs_of(BrokerSettings).values() if spec.dynamic}
 """The settings that change while the broker runs, by Kafka's name. Besides, what topics inherit does so."""

@@ -13,7 +13,7 @@ def klamm_api_sets() -> Iterator[Provider]:
     yield Provider(
         "gateway",
         factory="klamm_gateway.gateway:Gateway",
-        settings="klamm_gateway.settings:GatewaySettings",
+        settings="klamm_gateway.gateway_settings:GatewaySettings",
         summary="forwards requests to a Kafka cluster; the listener provides security, quotas, filters and audit",
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),

@@ -11,7 +11,7 @@ from klamm.config import Finding, parse_host_port
 from klamm.wire.messages import api_versions, metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
-from klamm_gateway.settings import GatewaySettings
+from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.upstream.conversation import Conversation
 from klamm_gateway.upstream.questions import SOFTWARE
 from klamm_gateway.upstream.security import Security, load_security, resolve

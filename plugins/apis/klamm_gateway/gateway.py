@@ -33,13 +33,13 @@ from klamm_gateway.authorization.checks import LocalAnswer
 from klamm_gateway.client_login import LOGIN_HANDLERS
 from klamm_gateway.forwarded_apis import forwarded_apis
 from klamm_gateway.forwarded_request import UNCHANGED, Change, ForwardedRequest
+from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.layout import Cluster
 from klamm_gateway.learner import LayoutLearner
 from klamm_gateway.local_answers import LATE_LOGIN_HANDLERS, versions_of_cluster
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_gateway.rewriting import REWRITES, NodeAddresses, Rewrite
 from klamm_gateway.session import ClientSession, SessionParts
-from klamm_gateway.settings import GatewaySettings
 from klamm_gateway.upstream.questions import Questions
 from klamm_gateway.upstream.security import load_security
 

@@ -13,12 +13,12 @@ def klamm_authorizers() -> Iterator[Provider]:
     yield Provider(
         "acl",
         "klamm_authorizers.acl:AclAuthorizer",
-        settings="klamm_authorizers.settings:AclSettings",
+        settings="klamm_authorizers.authorizer_settings:AclSettings",
         summary="Kafka's ACLs, changed with kafka-acls and admin clients",
     )
     yield Provider(
         "static",
         "klamm_authorizers.static:StaticAuthorizer",
-        settings="klamm_authorizers.settings:StaticSettings",
+        settings="klamm_authorizers.authorizer_settings:StaticSettings",
         summary="rules from the configuration",
     )

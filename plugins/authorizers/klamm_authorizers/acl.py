@@ -25,7 +25,7 @@ from klamm_authorizers.rules import check_host
 
 if TYPE_CHECKING:
     from klamm import ListenerContext
-    from klamm_authorizers.settings import AclSettings
+    from klamm_authorizers.authorizer_settings import AclSettings
 
 TABLE: Final = "acls"
 _COLUMNS: Final = (

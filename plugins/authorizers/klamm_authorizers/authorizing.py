@@ -14,7 +14,7 @@ from klamm_authorizers.index import AclIndex
 if TYPE_CHECKING:
     from klamm import ListenerContext, RequestContext
     from klamm.acl import AclOperation, ResourceType
-    from klamm_authorizers.settings import AclSettings, StaticSettings
+    from klamm_authorizers.authorizer_settings import AclSettings, StaticSettings
 
 log = logging.getLogger("klamm.authorizer")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from klamm_authorizers.authorizer_settings import StaticSettings
 from klamm_authorizers.authorizing import IndexAuthorizer
 from klamm_authorizers.index import AclIndex
 from klamm_authorizers.rules import parse_rule
-from klamm_authorizers.settings import StaticSettings
 
 
 class StaticAuthorizer(IndexAuthorizer):

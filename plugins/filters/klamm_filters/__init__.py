@@ -13,25 +13,25 @@ def klamm_request_filters() -> Iterator[Provider]:
     yield Provider(
         "deny_apis",
         "klamm_filters.deny_apis:DenyApis",
-        settings="klamm_filters.settings:DenyApisSettings",
+        settings="klamm_filters.filter_settings:DenyApisSettings",
         summary="refuses APIs by name",
     )
     yield Provider(
         "client_limits",
         "klamm_filters.client_limits:ClientLimits",
-        settings="klamm_filters.settings:ClientLimitsSettings",
+        settings="klamm_filters.filter_settings:ClientLimitsSettings",
         summary="refuses clients by software, version, client id and versions of requests",
     )
     yield Provider(
         "rewrite_client_id",
         "klamm_filters.rewrite_client_id:RewriteClientId",
-        settings="klamm_filters.settings:RewriteClientIdSettings",
+        settings="klamm_filters.filter_settings:RewriteClientIdSettings",
         summary="gives requests another client id, e.g. with the principal in it",
     )
     yield Provider(
         "topic_prefix",
         "klamm_filters.tenancy.filter:TopicPrefix",
-        settings="klamm_filters.tenancy.settings:TopicPrefixSettings",
+        settings="klamm_filters.tenancy.tenancy_settings:TopicPrefixSettings",
         summary="gives tenants topics, groups and transactional ids of their own",
     )
     yield Provider(

@@ -10,8 +10,8 @@ from typing import Any, Final
 from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
 from klamm.filters import Disconnect
 from klamm_filters.api_names import API_KEYS, matching
+from klamm_filters.filter_settings import ClientLimitsSettings, parse_version
 from klamm_filters.refusals import Refusals
-from klamm_filters.settings import ClientLimitsSettings, parse_version
 
 _UNKNOWN: Final = "unknown"
 _KEPT_VERDICTS: Final = 4096

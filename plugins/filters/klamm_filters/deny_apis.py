@@ -15,8 +15,8 @@ from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, Reques
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from klamm_filters.api_names import API_KEYS, matching
+from klamm_filters.filter_settings import DenyApisSettings
 from klamm_filters.refusals import Refusals
-from klamm_filters.settings import DenyApisSettings
 
 _FIRST_VERSION_THAT_SAYS_CREATE: Final = 4
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
 from klamm_filters.api_names import API_KEYS
+from klamm_filters.filter_settings import RewriteClientIdSettings
 from klamm_filters.refusals import Refusals
-from klamm_filters.settings import RewriteClientIdSettings
 
 _MAX_BYTES: Final = 32767
 """The longest client id: a request header gives its length as an INT16."""

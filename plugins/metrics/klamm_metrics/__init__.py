@@ -13,7 +13,7 @@ def klamm_extensions() -> Iterator[Provider]:
     yield Provider(
         "prometheus",
         "klamm_metrics.exporter:PrometheusExporter",
-        settings="klamm_metrics.settings:PrometheusSettings",
+        settings="klamm_metrics.metrics_settings:PrometheusSettings",
         summary="metrics over HTTP, for Prometheus, with /health and /ready",
         workers="parent",
     )

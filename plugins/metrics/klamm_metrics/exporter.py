@@ -12,7 +12,7 @@ from klamm import ServerExtension, ServerServices
 from klamm.config import format_host_port, parse_host_port
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.http import HttpServer, Page, render
-from klamm_metrics.settings import PrometheusSettings
+from klamm_metrics.metrics_settings import PrometheusSettings
 
 _TURN_AGE: Final = "klamm:type=Processor,name=TurnAgeMs"
 _WORKERS_READY: Final = "klamm:type=Workers,name=Ready"

@@ -13,24 +13,24 @@ def klamm_connection_gates() -> Iterator[Provider]:
     yield Provider(
         "connection_quota",
         "klamm_quotas.connection_quota:ConnectionQuota",
-        settings="klamm_quotas.settings:ConnectionQuotaSettings",
+        settings="klamm_quotas.quota_settings:ConnectionQuotaSettings",
         summary="limits the connections per address, per listener and for the server",
     )
     yield Provider(
         "creation_rate",
         "klamm_quotas.creation_rate:CreationRate",
-        settings="klamm_quotas.settings:CreationRateSettings",
+        settings="klamm_quotas.quota_settings:CreationRateSettings",
         summary="limits the new connections per second, per address, per listener and for the server",
     )
     yield Provider(
         "handshake_limit",
         "klamm_quotas.handshake_limit:HandshakeLimit",
-        settings="klamm_quotas.settings:HandshakeLimitSettings",
+        settings="klamm_quotas.quota_settings:HandshakeLimitSettings",
         summary="limits the handshakes and authentications at one time",
     )
     yield Provider(
         "authentication_penalty",
         "klamm_quotas.authentication_penalty:AuthenticationPenalty",
-        settings="klamm_quotas.settings:AuthenticationPenaltySettings",
+        settings="klamm_quotas.quota_settings:AuthenticationPenaltySettings",
         summary="addresses that fail to authenticate too often are refused for a while",
     )

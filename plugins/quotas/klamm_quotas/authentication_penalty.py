@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
 from klamm.runtime import Clock
 from klamm.shared import IpNetworks, WorkerShare, source_of
-from klamm_quotas.settings import AuthenticationPenaltySettings
+from klamm_quotas.quota_settings import AuthenticationPenaltySettings
 
 _MS_NS = 1_000_000
 

@@ -8,7 +8,7 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
-from klamm_quotas.settings import UNLIMITED, ConnectionQuotaSettings
+from klamm_quotas.quota_settings import UNLIMITED, ConnectionQuotaSettings
 
 # An acceptor is woken earlier; a connection behind a proxy is not.
 _RETRY_MS: Final = 100

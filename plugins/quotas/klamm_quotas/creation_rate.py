@@ -9,7 +9,7 @@ from klamm.runtime import Rate
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_rates import ConnectionRates, RecentMean
-from klamm_quotas.settings import UNLIMITED, CreationRateSettings
+from klamm_quotas.quota_settings import UNLIMITED, CreationRateSettings
 
 
 class CreationRate(ConnectionGate):

@@ -8,7 +8,7 @@ from typing import Final
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
 from klamm.shared import WorkerShare, source_of
-from klamm_quotas.settings import UNLIMITED, HandshakeLimitSettings
+from klamm_quotas.quota_settings import UNLIMITED, HandshakeLimitSettings
 
 # An acceptor is woken earlier; a connection behind a proxy is not.
 _RETRY_MS: Final = 100

@@ -13,7 +13,7 @@ def klamm_authenticators() -> Iterator[Provider]:
     yield Provider(
         "sasl",
         "klamm_sasl.factory:SaslAuthenticatorFactory",
-        settings="klamm_sasl.settings:SaslSettings",
+        settings="klamm_sasl.sasl_settings:SaslSettings",
         summary="SaslHandshake and SaslAuthenticate, with re-authentication",
     )
 
@@ -31,13 +31,13 @@ def klamm_sasl_mechanisms() -> Iterator[Provider]:
     yield Provider(
         "OAUTHBEARER",
         "klamm_sasl.oauthbearer:OAuthBearerMechanism",
-        settings="klamm_sasl.settings:OAuthBearerSettings",
+        settings="klamm_sasl.sasl_settings:OAuthBearerSettings",
         summary="JWTs that an identity provider has signed",
     )
     yield Provider(
         "GSSAPI",
         "klamm_sasl.gssapi_mechanism:GssapiMechanism",
-        settings="klamm_sasl.settings:GssapiSettings",
+        settings="klamm_sasl.sasl_settings:GssapiSettings",
         summary="Kerberos; needs klamm[gssapi]",
     )
     yield Provider(
@@ -54,13 +54,13 @@ def klamm_credential_stores() -> Iterator[Provider]:
     yield Provider(
         "file",
         "klamm_sasl.stores.file:FileStore",
-        settings="klamm_sasl.settings:FileStoreSettings",
+        settings="klamm_sasl.sasl_settings:FileStoreSettings",
         summary="a file of SCRAM verifiers, made by `klamm users`, read again when it changes",
     )
     yield Provider(
         "callable",
         "klamm_sasl.stores.function:CallableStore",
-        settings="klamm_sasl.settings:CallableStoreSettings",
+        settings="klamm_sasl.sasl_settings:CallableStoreSettings",
         summary="a Python function that checks passwords or knows SCRAM verifiers",
     )
 

@@ -13,7 +13,7 @@ from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
 from klamm_sasl.credential_checks import CredentialChecks
-from klamm_sasl.settings import SaslSettings
+from klamm_sasl.sasl_settings import SaslSettings
 from klamm_sasl.stores.inline import InlineStore
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from klamm.sasl import (
     SaslTask,
 )
 from klamm_sasl.kerberos_names import KerberosShortNamer, NoMatchingRuleError
-from klamm_sasl.settings import GssapiSettings
+from klamm_sasl.sasl_settings import GssapiSettings
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer

@@ -16,7 +16,7 @@ from joserfc.jwk import Key
 from klamm.metrics import Counter
 from klamm.runtime import Clock
 from klamm_sasl.jwk_set import JwksError, parse_jwks
-from klamm_sasl.settings import OAuthBearerSettings, check_url
+from klamm_sasl.sasl_settings import OAuthBearerSettings, check_url
 
 log = logging.getLogger("klamm.sasl")
 

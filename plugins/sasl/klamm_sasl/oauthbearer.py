@@ -20,7 +20,7 @@ from klamm.sasl import (
     SaslTask,
 )
 from klamm_sasl.jwks import JwksKeys, fetcher
-from klamm_sasl.settings import OAuthBearerSettings
+from klamm_sasl.sasl_settings import OAuthBearerSettings
 from klamm_sasl.tokens import BearerToken, TokenError, TokenValidator, UnknownKeyError
 
 if TYPE_CHECKING:

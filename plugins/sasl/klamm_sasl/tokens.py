@@ -13,7 +13,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import Key
 
-from klamm_sasl.settings import OAuthBearerSettings
+from klamm_sasl.sasl_settings import OAuthBearerSettings
 
 INVALID_TOKEN = "invalid_token"  # noqa: S105
 INSUFFICIENT_SCOPE = "insufficient_scope"

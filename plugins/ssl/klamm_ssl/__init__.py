@@ -13,7 +13,7 @@ def klamm_transports() -> Iterator[Provider]:
     yield Provider(
         "ssl",
         "klamm_ssl.transport:SslTransport",
-        settings="klamm_ssl.settings:SslSettings",
+        settings="klamm_ssl.ssl_settings:SslSettings",
         summary="bytes under TLS 1.2 or 1.3, with certificates of clients if wanted",
     )
 

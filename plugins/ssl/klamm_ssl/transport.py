@@ -46,7 +46,7 @@ from klamm_ssl.contexts import (
 )
 from klamm_ssl.handshake_failures import handshake_error
 from klamm_ssl.principal_mapper import NoMatchingRuleError, SslPrincipalMapper
-from klamm_ssl.settings import SslSettings
+from klamm_ssl.ssl_settings import SslSettings
 
 log = logging.getLogger("klamm.ssl")
 

@@ -13,6 +13,6 @@ def klamm_request_filters() -> Iterator[Provider]:
     yield Provider(
         "faults",
         "klamm_faults.filter:FaultFilter",
-        settings="klamm_faults.settings:FaultsSettings",
+        settings="klamm_faults.fault_settings:FaultsSettings",
         summary="answers with errors, late, cut, wrong or not at all, as rules say; for tests",
     )

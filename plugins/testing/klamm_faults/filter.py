@@ -14,10 +14,10 @@ from klamm.wire.headers import response_header_size
 from klamm.wire.messages.fetch import FetchResponse
 from klamm.wire.named_entities import entities_of
 from klamm_faults.book import SHARED_KEY, FaultBook
+from klamm_faults.fault_settings import FaultsSettings
 from klamm_faults.kinds import FaultKind
 from klamm_faults.partition_errors import put_errors, take_out
 from klamm_faults.rule import Fault
-from klamm_faults.settings import FaultsSettings
 
 log = logging.getLogger("klamm.faults")
 

@@ -13,6 +13,6 @@ def klamm_throttles() -> Iterator[Provider]:
     yield Provider(
         "client_quota",
         "klamm_throttling.client_quota:ClientQuota",
-        settings="klamm_throttling.settings:ClientQuotaSettings",
+        settings="klamm_throttling.throttling_settings:ClientQuotaSettings",
         summary="Kafka's quotas by user and client id, changed with kafka-configs and admin clients",
     )

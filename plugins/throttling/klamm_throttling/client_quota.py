@@ -5,7 +5,7 @@ from __future__ import annotations
 from klamm import ListenerContext, RequestContext, Throttle
 from klamm_throttling.manager import ClientQuotaManager
 from klamm_throttling.metrics import register
-from klamm_throttling.settings import ClientQuotaSettings
+from klamm_throttling.throttling_settings import ClientQuotaSettings
 
 
 class ClientQuota(Throttle):

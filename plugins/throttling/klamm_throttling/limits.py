@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from klamm.shared import QuotaEntity, Row, WorkerShare, quotas_by_entity
-from klamm_throttling.settings import DEFAULT_NAME, ClientQuotaSettings
+from klamm_throttling.throttling_settings import DEFAULT_NAME, ClientQuotaSettings
 
 DEFAULT: Final = None
 """The name of a default in the table."""

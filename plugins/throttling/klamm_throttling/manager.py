@@ -16,8 +16,8 @@ from klamm.runtime import Rate, TokenBucket
 from klamm.shared import CLIENT_QUOTAS, Row
 from klamm_throttling.limits import Limit, QuotaLimits
 from klamm_throttling.sensors import RateSensor, Sensor, TokenSensor
-from klamm_throttling.settings import QUOTA_KEYS, ClientQuotaSettings
 from klamm_throttling.shared_use import PERIOD_MS, SensorKey, SharedUse
+from klamm_throttling.throttling_settings import QUOTA_KEYS, ClientQuotaSettings
 
 PRODUCE: Final = 0
 _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS

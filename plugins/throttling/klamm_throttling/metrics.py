@@ -7,7 +7,7 @@ from typing import Final
 
 from klamm.metrics import MetricsRegistry
 from klamm_throttling.manager import ClientQuotaManager, Usage
-from klamm_throttling.settings import QUOTA_KEYS
+from klamm_throttling.throttling_settings import QUOTA_KEYS
 
 _VALUES: Final = dict(
     zip(

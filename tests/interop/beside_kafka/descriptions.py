@@ -23,7 +23,7 @@ from klamm.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from klamm_broker.configs.registry import ConfigSource, ResourceType
+from klamm_broker.configs.config_registry import ConfigSource, ResourceType
 from klamm_broker.configs.topic_config import ConfigType
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ from klamm.acl import AclOperation, ResourceType
 from klamm.config import specs_of
 from klamm.logs.escaping import EscapingFormatter
 from klamm.testing import ManualClock
-from klamm_authorizers.settings import StaticSettings
+from klamm_authorizers.authorizer_settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import Reply
 

@@ -26,7 +26,7 @@ from klamm.wire.error_responses import error_response
 from klamm.wire.messages import create_topics, fetch, produce
 from klamm.wire.records import Record, encode_batch
 from klamm_broker.broker import Broker
-from klamm_broker.settings import BrokerSettings
+from klamm_broker.broker_settings import BrokerSettings
 
 
 class Reply:

@@ -13,7 +13,7 @@ from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from klamm_authorizers.acl import AclAuthorizer
-from klamm_authorizers.settings import AclSettings
+from klamm_authorizers.authorizer_settings import AclSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 
 ANY = 1

@@ -74,7 +74,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
 from klamm.wire.messages.update_features import UpdateFeaturesRequest
-from klamm_authorizers.settings import StaticSettings
+from klamm_authorizers.authorizer_settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker import share_requests as share
 from tests.unit.broker import transactional_requests as transactional

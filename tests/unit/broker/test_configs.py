@@ -13,10 +13,10 @@ import pytest
 from klamm import ErrorCode
 from klamm.config import DescribedConfig
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs import changes as config_changes
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.configs.unused_configs import DYNAMIC_ONLY, UNUSED_CONFIGS
-from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -23,10 +23,10 @@ from klamm.wire.messages.describe_delegation_token import (
 )
 from klamm.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from klamm.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from klamm_authorizers.settings import StaticSettings
+from klamm_authorizers.authorizer_settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.handlers.k41_describe_delegation_token import tokens_of_owners
-from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.test_bounded_work import CountedName, SmallReply
 

@@ -12,8 +12,8 @@ from klamm import ErrorCode, KafkaError, KafkaPrincipal
 from klamm.testing import ManualClock
 from klamm.wire.messages import fetch
 from klamm.wire.records import iterate_batches
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.fetch.sessions import FetchSessionCache, context_of, next_epoch
-from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
 VERSION = 12
@@ -129,7 +129,7 @@ def test_a_session_distinguishes_a_deleted_topic_from_an_unknown_id(harness: Bro
 
 
 def test_only_some_deleted_topics_are_known_by_name(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm_broker.topics.registry._MOST_DELETED", 1)
+    monkeypatch.setattr("klamm_broker.topics.topic_registry._MOST_DELETED", 1)
     topics = harness.broker.topics
     first, second = harness.create_topic("a"), harness.create_topic("b")
     before = topics.generation

@@ -14,7 +14,7 @@ from klamm.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
-from klamm_broker.settings import BrokerSettings
+from klamm_broker.broker_settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.group_config_errors import GROUP_CONFIG_ERRORS
 from tests.unit.broker.test_configs import GROUP, alter, describe, one, replace

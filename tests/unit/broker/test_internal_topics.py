@@ -29,8 +29,8 @@ from klamm.wire.messages.offset_delete import (
 )
 from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from klamm_broker.broker import Broker
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.cluster.coordinators import partition_for
-from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.internal_records import raw_records, shown
 from tests.unit.broker.state_generators import GENERATORS, ask, prepare

@@ -14,7 +14,7 @@ from klamm.wire.messages import describe_cluster, describe_topic_partitions, met
 from klamm_broker.handlers import k03_metadata
 from klamm_broker.storage.store import Statement, StoreError
 from klamm_broker.topics.auto_creation import MAX_WAITING_PARTITIONS
-from klamm_broker.topics.registry import NewTopic
+from klamm_broker.topics.topic_registry import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
 NOT_REQUESTED = -(2**31)

@@ -18,8 +18,8 @@ from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm_authorizers.authorizer_settings import StaticSettings
 from klamm_authorizers.rules import parse_rule
-from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker import share_requests as share
 from tests.unit.broker import transactional_requests as transactional

@@ -26,7 +26,7 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from klamm_authorizers.acl import AclAuthorizer
-from klamm_authorizers.settings import AclSettings
+from klamm_authorizers.authorizer_settings import AclSettings
 from klamm_broker.handlers.served_apis import APIS
 from klamm_broker.limits import TABLES
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request

@@ -28,7 +28,7 @@ from klamm.wire.messages.streams_group_topology_description_update import (
     TopologyDescription,
 )
 from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from klamm_broker.settings import BrokerSettings
+from klamm_broker.broker_settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.unit.broker.streams_requests import join
 from tests.unit.broker.test_authorization import guard

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from klamm_broker.topics import registry
+from klamm_broker.topics import topic_registry
 from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness
 from tests.waiting import wait_until
@@ -16,7 +16,7 @@ def test_other_changes_come_in_between_where_many_topics_are_created(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who creates them does not take the registry again before who waits for it."""
-    monkeypatch.setattr(registry, "_CHANGED_AT_ONCE", 2)
+    monkeypatch.setattr(topic_registry, "_CHANGED_AT_ONCE", 2)
     harness.create_topic("neighbour")
     topics = harness.broker.topics
     neighbour = topics.get("neighbour")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from klamm.api.provider import ProviderKind
 from klamm.config.misplaced_keys import PART_KEYS
 from klamm.config.plugin_registry import Found, PluginRegistry
+from klamm.config.server_settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.setting import SettingSpec, specs_of
-from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 
 # The plugins of klamm alone, whatever else is installed.
 REGISTRY = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})

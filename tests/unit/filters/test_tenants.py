@@ -7,7 +7,13 @@ import pytest
 import re2
 
 from klamm import ANONYMOUS, KafkaError, KafkaPrincipal
-from klamm_filters.tenancy.settings import TopicPrefixSettings, _check_prefix, _check_prefixes, overlap, prefix_of
+from klamm_filters.tenancy.tenancy_settings import (
+    TopicPrefixSettings,
+    _check_prefix,
+    _check_prefixes,
+    overlap,
+    prefix_of,
+)
 from klamm_filters.tenancy.tenant import ForeignNameError, Tenant, TopicIds
 
 A = Tenant("a.", b"")

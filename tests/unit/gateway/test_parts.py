@@ -12,6 +12,7 @@ from klamm.wire.messages.metadata import MetadataResponse, MetadataResponseBroke
 from klamm.wire.messages.produce import NodeEndpoint, ProduceRequest, ProduceResponse
 from klamm_gateway.acks import wants_no_response
 from klamm_gateway.forwarded_apis import forwarded_apis
+from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.layout import Cluster, Layout, Node, with_versions_of
 from klamm_gateway.node_ports import NodeHosts, NodePorts, check_pattern, parse_ports
 from klamm_gateway.rewriting import (
@@ -22,7 +23,6 @@ from klamm_gateway.rewriting import (
     rewrite_metadata,
     rewrite_node_endpoints,
 )
-from klamm_gateway.settings import GatewaySettings
 
 
 def test_each_node_has_its_port():

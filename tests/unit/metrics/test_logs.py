@@ -6,7 +6,7 @@ import pytest
 
 from klamm import KafkaPrincipal, RequestContext, StageTimes
 from klamm.config.problems import ConfigError
-from klamm.config.settings import check_slow_log
+from klamm.config.server_settings import check_slow_log
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.requests.slow_requests import LINES_A_MINUTE, SlowLog
 from klamm.wire.api_keys import ApiKey

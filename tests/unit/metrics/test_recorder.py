@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm import StageTimes
-from klamm.metrics.registry import MetricsRegistry
+from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.metrics.requests import (
     MAX_EVERY,
     SAMPLE_INTERVAL_NS,

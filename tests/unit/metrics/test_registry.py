@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.metrics.registry import Histogram, MetricsRegistry
+from klamm.metrics.metrics_registry import Histogram, MetricsRegistry
 from klamm.metrics.windows import WindowedShare
 
 S = 1_000_000_000

@@ -7,7 +7,7 @@ from klamm.runtime import Scheduler
 from klamm.shared import CLIENT_QUOTAS, client_quota_key
 from klamm.testing import ManualClock
 from klamm_throttling.client_quota import ClientQuota
-from klamm_throttling.settings import ClientQuotaSettings
+from klamm_throttling.throttling_settings import ClientQuotaSettings
 
 PRODUCE, FETCH, CREATE_TOPICS, METADATA = 0, 1, 19, 3
 

@@ -4,7 +4,7 @@ import pytest
 
 from klamm import Delay, Refuse
 from klamm_quotas.authentication_penalty import AuthenticationPenalty
-from klamm_quotas.settings import AuthenticationPenaltySettings
+from klamm_quotas.quota_settings import AuthenticationPenaltySettings
 from tests.unit.quotas.gates import GatedListener, GateServer
 
 

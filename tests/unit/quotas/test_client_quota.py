@@ -4,7 +4,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm_throttling.client_quota import ClientQuota
-from klamm_throttling.settings import ClientQuotaSettings
+from klamm_throttling.throttling_settings import ClientQuotaSettings
 from tests.unit.quotas.conftest import CREATE_TOPICS, FETCH, METADATA, PRODUCE, Throttled
 
 ALICE = {"user": "alice"}

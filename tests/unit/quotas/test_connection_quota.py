@@ -6,7 +6,7 @@ import pytest
 
 from klamm import Address, Delay, Refuse
 from klamm_quotas.connection_quota import ConnectionQuota
-from klamm_quotas.settings import ConnectionQuotaSettings
+from klamm_quotas.quota_settings import ConnectionQuotaSettings
 from tests.unit.quotas.gates import GatedListener, GateServer
 
 

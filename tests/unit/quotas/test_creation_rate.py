@@ -4,7 +4,7 @@ import pytest
 
 from klamm import Delay
 from klamm_quotas.creation_rate import CreationRate
-from klamm_quotas.settings import CreationRateSettings
+from klamm_quotas.quota_settings import CreationRateSettings
 from tests.unit.quotas.gates import GatedListener, GateServer
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from klamm import Delay
 from klamm_quotas.handshake_limit import HandshakeLimit
-from klamm_quotas.settings import HandshakeLimitSettings
+from klamm_quotas.quota_settings import HandshakeLimitSettings
 from tests.unit.quotas.gates import GatedListener, GateServer
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from klamm.shared import client_quota_key
 from klamm_throttling.limits import Limit, QuotaLimits
-from klamm_throttling.settings import ClientQuotaSettings
+from klamm_throttling.throttling_settings import ClientQuotaSettings
 
 KEY = "producer_byte_rate"
 ENTITIES = [

@@ -7,7 +7,7 @@ from klamm_quotas.authentication_penalty import AuthenticationPenalty
 from klamm_quotas.connection_quota import ConnectionQuota
 from klamm_quotas.creation_rate import CreationRate
 from klamm_quotas.handshake_limit import HandshakeLimit
-from klamm_quotas.settings import (
+from klamm_quotas.quota_settings import (
     AuthenticationPenaltySettings,
     ConnectionQuotaSettings,
     CreationRateSettings,

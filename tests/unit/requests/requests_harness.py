@@ -5,7 +5,7 @@ from collections import deque
 
 from klamm import ApiHandler, RequestObserver
 from klamm.api.context import ListenerContext, ServerServices
-from klamm.metrics.registry import MetricsRegistry
+from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
 from klamm.requests.api_versions import with_api_versions
 from klamm.requests.ledger import RequestLedger

@@ -48,8 +48,8 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
 from klamm_sasl.authenticator import SaslServerAuthenticator
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
 from klamm_sasl.plain import PlainMechanism
+from klamm_sasl.sasl_settings import OAuthBearerSettings
 from klamm_sasl.scram import ScramSha256
-from klamm_sasl.settings import OAuthBearerSettings
 from tests.unit.network.fakes import QuietTransport, request_parts, runtime
 from tests.unit.sasl.users import DictStore, credential
 

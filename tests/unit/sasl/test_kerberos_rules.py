@@ -8,7 +8,7 @@ import pytest
 from klamm import Address, ListenerContext, ServerServices, SessionRegistry
 from klamm.api.sessions import RECHECK_DELAY_MS
 from klamm.testing import EmbeddedServer, ManualClock
-from klamm_sasl.settings import GssapiSettings
+from klamm_sasl.sasl_settings import GssapiSettings
 
 pytest.importorskip("gssapi", reason="klamm[gssapi] is not installed")
 gssapi_mechanism = importlib.import_module("klamm_sasl.gssapi_mechanism")

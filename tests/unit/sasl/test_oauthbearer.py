@@ -20,7 +20,7 @@ from klamm.testing import ManualClock
 from klamm_sasl.jwk_set import JwksError, parse_jwks
 from klamm_sasl.jwks import JwksKeys, _Redirects, fetcher
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
-from klamm_sasl.settings import OAuthBearerSettings, check_url
+from klamm_sasl.sasl_settings import OAuthBearerSettings, check_url
 from tests.unit.sasl.playbook import Playbook
 from tests.unit.sasl.users import anew
 

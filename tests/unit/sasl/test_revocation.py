@@ -9,8 +9,8 @@ from klamm.api.sessions import RECHECK_DELAY_MS
 from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS, DelegationTokenCache, SaslContext, ScramMechanism
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
 from klamm_sasl.plain import PlainMechanism
+from klamm_sasl.sasl_settings import FileStoreSettings, OAuthBearerSettings
 from klamm_sasl.scram import ScramSha256, ScramSha512
-from klamm_sasl.settings import FileStoreSettings, OAuthBearerSettings
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore
 from klamm_sasl.stores.inline import InlineStore

@@ -7,7 +7,7 @@ import pytest
 from klamm import Address, ListenerContext, ServerServices
 from klamm.sasl import SCRAM_CREDENTIALS, ScramCredential, ScramMechanism
 from klamm.testing import ManualClock
-from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
+from klamm_sasl.sasl_settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore
 from klamm_sasl.stores.function import CallableStore

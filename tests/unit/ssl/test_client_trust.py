@@ -11,7 +11,7 @@ from klamm.testing import ManualClock
 from klamm_ssl.client_trust import ClientTrust, chain_of
 from klamm_ssl.contexts import certificates_of, revocation_lists_of
 from klamm_ssl.issuing import CertificateAuthority
-from klamm_ssl.settings import SslSettings
+from klamm_ssl.ssl_settings import SslSettings
 from klamm_ssl.transport import SslTransport
 from tests.tls_files import TlsFiles, revocation_list
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from klamm.config.setting import convert
 from klamm_ssl.contexts import SslFiles, SslFilesError, _as_file
 from klamm_ssl.options import SniSettings
-from klamm_ssl.settings import SslSettings
+from klamm_ssl.ssl_settings import SslSettings
 from tests.tls_files import TlsFiles, revocation_list
 
 PASSWORD = "a secret password"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from klamm import END_OF_STREAM, WOULD_BLOCK, Address, HandshakeError, Interest, ListenerContext, ServerServices
 from klamm.network.send import NetworkSend
 from klamm.testing import ManualClock
-from klamm_ssl.settings import SslSettings
+from klamm_ssl.ssl_settings import SslSettings
 from klamm_ssl.transport import SslTransport, _pieces
 from tests.tls_files import TlsFiles
 

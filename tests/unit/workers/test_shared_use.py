@@ -12,8 +12,8 @@ from klamm.testing import ManualClock
 from klamm_throttling.limits import Limit
 from klamm_throttling.manager import PRODUCE, ClientQuotaManager
 from klamm_throttling.sensors import RateSensor
-from klamm_throttling.settings import ClientQuotaSettings
 from klamm_throttling.shared_use import SharedUse
+from klamm_throttling.throttling_settings import ClientQuotaSettings
 from tests.unit.network.fakes import connection_context
 
 KEY = ("producer_byte_rate", "alice", "")

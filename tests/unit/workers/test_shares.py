@@ -7,9 +7,9 @@ from klamm.shared import WorkerShare
 from klamm.shared.shared_counts import BYTES_PER_WORKER, SharedCounts
 from klamm_quotas.connection_quota import ConnectionQuota
 from klamm_quotas.handshake_limit import HandshakeLimit
-from klamm_quotas.settings import ConnectionQuotaSettings, HandshakeLimitSettings
+from klamm_quotas.quota_settings import ConnectionQuotaSettings, HandshakeLimitSettings
 from klamm_throttling.limits import QuotaLimits
-from klamm_throttling.settings import ClientQuotaSettings
+from klamm_throttling.throttling_settings import ClientQuotaSettings
 
 
 def shares(count):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from klamm import ListenerContext
     from klamm.runtime import Clock
     from klamm.shared import SharedState
-    from klamm_broker.settings import BrokerSettings
+    from klamm_broker.broker_settings import BrokerSettings
     from klamm_broker.storage.store import Store
-    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Cluster:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from klamm_broker.cluster.elections import Elections
     from klamm_broker.cluster.membership import Membership
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 _UNKNOWN_BROKER_EPOCH: Final = -1
 _NO_TOPIC_ID: Final = bytes(16)

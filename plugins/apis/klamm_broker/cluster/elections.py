@@ -16,8 +16,8 @@ from klamm_broker.topics.leadership import LEADERSHIP_ROWS, NO_LEADER, Leadershi
 if TYPE_CHECKING:
     from klamm_broker.cluster.membership import Membership
     from klamm_broker.storage.store import Store
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 _NAMED: Final = 3
 _Change: TypeAlias = "tuple[Partition, Leadership]"

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from klamm_broker.cluster.coordinators import Coordinators
     from klamm_broker.cluster.elections import Elections
     from klamm_broker.cluster.membership import ClusterChange, Membership
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Nodes:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.config import CLUSTER_WIDE, specs_of
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS, ConfigType
-from klamm_broker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from klamm import ServerContext

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
 from klamm_broker.configs.broker_keys import text_of, topic_key_of
-from klamm_broker.configs.loggers import check_levels, own_level, set_levels
-from klamm_broker.configs.registry import (
+from klamm_broker.configs.config_registry import (
     Operation,
     ResourceType,
     check_broker_name,
     check_topic_configs,
     is_list,
 )
+from klamm_broker.configs.loggers import check_levels, own_level, set_levels
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
 from klamm_broker.telemetry.subscriptions import parse

@@ -10,7 +10,7 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.topic_config import ConfigType, TopicConfig, parse_as
 
 if TYPE_CHECKING:
-    from klamm_broker.settings import BrokerSettings
+    from klamm_broker.broker_settings import BrokerSettings
 
 CONSUMER_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 CONSUMER_HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"

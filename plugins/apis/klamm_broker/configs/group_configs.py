@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm import KafkaError, clipped
 from klamm_broker.configs.broker_keys import text_of
+from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.group_config_keys import (
     CONSUMER_HEARTBEAT_INTERVAL,
     CONSUMER_SESSION_TIMEOUT,
@@ -28,11 +29,10 @@ from klamm_broker.configs.group_config_keys import (
     check,
     group_config_keys,
 )
-from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.streams_group_configs import StreamsGroupConfigs
 
 if TYPE_CHECKING:
-    from klamm_broker.settings import BrokerSettings
+    from klamm_broker.broker_settings import BrokerSettings
     from klamm_broker.storage.store import Store
 
 

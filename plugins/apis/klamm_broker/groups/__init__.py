@@ -31,6 +31,7 @@ from klamm_broker.groups.consumer.requests import (
 )
 from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
 from klamm_broker.groups.group import CommittedOffset, GroupLedgers
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.requests import (
     JoinRequest,
@@ -40,7 +41,6 @@ from klamm_broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.share.requests import (
     DescribedShareMember,
     ShareHeartbeat,

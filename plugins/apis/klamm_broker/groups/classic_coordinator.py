@@ -14,9 +14,10 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member import Member, charge_bytes, size_bytes
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
-from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
     JoinReply,
     JoinRequest,
@@ -27,7 +28,6 @@ from klamm_broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from klamm_broker.groups.views import join_result
 

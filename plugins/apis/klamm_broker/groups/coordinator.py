@@ -22,9 +22,10 @@ from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import Topics
 from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.group import UNCOUNTED, GroupLedgers
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import OffsetManager
 from klamm_broker.groups.rebalance import Rebalancer
-from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
     JoinReply,
     JoinRequest,
@@ -34,7 +35,6 @@ from klamm_broker.groups.requests import (
     SyncReply,
     SyncRequest,
 )
-from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.share.coordinator import ShareCoordinator, ShareTimeouts, ShareWorld
 from klamm_broker.groups.share.group import ShareGroup
 from klamm_broker.groups.streams.assignment import StreamsAssignment, StreamsConfigs

@@ -15,9 +15,9 @@ from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.rebalance import Rebalancer
-from klamm_broker.groups.registry import GroupRegistry
-from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.numbers import INT64_MAX

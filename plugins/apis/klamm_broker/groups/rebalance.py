@@ -13,9 +13,9 @@ from klamm import ErrorCode, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import cancel_timer
+from klamm_broker.groups.group_settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.member import FREE_BYTES, Member
 from klamm_broker.groups.requests import JoinReply, JoinRequest, JoinResult, SyncResult
-from klamm_broker.groups.settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.state import (
     COMPLETING_REBALANCE,
     DEAD,

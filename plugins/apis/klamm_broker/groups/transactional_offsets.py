@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
-from klamm_broker.groups.registry import GroupRegistry
-from klamm_broker.groups.settings import GroupSettings
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock

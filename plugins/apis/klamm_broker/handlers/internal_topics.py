@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.acl import AclOperation
-from klamm_broker.configs.registry import check_topic_configs
+from klamm_broker.configs.config_registry import check_topic_configs
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denied_topics, may_cluster
 from klamm_broker.topics.placement import NewTopic
-from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
+from klamm_broker.topics.topic_registry import MAX_PARTITIONS_PER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

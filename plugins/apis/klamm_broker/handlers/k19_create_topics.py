@@ -34,13 +34,13 @@ from klamm.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from klamm_broker.configs.registry import check_topic_configs
+from klamm_broker.configs.config_registry import check_topic_configs
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_cluster, require_topic, shows
 from klamm_broker.topics.placement import NewTopic
-from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
+from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -29,8 +29,8 @@ from klamm.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, check_broker_name
 from klamm_broker.configs.loggers import LEVELS, logger_levels
-from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, check_broker_name
 from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
 from klamm_broker.topics.names import check_topic_name

@@ -26,7 +26,7 @@ from klamm.wire.messages.create_partitions import (
 )
 from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.security.authorization import require_topic
-from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
+from klamm_broker.topics.topic_registry import MAX_PARTITIONS_PER_TOPIC
 
 if TYPE_CHECKING:
     from klamm import RequestContext

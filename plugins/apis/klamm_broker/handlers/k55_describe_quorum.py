@@ -24,7 +24,7 @@ from klamm.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 from klamm_broker.security.authorization import require_cluster
-from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC
+from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from klamm import RequestContext

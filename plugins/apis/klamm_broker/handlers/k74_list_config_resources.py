@@ -18,7 +18,7 @@ from klamm.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from klamm_broker.configs.registry import ResourceType
+from klamm_broker.configs.config_registry import ResourceType
 from klamm_broker.security.authorization import require_cluster
 
 if TYPE_CHECKING:

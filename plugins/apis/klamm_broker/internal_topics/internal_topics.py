@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
     from klamm_broker.log import LogManager
     from klamm_broker.storage.store import Store
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 log = logging.getLogger("klamm.broker.internal_topics")
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.internal_topics.record_source import RecordSource, Row
     from klamm_broker.storage.store import Store
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition, Topic
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 _Owned = tuple["RecordSource", "Row"]
 

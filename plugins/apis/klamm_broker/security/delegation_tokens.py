@@ -18,8 +18,8 @@ from klamm import ErrorCode, KafkaError, KafkaPrincipal
 from klamm.runtime import Clock
 from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.shared import SharedState
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.security.token_secret import read_secret_key
-from klamm_broker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from klamm import RequestContext, ServerContext

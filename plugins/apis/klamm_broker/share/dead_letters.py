@@ -20,13 +20,13 @@ from klamm_broker.log.files import FileRegion
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
+    from klamm_broker.broker_settings import BrokerSettings
     from klamm_broker.configs.group_configs import GroupConfigs
-    from klamm_broker.settings import BrokerSettings
     from klamm_broker.share.meters import ShareMeters
     from klamm_broker.share.persistence import SharePartitionKey
     from klamm_broker.share.run import Run
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition, Topic
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 log = logging.getLogger("klamm.broker.share")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klamm_broker.limits import Ledger
     from klamm_broker.live_settings import LiveSettings
     from klamm_broker.storage.store import Store
-    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 def open_shares(

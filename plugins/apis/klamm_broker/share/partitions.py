@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from klamm_broker.share.persistence import SavedPartition
     from klamm_broker.share.sessions import ShareSession
     from klamm_broker.storage.store import Statement, Store
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Partition, Topic
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class SharePartitions:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.shared import JavaRegexError, compile_java
-from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, Synonym
+from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.topic_config import ConfigType
 
 if TYPE_CHECKING:

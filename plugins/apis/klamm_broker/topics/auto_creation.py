@@ -16,11 +16,11 @@ from klamm_broker.limits import owner_of
 from klamm_broker.topics.internal import internal_topic
 from klamm_broker.topics.names import INTERNAL_TOPICS
 from klamm_broker.topics.placement import NewTopic
-from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, TopicRegistry
+from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC, TopicRegistry
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-    from klamm_broker.settings import BrokerSettings
+    from klamm_broker.broker_settings import BrokerSettings
 
 log = logging.getLogger("klamm.broker.topics")
 

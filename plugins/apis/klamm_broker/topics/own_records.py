@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from klamm.runtime import Clock
-    from klamm_broker.topics.registry import TopicRegistry
     from klamm_broker.topics.topic import Topic
+    from klamm_broker.topics.topic_registry import TopicRegistry
 
 _BATCH_BYTES: Final = 512 * 1024
 

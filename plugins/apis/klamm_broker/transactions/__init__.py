@@ -20,9 +20,9 @@ from klamm_broker.transactions.coordinator import TransactionCoordinator
 from klamm_broker.transactions.ends import ProducerIdAndEpoch
 from klamm_broker.transactions.markers import Marker, TransactionMarkers
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC, offsets_partition
-from klamm_broker.transactions.registry import TransactionRegistry
 from klamm_broker.transactions.state import TransactionState
 from klamm_broker.transactions.transaction import TopicPartition
+from klamm_broker.transactions.transaction_registry import TransactionRegistry
 
 __all__ = [
     "OFFSETS_TOPIC",

@@ -20,7 +20,6 @@ from klamm_broker.transactions.ends import (
     TransactionEnds,
     identity_of,
 )
-from klamm_broker.transactions.registry import TransactionRegistry, Written
 from klamm_broker.transactions.state import (
     AT_REST,
     DEAD,
@@ -37,6 +36,7 @@ from klamm_broker.transactions.transaction import (
     bumps_epoch,
     is_exhausted,
 )
+from klamm_broker.transactions.transaction_registry import TransactionRegistry, Written
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler

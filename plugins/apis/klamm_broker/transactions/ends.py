@@ -14,9 +14,9 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from klamm_broker.transactions.markers import Marker, MissingMarkers
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
-from klamm_broker.transactions.registry import TransactionRegistry
 from klamm_broker.transactions.state import PREPARE_ABORT, PREPARE_COMMIT, PREPARE_EPOCH_FENCE, PREPARED
 from klamm_broker.transactions.transaction import TopicPartition, Transaction, TransactionRecord, bumps_epoch
+from klamm_broker.transactions.transaction_registry import TransactionRegistry
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler

@@ -17,7 +17,7 @@ from klamm_broker.log import SerialWorker
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.log import LogFlusher, PartitionLog
-    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic_registry import TopicRegistry
     from klamm_broker.transactions.transaction import TopicPartition
 
 log = logging.getLogger("klamm.broker.transactions")

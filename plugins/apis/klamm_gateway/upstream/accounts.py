@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from klamm import KafkaPrincipal
-from klamm_gateway.settings import GatewaySettings
+from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.upstream.files import read_accounts
 from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.states import UpstreamError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm import KafkaPrincipal
-from klamm_gateway.settings import GatewaySettings
+from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.upstream.files import read_password
 from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.states import UpstreamError

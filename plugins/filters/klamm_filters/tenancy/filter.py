@@ -14,7 +14,7 @@ from klamm.wire.primitives import WireError
 from klamm_filters.refusals import Refusals
 from klamm_filters.tenancy.fields import FieldChanges, entity_paths, entity_values, leave_out
 from klamm_filters.tenancy.rules import HARMLESS, MAPPED, refused
-from klamm_filters.tenancy.settings import TopicPrefixSettings, prefix_of, read_secret
+from klamm_filters.tenancy.tenancy_settings import TopicPrefixSettings, prefix_of, read_secret
 from klamm_filters.tenancy.tenant import Tenant
 
 _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)

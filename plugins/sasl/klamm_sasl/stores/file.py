@@ -10,7 +10,7 @@ from pathlib import Path
 from klamm import ListenerContext
 from klamm.metrics import Counter
 from klamm.runtime import Timer
-from klamm_sasl.settings import FileStoreSettings
+from klamm_sasl.sasl_settings import FileStoreSettings
 from klamm_sasl.stores.user_table import UserTable, UserTableStore
 from klamm_sasl.stores.users_file import parse_users, text_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from klamm import ListenerContext
 from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
-from klamm_sasl.settings import CallableStoreSettings
+from klamm_sasl.sasl_settings import CallableStoreSettings
 from klamm_sasl.stores.function_path import load_function
 
 

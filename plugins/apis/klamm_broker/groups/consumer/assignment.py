@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from klamm.runtime import Clock
     from klamm_broker.groups.assignors import Partitions
-    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.groups.group_settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.fencing import Fencing
     from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.groups.group_settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
 

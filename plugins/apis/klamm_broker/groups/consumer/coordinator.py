@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.fencing import Fencing
     from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.registry import GroupRegistry
-    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.groups.group_registry import GroupRegistry
+    from klamm_broker.groups.group_settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
 

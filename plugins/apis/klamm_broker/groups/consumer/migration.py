@@ -27,9 +27,9 @@ from klamm_broker.groups.streams.group import StreamsGroup
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.groups.assignors import Partitions
+    from klamm_broker.groups.group_registry import GroupRegistry
+    from klamm_broker.groups.group_settings import GroupSettings
     from klamm_broker.groups.rebalance import Rebalancer
-    from klamm_broker.groups.registry import GroupRegistry
-    from klamm_broker.groups.settings import GroupSettings
     from klamm_broker.storage.store import Store
 
 log = logging.getLogger("klamm.broker.groups")

@@ -29,8 +29,8 @@ from klamm_broker.groups.share.requests import (
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.groups.expiration import ExpirationScheduler
-    from klamm_broker.groups.registry import GroupRegistry
-    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.groups.group_registry import GroupRegistry
+    from klamm_broker.groups.group_settings import GroupSettings
     from klamm_broker.storage.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")

@@ -36,8 +36,8 @@ from klamm_broker.groups.streams.status import Status, StatusCode
 from klamm_broker.groups.streams.tasks import NONE
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.registry import GroupRegistry
-    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.groups.group_registry import GroupRegistry
+    from klamm_broker.groups.group_settings import GroupSettings
     from klamm_broker.groups.streams.assignment import StreamsAssignment
     from klamm_broker.groups.streams.fencing import StreamsFencing
     from klamm_broker.groups.streams.topology import Topology
