@@ -28,12 +28,13 @@ from klamm_spark.spool.signatures import KeyFileError
 from klamm_spark.storage.filesystems import check_location, parse_location, path_of
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.terminal import commands as terminal
+from klamm_spark.terminal import evidence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXIT_USAGE: Final = 2
-_TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget")
+_TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget", "prove")
 _SETTINGS: Final = (
     "spool",
     "lake",
@@ -45,6 +46,7 @@ _SETTINGS: Final = (
     "max_files_per_trigger",
     "key_ids",
     "lake_id",
+    "vkeys",
 )
 
 
@@ -112,6 +114,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     detect.add_command(commands, [common, spool], _since)
     terminal.add_commands(commands, [file, spool], _since)
+    evidence.add_commands(commands, [common])
     return top
 
 
@@ -130,6 +133,21 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
     )
     verify.add_argument(
         "--lake-id", metavar="ID", help="take no record of what was forgotten of another lake than this"
+    )
+    verify.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="a checkpoint of the log that was kept elsewhere; may be repeated",
+    )
+    verify.add_argument(
+        "--vkey",
+        metavar="VKEY",
+        dest="vkeys",
+        action="append",
+        help="a key that must have signed it: a witness's, or the log's; may be repeated",
     )
     forget = commands.add_parser("forget", parents=[common], help="delete old events of the lake, and keep proofs")
     forget.add_argument(
@@ -183,7 +201,7 @@ def main(arguments: list[str]) -> int:
         parser().error(f"the QUERY comes before the FILE: klamm audit sql QUERY {options.query}")
     _place_folder(options)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
-    pipeline = read_pipeline(options.file, given)
+    pipeline = read_pipeline(getattr(options, "file", None), given)
     try:
         with _ended_by_signals():
             return _run(options, pipeline)
@@ -247,6 +265,8 @@ def shipping_arguments(options: argparse.Namespace) -> list[str]:
 def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command in terminal.COMMANDS:
         return terminal.run(options, pipeline)
+    if options.command in evidence.COMMANDS:
+        return evidence.run(options, pipeline, say)
     if options.command == "submit":
         from klamm_spark.spark import submit
 
@@ -284,9 +304,9 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
 
 def _place_folder(options: argparse.Namespace) -> None:
-    """A folder in the place of the TOML file is the lake, if it has events, or else the spool."""
+    """A folder in the place of the TOML file is the lake, if it has events or seals, or else the spool."""
     if options.command in _TAKE_A_FOLDER and options.file is not None and options.file.is_dir():
-        place = "lake" if (options.file / "events").is_dir() else "spool"
+        place = "lake" if any((options.file / name).is_dir() for name in ("events", "seals")) else "spool"
         setattr(options, place, options.file.resolve())
         options.file = None
 
@@ -346,7 +366,7 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
     from klamm_spark.lake import verify
 
     anchors = None if options.anchors is None else path_of(options.anchors, spark)
-    return verify.run(spark, pipeline, say=_print, anchors=anchors)
+    return verify.run(spark, pipeline, say=_print, anchors=anchors, checkpoints=options.checkpoint)
 
 
 def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:

@@ -35,6 +35,7 @@ AUDIT_LAYERS = (
     ("klamm_spark.storage",),
     ("klamm_spark.events",),
     ("klamm_spark.requests",),
+    ("klamm_spark.tlog",),
     ("klamm_spark.settings",),
     ("klamm_spark.spool",),
     # The server runs it; nothing that reads a spool or a lake imports it.

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from klamm_spark.lake.layout import COMMITS, Lake
 from klamm_spark.lake.seals import SealRow, read_seal_files, write_rows
-from klamm_spark.spool.layout import chain_of, lines_sha256
+from klamm_spark.spool.layout import Seal, chain_of, lines_sha256
+from klamm_spark.spool.signatures import SealSigner
 
 Rows = list[dict[str, Any]]
 
@@ -223,8 +224,8 @@ class LakeAttack:
             path.unlink(missing_ok=True)
         write_rows(self.lake, rows)
 
-    def make_seals_fit(self, digests: dict[str, list[str]]) -> None:
-        """Write the digests of the rows as they are now into the seals, and their chain. No one can sign them."""
+    def make_seals_fit(self, digests: dict[str, list[str]], signer: SealSigner | None = None) -> None:
+        """Write the digests of the rows as they are now into the seals, and their chain; sign them with a key."""
         fitting = []
         chains: dict[str, str] = {}
         for row in sorted(self.seals(), key=lambda row: int(json.loads(row.seal)["index"])):
@@ -233,7 +234,10 @@ class LakeAttack:
             seal["previous_chain"] = chains.get(seal["node"], seal["previous_chain"])
             seal["chain"] = chain_of(seal["previous_chain"], seal["sha256"], seal["lines_sha256"])
             chains[seal["node"]] = seal["chain"]
-            fitting.append(row._replace(seal=json.dumps(seal), lines="".join(there)))
+            text = json.dumps(seal)
+            if signer is not None:
+                text = signer.signed(Seal.parse(text)).to_json().decode()
+            fitting.append(row._replace(seal=text, lines="".join(there)))
         self.write_seals(fitting)
 
 

@@ -11,12 +11,19 @@ import pytest
 from klamm_spark.events.event import FIELD_NAMES
 from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
 from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.log_check import check_log
+from klamm_spark.lake.seal_log import TransparencyLog
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal
 from klamm_spark.spool.signatures import SealSigner, write_key
+from klamm_spark.tlog.notes import LOG_KEY, WITNESS_KEY, Checkpoint, NoteSigner
+from klamm_spark.tlog.tiles import Tiles, append_entries
+from klamm_spark.tlog.witness import Witness
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 from tests.spark.lake_attacks import WAYS, LakeAttack
+from tests.unit.audit.log_attacks import LOG_WAYS, LogAttack
+from tests.unit.audit.logged_lake import NOW_S, ORIGIN, WITNESS, served, signer_in
 
 FIRST, LATER = "019b8ff8d000c0ffee00", "019b8ff8d001c0ffee00"
 HOUR_US = 3_600_000_000
@@ -24,17 +31,32 @@ START_US = 1_767_225_600_000_000
 
 
 class Sealed(NamedTuple):
-    """A lake of two boots in six signed segments, an hour apart, and its copy."""
+    """A lake of two boots in six signed segments, an hour apart, and its copy. `log_signer` signs its log, `kept` is a
+    checkpoint of that, which a witness has cosigned."""
 
     pipeline: Any
     lake: Any
     copy: Any
+    log_signer: Any
+    kept: Any
 
     def restore(self, spark):
         spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-        for name in ("events", "seals"):
+        for name in ("events", "seals", "tlog"):
             shutil.rmtree(self.lake.root / name)
             shutil.copytree(self.copy / name, self.lake.root / name)
+
+    def copy_without(self, last):
+        """A copy of the lake's log and seals as they were some entries ago."""
+        older = self.copy.parent / "older"
+        shutil.rmtree(older, ignore_errors=True)
+        shutil.copytree(self.copy / "seals", older / "seals")
+        (older / "tlog").mkdir()
+        entries = list(Tiles(self.copy / "tlog", 6).entries())[:-last]
+        size = append_entries(older / "tlog", 0, entries)
+        text = Checkpoint(ORIGIN, size, Tiles(older / "tlog", size).tree.root(size))
+        (older / "tlog" / "checkpoint").write_text(str(text.signed(self.log_signer.line(text.text))))
+        return older
 
 
 def sign_all(paths, signer):
@@ -60,12 +82,19 @@ def sealed(spark, signer, tmp_path_factory):
     later = sample_events(36, boot=LATER, start_us=START_US + HOUR_US)
     paths += write_sample_spool(folder / "spool", later, events_per_segment=12)
     sign_all(paths, signer)
-    settings = settings_of(folder / "lake")
-    assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
+    log_signer = NoteSigner(signer_in(folder, "log"), ORIGIN, LOG_KEY)
+    witness_signer = NoteSigner(signer_in(folder, "witness"), WITNESS, WITNESS_KEY)
+    witness = Witness(witness_signer, folder / "state", [log_signer.key], lambda: NOW_S)
+    with served(witness) as url:
+        log = {"log_key": folder / "log", "log_origin": ORIGIN, "witnesses": (f"{witness.key} {url}",)}
+        settings = settings_of(folder / "lake", vkeys=(str(witness.key),), **log)
+        assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
+    witness.close()
     lake = Lake(settings.lake)
-    for name in ("events", "seals"):
+    for name in ("events", "seals", "tlog"):
         shutil.copytree(lake.root / name, folder / "copy" / name)
-    return Sealed(Pipeline(None, settings), lake, folder / "copy")
+    kept = shutil.copy(lake.root / "tlog" / "checkpoint", folder / "kept")
+    return Sealed(Pipeline(None, settings), lake, folder / "copy", log_signer, kept)
 
 
 def verified(spark, pipeline, **more):
@@ -75,13 +104,15 @@ def verified(spark, pipeline, **more):
     return verify.run(spark, pipeline, say=said.append, **more), said
 
 
-def broken(spark, lake):
-    from klamm_spark.lake.proof import prove
+def broken(spark, lake, sealed=None):
+    """The breaks; with what was kept of the log of `sealed`, if it is given."""
+    from klamm_spark.lake.proof import Kept, prove
     from klamm_spark.lake.rows import reading_what_is_there
 
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    kept = Kept(None, check_log(lake, sealed.pipeline.settings, [sealed.kept])) if sealed else None
     with reading_what_is_there(spark):
-        return prove(spark, lake, None).breaks
+        return prove(spark, lake, kept).breaks
 
 
 def digests_now(spark, lake):
@@ -93,6 +124,34 @@ def digests_now(spark, lake):
         for row in row_digests(lake, spark).collect():
             found[row["segment"]].append(row["digest"])
     return found
+
+
+def test_who_has_all_keys_of_server_and_lake_is_found_by_a_checkpoint_that_was_kept(spark, sealed, signer):
+    """A row is changed, and the ledger, its chain, its signatures and the log are written anew to fit."""
+    attack = LakeAttack(sealed.lake, random.Random(1))
+    attack.change_a_row()
+    attack.make_seals_fit(digests_now(spark, sealed.lake), signer)
+    shutil.rmtree(sealed.lake.root / "tlog")
+    TransparencyLog(sealed.lake.root / "tlog", sealed.log_signer, [], lambda line: None).catch_up(sealed.lake)
+    assert verified(spark, sealed.pipeline)[0] == 0
+    code, said = verified(spark, sealed.pipeline, checkpoints=[sealed.kept])
+    assert code == 1
+    (line,) = (line for line in said if line.startswith("broken chain"))
+    assert "the log was forked or rewritten between its entries 0 and 6" in line
+    sealed.restore(spark)
+    code, said = verified(spark, sealed.pipeline, checkpoints=[sealed.kept])
+    assert code == 0, said
+    assert f"log: 6 entries are pinned by {sealed.kept}" in said
+
+
+def test_a_lake_whose_log_has_not_all_of_it_is_behind(spark, sealed):
+    """As a driver leaves it that is killed between the ledger and the log; the next one adds the rest."""
+    older = LogAttack(sealed.lake, sealed.copy, (None, sealed.log_signer), random.Random(1), pinned=6)
+    older.rebuild(older.entries()[:4])
+    code, said = verified(spark, sealed.pipeline)
+    assert (code, said[-1].partition(":")[0]) == (3, "the lake is behind")
+    assert "log: 2 seals are not in it yet" in said
+    sealed.restore(spark)
 
 
 def test_lines_have_all_fields_once():
@@ -108,21 +167,29 @@ def test_a_lake_as_it_was_written_is_proven_without_the_spool(spark, sealed, sig
     assert sealed.lake.read_events(spark).where("kept_line is not null").count() == 0
 
 
-@pytest.mark.parametrize("tries", [len(WAYS), pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, seed, tries):
+@pytest.mark.parametrize("tries", [len(WAYS), pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
+def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, signer, seed, tries):
+    """Also with the server's key, and with that of the log: then what was kept of the log is looked at."""
     choose = random.Random(seed)
+    ways = (*WAYS, *LOG_WAYS) if tries > len(WAYS) else WAYS
     for number in range(tries):
-        way = WAYS[number % len(WAYS)]
+        way = ways[number % len(ways)]
         sealed.restore(spark)
-        attack = LakeAttack(sealed.lake, choose)
-        getattr(attack, way)()
-        fits = number >= len(WAYS) and "seal" not in way and choose.random() < 0.5
-        if fits:
-            attack.make_seals_fit(digests_now(spark, sealed.lake))
-        breaks = broken(spark, sealed.lake)
-        # Rows of no seal are named also where the seals fit.
-        names = attack.touched | ({"the signature of its seal is wrong"} if fits else set())
-        assert any(name in line for line in breaks for name in names), (way, breaks)
+        if way in LOG_WAYS and way not in WAYS:
+            attack = LogAttack(sealed.lake, sealed.copy_without(2), (signer, sealed.log_signer), choose, pinned=6)
+            getattr(attack, way)()
+            names, breaks = attack.touched, broken(spark, sealed.lake, sealed)
+        else:
+            attack = LakeAttack(sealed.lake, choose)
+            getattr(attack, way)()
+            fits = number >= len(WAYS) and "seal" not in way and choose.choice(["no", "without a key", "with the key"])
+            if fits in ("without a key", "with the key"):
+                attack.make_seals_fit(digests_now(spark, sealed.lake), signer if fits == "with the key" else None)
+            breaks = broken(spark, sealed.lake, sealed)
+            # Rows of no seal are named also where the seals fit.
+            more = {"without a key": "the signature of its seal is wrong", "with the key": "the lake has another seal"}
+            names = attack.touched | ({more[fits]} if fits in more else set())
+        assert any(name in line for line in breaks for name in names), (way, names, breaks)
     sealed.restore(spark)
 
 

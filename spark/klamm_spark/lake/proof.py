@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from klamm_spark.lake.anchors import compare_anchors
 from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
 from klamm_spark.lake.keys import keys_of
+from klamm_spark.lake.log_check import LogFindings
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import check_rows
 from klamm_spark.lake.seals import read_seals
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
     from klamm_spark.storage.filesystems import AnyPath
 
 
+class Kept(NamedTuple):
+    """The evidence from outside of the lake: a file of anchors, and what checkpoints of the log have shown."""
+
+    anchors: AnyPath | None
+    log: LogFindings
+
+
 @dataclass(frozen=True, slots=True)
 class LakeProof:
     """The streams that the lake has seals of, what was forgotten, and a sentence for each break. `lake_id` is what
@@ -38,6 +46,7 @@ class LakeProof:
     forgotten: KnownForgotten
     breaks: list[str]
     lake_id: str
+    log: LogFindings
 
     def notes(self) -> Iterator[str]:
         """What is in order, and worth to know."""
@@ -57,12 +66,13 @@ class LakeProof:
             signers = ", ".join(f"{count:,} by {key}" for key, count in sorted(self.forgotten.signed_by.items()))
             yield f"forgotten: {lines:,} events by {self.forgotten.records:,} records, signed: {signers or 'none'}"
             yield f"forgotten: the lake of the records must be {self.lake_id}"
+        yield from self.log.notes
 
 
 def prove(
     spark: SparkSession,
     lake: Lake,
-    anchors: AnyPath | None = None,
+    kept: Kept | None = None,
     trusted: Collection[str] = (),
     lake_id: str = "",
 ) -> LakeProof:
@@ -80,9 +90,10 @@ def prove(
         if seal is not None and rest.seqs - Ranges([(seal.first_seq, seal.last_seq)]):
             breaks.append(f"{segment}: numbers are said to be forgotten that it does not have")
     breaks += check_rows(spark, lake, seals, forgotten.segments)
+    anchors, log = kept or Kept(None, LogFindings([], [], []))
     if anchors is not None:
         breaks += compare_anchors(anchors, seals)
-    return LakeProof(folders, seals, forgotten, breaks, lake_id or table_id)
+    return LakeProof(folders, seals, forgotten, [*breaks, *log.breaks], lake_id or table_id, log)
 
 
 def stream_name(folder: NodeFolder) -> str:

@@ -88,6 +88,8 @@ class Ledger:
         self._lake = lake
         self._say = say
         self._anchor = anchor
+        self.on_rows: Callable[[Sequence[SealRow]], None] | None = None
+        """Called with the rows that were added, or none."""
         self._lines = LineReader()
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
@@ -165,6 +167,8 @@ class Ledger:
                 self._anchor(anchored)
         if rows:
             write_rows(self._lake, rows)
+        if self.on_rows is not None:
+            self.on_rows(rows)
         self._know(added)
 
     def _know(self, seals: Iterable[Seal]) -> None:

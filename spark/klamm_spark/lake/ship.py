@@ -31,6 +31,7 @@ from klamm_spark.lake.anchors import open_anchor
 from klamm_spark.lake.appends import adopt, adopt_older, said_in_commit
 from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.layout import FORMAT, PARTITIONS, Lake
+from klamm_spark.lake.seal_log import open_log
 from klamm_spark.lake.seals import Ledger, Sealed
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.lake.shipped_marks import ShippedMarks
@@ -63,8 +64,9 @@ def run(
 ) -> int:
     """Ship until `stop` is set or, with `once`, until all segments that are sealed now are shipped.
 
-    Returns the exit code: 1 if segments were set aside. Without `stop`, SIGINT and SIGTERM end it. Raises LakeError if
-    the spool or the lake cannot be used, if another process ships to the lake, or if a batch fails.
+    Returns the exit code: 1 if segments were set aside, or a witness refuses the log. Without `stop`, SIGINT and
+    SIGTERM end it. Raises LakeError if the spool or the lake cannot be used, if another process ships to the lake, or
+    if a batch fails.
     """
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(pipeline.settings, spark)
     require_spool(spool)
@@ -86,7 +88,8 @@ def run(
                 raise LakeError("Spark's JVM has ended; ship again, and it continues where it was") from error
         finally:
             shipper.summary()
-    return EXIT_SET_ASIDE if shipper.ledger.aside else 0
+    refused = shipper.log is not None and shipper.log.refused
+    return EXIT_SET_ASIDE if shipper.ledger.aside or refused else 0
 
 
 def _run(shipper: Shipper, reader: ThreadPoolExecutor, *, once: bool, stop: threading.Event, pause_s: float) -> None:
@@ -127,6 +130,8 @@ class Shipper:
         remember_keys(spool, lake, say)
         anchor = open_anchor(settings.anchor) if settings.anchor else None
         self.ledger = Ledger(spool, lake, say, anchor)
+        self.log = open_log(lake, settings, say, anchor)
+        self.ledger.on_rows = None if self.log is None else self.log.append
         self._marks = ShippedMarks(spool, say)
         self._backlog = SpoolBacklog(spool)
         self._backlog.take(self.ledger.known)

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from klamm_spark.events.event import AUDIT_GAP, REQUEST, WAS_SHIPPED
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
-from klamm_spark.lake.proof import LakeProof, prove, stream_name
+from klamm_spark.lake.log_check import check_log
+from klamm_spark.lake.proof import Kept, LakeProof, prove, stream_name
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import reading_what_is_there
 from klamm_spark.lake.sisters import Sisters, check_sisters
@@ -102,23 +103,32 @@ class ReportedGaps:
         yield from (self.ranges, self.shipped, self.unsealed)
 
 
-def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None], anchors: AnyPath | None = None) -> int:
+def run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    say: Callable[[str], None],
+    anchors: AnyPath | None = None,
+    checkpoints: Sequence[AnyPath] = (),
+) -> int:
     """Compare, and print every gap; the exit code, see `EXIT_FOUND` and those after it. Raises LakeError.
 
-    Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`.
+    Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`; `checkpoints` of
+    the lake's log were kept elsewhere, see `klamm_spark.lake.log_check`.
     """
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
+    kept = Kept(anchors, check_log(lake, pipeline.settings, checkpoints, anchors))
     with reading_what_is_there(spark):
         if pipeline.spool is None:
-            return _verify_lake(spark, lake, pipeline.settings, say, anchors)
-        return _verify_both(spark, pipeline, lake, say, anchors)
+            return _verify_lake(spark, lake, pipeline.settings, say, kept)
+        return _verify_both(spark, pipeline, lake, say, kept)
 
 
 def _verify_lake(
-    spark: SparkSession, lake: Lake, settings: SparkSettings, say: Callable[[str], None], anchors: AnyPath | None
+    spark: SparkSession, lake: Lake, settings: SparkSettings, say: Callable[[str], None], kept: Kept
 ) -> int:
-    proof = prove(spark, lake, anchors, settings.key_ids, settings.lake_id)
+    proof = prove(spark, lake, kept, settings.key_ids, settings.lake_id)
     shipped = lake.read_events(spark)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
@@ -160,7 +170,8 @@ def _conclude(
     breaks = [*breaks, *sisters.breaks]
     for line in breaks:
         say(f"broken chain: {line}")
-    for line in (*sisters.behind, *proof.notes()):
+    behind = [*sisters.behind, *proof.log.behind]
+    for line in (*behind, *proof.notes()):
         say(line)
     for line in _interrupted(lake.read_events(spark)):
         say(f"outcome unknown: {line}")
@@ -172,15 +183,13 @@ def _conclude(
         code = EXIT_FOUND
     elif proof.forgotten.records and not pinned:
         code = EXIT_UNPINNED
-    elif sisters.behind or any(finding.not_shipped for finding in findings.values()):
+    elif behind or any(finding.not_shipped for finding in findings.values()):
         code = EXIT_BEHIND
     say(_HEADLINES[code])
     return code
 
 
-def _verify_both(
-    spark: SparkSession, pipeline: Pipeline, lake: Lake, say: Callable[[str], None], anchors: AnyPath | None
-) -> int:
+def _verify_both(spark: SparkSession, pipeline: Pipeline, lake: Lake, say: Callable[[str], None], kept: Kept) -> int:
     spool = parse_location(spool_of(pipeline), Path())
     # Messages show a folder as it was given.
     place = spool if isinstance(spool, Path) else path_of(spool, spark)
@@ -193,7 +202,7 @@ def _verify_both(
     ]
     in_spool, reported = _numbers_in(folders)
     shipped = lake.read_events(spark)
-    proof = prove(spark, lake, anchors, trusted, pipeline.settings.lake_id)
+    proof = prove(spark, lake, kept, trusted, pipeline.settings.lake_id)
     found = sequences(shipped)
     in_lake = _with_forgotten(found.ranges, proof)
     add_gaps(reported, (row.asDict() for row in _gaps_of(shipped).distinct().collect()))

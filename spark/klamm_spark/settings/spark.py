@@ -11,6 +11,21 @@ from typing import Any
 from klamm import setting
 from klamm.config import load_settings, read_tables
 from klamm_spark.storage.filesystems import check_location, check_spool, parse_location
+from klamm_spark.tlog.notes import NoteKey, check_name
+from klamm_spark.tlog.submit import check_witness
+
+
+def _check_witnesses(texts: tuple[str, ...]) -> str | None:
+    return next(filter(None, map(check_witness, texts)), None)
+
+
+def _check_vkeys(texts: tuple[str, ...]) -> str | None:
+    try:
+        for text in texts:
+            NoteKey.parse(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +56,8 @@ class SparkSettings:
     shuffle_partitions: int = setting(4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`.")
     anchor: str = setting(
         "",
-        doc="Where `ship` writes the newest seal of each stream too: a file, or `MODULE:FUNCTION`, which it calls with "
-        "each. Empty is nowhere.",
+        doc="Where `ship` writes the newest seal of each stream, and checkpoints of the log, too: a file, or "
+        "`MODULE:FUNCTION`, which it calls with each. Empty is nowhere.",
     )
     key_ids: tuple[str, ...] = setting(
         (),
@@ -52,6 +67,26 @@ class SparkSettings:
         "",
         doc="Id of the lake, as `klamm audit forget` has printed it: `verify` then takes no records of what was "
         "forgotten but those that name it. Empty is that of the Delta table.",
+    )
+    log_key: Path | None = setting(
+        None, doc="Key of `klamm audit key` that signs the checkpoints of the lake's log. Without one there is no log."
+    )
+    log_origin: str = setting(
+        "klamm",
+        check=check_name,
+        doc="Name of the log in its checkpoints; witnesses know it by that: `example.com/audit`.",
+    )
+    log: Path | None = setting(
+        None,
+        doc="Folder of the log's files, for a web server. Unset is `tlog` in the lake, if that is a folder.",
+    )
+    witnesses: tuple[str, ...] = setting(
+        (), check=_check_witnesses, doc="Witnesses that `ship` asks to cosign each checkpoint: `VKEY URL` of each."
+    )
+    vkeys: tuple[str, ...] = setting(
+        (),
+        check=_check_vkeys,
+        doc="Keys of logs and witnesses, each of which must have signed the checkpoints that `verify` is given.",
     )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 

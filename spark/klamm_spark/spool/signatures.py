@@ -51,6 +51,7 @@ class SealSigner:
             raise KeyFileError(f"{path} is no Ed25519 key: make one with klamm audit key FILE")
         self._key = key
         self.public_pem = _public_pem(key.public_key())
+        self.public_bytes = key.public_key().public_bytes_raw()
         self.key_id = key_id_of(self.public_pem)
 
     def signed(self, seal: Seal) -> Seal:

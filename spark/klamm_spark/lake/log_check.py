@@ -1,0 +1,187 @@
+"""The part of `klamm audit verify` that looks at the log: is it the one that was kept, and has the lake what it says?
+
+A checkpoint that was kept elsewhere pins all entries before it, also if the keys of server and lake are stolen. The
+entries name each segment, its seal and its lines, so what the lake has not, or has otherwise, is named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.log_entries import NO_LINES, Entry, lines_root, times_of
+from klamm_spark.lake.seal_log import CHECKPOINT, is_elsewhere, log_folder, seal_sha256
+from klamm_spark.lake.seals import SealRow, read_seal_files
+from klamm_spark.spool.layout import DIGEST_DIGITS, Seal, lines_sha256, stream_mark
+from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of, tree_of
+from klamm_spark.tlog.notes import Checkpoint, NoteKey
+from klamm_spark.tlog.tiles import WIDTH, TileError, Tiles
+
+if TYPE_CHECKING:
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.settings.spark import SparkSettings
+    from klamm_spark.storage.filesystems import AnyPath
+
+_NAMED: Final = 20
+
+
+class LogFindings(NamedTuple):
+    """Sentences: `breaks` of what is not as it was written, `behind` of what is not in the log yet, and `notes`."""
+
+    breaks: list[str]
+    behind: list[str]
+    notes: list[str]
+
+
+class Pinned(NamedTuple):
+    """A checkpoint that was kept elsewhere, and where."""
+
+    place: str
+    checkpoint: Checkpoint
+
+
+def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
+    """Read a checkpoint that each of the keys has signed. Raises LakeError: it is of no use otherwise."""
+    try:
+        checkpoint = Checkpoint.parse(path.read_bytes())
+        times_of(checkpoint, keys)
+    except (OSError, ValueError) as error:
+        raise LakeError(f"--checkpoint {path}: {error}") from error
+    if not keys:
+        raise LakeError(f"--checkpoint {path} needs --vkey: the key that has signed it, of a witness if you can")
+    return Pinned(str(path), checkpoint)
+
+
+def read_anchored(path: AnyPath) -> Iterator[Pinned]:
+    """Yield the checkpoints of a file of anchors. No signature is asked for: the place is what counts."""
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            yield Pinned(f"{path}:{number}", Checkpoint.parse(json.loads(line)["checkpoint"].encode()))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            # An anchor of a seal, or none: `compare_anchors` looks at those.
+            continue
+
+
+def check_log(
+    lake: Lake, settings: SparkSettings, checkpoints: Sequence[AnyPath] = (), anchors: AnyPath | None = None
+) -> LogFindings:
+    """Check the log against what was kept of it, and the ledger against the log. Raises LakeError."""
+    keys = [NoteKey.parse(text) for text in settings.vkeys]
+    pinned = [read_pinned(path, keys) for path in checkpoints]
+    if anchors is not None and anchors.exists():
+        pinned += read_anchored(anchors)
+    if not pinned and (is_elsewhere(settings) or not log_folder(settings).exists()):
+        return LogFindings([], [], [])
+    folder = log_folder(settings)
+    place = folder / CHECKPOINT
+    try:
+        current = Checkpoint.parse(place.read_bytes())
+    except (OSError, ValueError) as error:
+        return LogFindings([f"{place} was taken away or changed: {error}"], [], [])
+    breaks, behind, notes = list[str](), list[str](), list[str]()
+    entries = _entries(Tiles(folder, current.size), breaks)
+    tree = tree_of([leaf_hash(data) for data in entries])
+    breaks += _against_kept([*pinned, Pinned(str(place), current)], current, len(entries), tree)
+    _check_ledger(lake, [_parse(data) for data in entries], breaks, behind)
+    for kept, checkpoint in pinned:
+        notes.append(f"log: {checkpoint.size:,} entries are pinned by {kept}")
+    notes.append(f"log: {len(entries):,} entries, {current.origin}")
+    return LogFindings(breaks, behind, notes)
+
+
+def _entries(tiles: Tiles, breaks: list[str]) -> list[bytes]:
+    """Return the entries, up to one that cannot be read, and name what the tiles say otherwise."""
+    entries: list[bytes] = []
+    try:
+        entries.extend(tiles.entries())
+    except TileError as error:
+        breaks.append(f"the log was changed: {error}")
+    level, hashes = 0, [leaf_hash(data) for data in entries]
+    while hashes:
+        above = []
+        for at in range(0, len(hashes), WIDTH):
+            tile = hashes[at : at + WIDTH]
+            try:
+                there = tiles.hashes(level, at // WIDTH)
+            except TileError as error:
+                breaks.append(f"the log was changed: {error}")
+                there = tile
+            for number, (one, other) in enumerate(zip(tile, there, strict=False), at):
+                if one != other and len(breaks) < _NAMED:
+                    of = f": {_parse(entries[number])}" if not level else ""
+                    breaks.append(f"the log was changed: level {level} has another hash of number {number:,}{of}")
+            if len(tile) == WIDTH:
+                above.append(root_of(tile))
+        level, hashes = level + 1, above
+    return entries
+
+
+def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree: Tree) -> Iterator[str]:
+    """Name the first checkpoint that this log of `size` entries does not go on from, and those of more entries."""
+    last = 0
+    for place, checkpoint in sorted(pinned, key=lambda each: each.checkpoint.size):
+        if checkpoint.origin != current.origin:
+            yield f"{place} is of the log {checkpoint.origin}, and this one is {current.origin}"
+        elif checkpoint.size > size:
+            yield f"the log was rolled back: it has {size:,} entries, and {place} says {checkpoint.size:,}"
+        elif tree.root(checkpoint.size) != checkpoint.root:
+            yield (
+                f"the log was forked or rewritten between its entries {last:,} and {checkpoint.size:,}: "
+                f"it is not the one of {place}"
+            )
+            return
+        else:
+            last = checkpoint.size
+
+
+def _parse(data: bytes) -> Entry | None:
+    try:
+        return Entry.parse(data)
+    except ValueError:
+        return None
+
+
+def _check_ledger(lake: Lake, entries: Sequence[Entry | None], breaks: list[str], behind: list[str]) -> None:
+    """Name each entry whose seal or lines the ledger does not have, and seals that came into it by another way."""
+    logged = {entry.seal_sha256: (number, entry) for number, entry in enumerate(entries) if entry is not None}
+    newest: dict[tuple[str, str], str] = {}
+    for _, entry in logged.values():
+        newest[_stream(entry)] = max(entry.segment, newest.get(_stream(entry), ""))
+    seals, segments, others = set[str](), set[str](), dict[str, SealRow]()
+    for row in (row for file in read_seal_files(lake, lines_of=None) for row in file.rows):
+        sha256 = seal_sha256(row)
+        segments.add(row.segment)
+        if sha256 not in logged:
+            others[sha256] = row._replace(lines="")
+            continue
+        seals.add(sha256)
+        number, entry = logged[sha256]
+        if row.lines and not _has_lines(row, entry):
+            breaks.append(f"{entry}: the digests of its lines are not those of entry {number:,} of the log")
+    gone = [
+        f"{entry} is entry {number:,} of the log, and the lake has "
+        f"{'another' if entry.segment in segments else 'no'} seal of it"
+        for sha256, (number, entry) in logged.items()
+        if sha256 not in seals
+    ]
+    breaks += gone[:_NAMED] + ([f"and {len(gone) - _NAMED:,} more"] if len(gone) > _NAMED else [])
+    late = [row for row in others.values() if row.segment <= newest.get(_stream(row), "")]
+    breaks += [f"{row.segment} of {row.node} has a seal that is not in the log, and later ones are" for row in late]
+    if len(others) > len(late):
+        behind.append(f"log: {len(others) - len(late):,} seals are not in it yet")
+
+
+def _stream(of: Entry | SealRow) -> tuple[str, str]:
+    return of.node, stream_mark(of.segment.rpartition("-")[0])
+
+
+def _has_lines(row: SealRow, entry: Entry) -> bool:
+    """Tell if the digests of a row are those of its entry, and of its seal."""
+    try:
+        seal, root = Seal.parse(row.seal), lines_root(row.lines)
+    except ValueError:
+        return False
+    digests = (row.lines[at : at + DIGEST_DIGITS] for at in range(0, len(row.lines), DIGEST_DIGITS))
+    return entry.lines_root in (NO_LINES, root) and lines_sha256(digests) == seal.lines_sha256

@@ -1,0 +1,123 @@
+"""One key of a witness and one checkpoint that it has cosigned: whatever is done to what was before is named."""
+
+import itertools
+import random
+import shutil
+
+import pytest
+
+from tests.unit.audit.log_attacks import LOG_WAYS, LogAttack
+from tests.unit.audit.logged_lake import LoggedLake
+
+pytest.importorskip("pyarrow")
+
+LATER = "019b8ff8d001c0ffee00"
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    """A lake of some segments, an older copy of it, and one of it as it is when it is attacked."""
+    place = LoggedLake(tmp_path_factory.mktemp("attacked"))
+    place.grow(3)
+    shutil.copytree(place.lake.root, place.folder / "older")
+    place.grow(4)
+    place.grow(2, final=True)
+    place.kept_checkpoint = place.keep()
+    place.grow(3)
+    shutil.copytree(place.lake.root, place.folder / "copy")
+    yield place
+    place.witness.close()
+
+
+def restore(place):
+    shutil.rmtree(place.lake.root)
+    shutil.copytree(place.folder / "copy", place.lake.root)
+
+
+def attack_of(place, choose):
+    keys = place.server, place.log_signer
+    return LogAttack(place.lake, place.folder / "older", keys, choose, pinned=9)
+
+
+@pytest.mark.parametrize("tries", [len(LOG_WAYS), pytest.param(300, marks=pytest.mark.slow)])
+def test_whatever_is_done_to_the_log_or_the_seals_is_named_by_one_key_and_one_checkpoint(attacked, seed, tries):
+    choose = random.Random(seed)
+    restore(attacked)
+    assert attacked.check(attacked.kept_checkpoint).breaks == []
+    for number in range(tries):
+        way = LOG_WAYS[number % len(LOG_WAYS)]
+        restore(attacked)
+        attack = attack_of(attacked, choose)
+        getattr(attack, way)()
+        breaks = attacked.check(attacked.kept_checkpoint).breaks
+        assert any(name in line for line in breaks for name in attack.touched), (way, attack.touched, breaks)
+
+
+def test_a_witness_refuses_50_of_50_forks(attacked, seed):
+    """Each fork is signed by the log's own key, and has a proof that is right for what it forks."""
+    choose = random.Random(seed)
+    ways = ("drop_an_entry", "swap_entries", "insert_an_entry", "rewrite_the_ledger_and_the_log")
+    answers = []
+    for number in range(50):
+        restore(attacked)
+        witness = attacked.new_witness()
+        attack = attack_of(attacked, choose)
+        getattr(attack, ways[number % 4])()
+        before = len(attacked.said)
+        log = attacked.open()
+        log.append(())
+        assert log.refused
+        assert log.checkpoint.time_of(attacked.witness_key) is None
+        said = attacked.said[before:]
+        assert any("example.com/witness refuses the log" in line for line in said), said
+        answers.append(said)
+        assert witness.add_checkpoint(request(attacked, log)).status in (409, 422)
+    assert len(answers) == 50
+    restore(attacked)
+    log = attacked.open()
+    log.append(())
+    assert not log.refused
+
+
+def request(place, log):
+    from klamm_spark.tlog.submit import request_of
+    from klamm_spark.tlog.tiles import Tiles
+
+    size = min(12, log.checkpoint.size)
+    return request_of(
+        size, Tiles(place.log_folder, log.checkpoint.size).tree.consistency(size, log.checkpoint.size), log.checkpoint
+    )
+
+
+def test_several_checkpoints_say_where_a_rewritten_log_differs(tmp_path):
+    place = LoggedLake(tmp_path)
+    kept = []
+    for size in range(1, 9):
+        place.grow()
+        kept.append(place.keep(f"checkpoint-{size}"))
+    attack = attack_of(place, random.Random(1))
+    entries = attack.entries()
+    entries[5], entries[6] = entries[6], entries[5]
+    attack.rebuild(entries)
+    assert place.check(*kept).breaks[0].startswith("the log was forked or rewritten between its entries 5 and 6: ")
+    place.witness.close()
+
+
+def test_who_gives_the_older_copy_back_to_ship_is_refused_by_the_witness(tmp_path):
+    place = LoggedLake(tmp_path)
+    place.grow(2)
+    shutil.copytree(place.lake.root, tmp_path / "older")
+    place.grow(2)
+    kept = place.keep()
+    shutil.rmtree(place.lake.root)
+    shutil.copytree(tmp_path / "older", place.lake.root)
+    seconds = itertools.count(0, 100)
+    log = place.ship(place.write(1), monotonic_s=lambda: next(seconds))
+    assert log.refused
+    assert "it has cosigned 4 entries, and the log has 3: it was rolled back" in place.said[-1]
+    # Later it has more entries than the witness knows, and is still another log.
+    log = place.ship(place.write(4), monotonic_s=lambda: next(seconds))
+    assert log.refused
+    assert "that the log does not begin with" in place.said[-1]
+    assert any("forked or rewritten" in line for line in place.check(kept).breaks)
+    place.witness.close()
