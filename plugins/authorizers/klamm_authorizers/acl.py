@@ -157,6 +157,8 @@ def _check(binding: AclBinding) -> None:
             f"Could not parse principal from `{binding.principal}` (no colon is present separating the principal type"
             " from the principal name)"
         )
+    if not binding.host:
+        raise ValueError("Host pattern cannot be null or empty")
     if "/" in binding.host:
         check_host(binding.host)
 

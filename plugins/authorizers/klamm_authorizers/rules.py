@@ -22,7 +22,11 @@ def check_host(host: str) -> None:
     """Raises ValueError unless it is `*`, an address or a CIDR network."""
     if host == WILDCARD:
         return
+    _address, slash, length = host.partition("/")
     try:
+        # Kafka takes no netmask in place of the length.
+        if slash and not (length.isascii() and length.isdecimal()):
+            raise ValueError(f'"{length}" is not the length of a prefix')
         ipaddress.ip_network(host, strict=False)
     except ValueError as error:
         raise ValueError(f'"{host}" is not an address, a CIDR network or *') from error

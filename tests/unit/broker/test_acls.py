@@ -36,8 +36,10 @@ def guarded(tmp_path: Path) -> Iterator[BrokerHarness]:
     harness.broker.close()
 
 
-def creation(name: str = "orders", pattern: PatternType = LITERAL, principal: str = "User:alice") -> AclCreation:
-    return AclCreation(ResourceType.TOPIC, name, pattern, principal, "*", READ, ALLOW)
+def creation(
+    name: str = "orders", pattern: PatternType = LITERAL, principal: str = "User:alice", host: str = "*"
+) -> AclCreation:
+    return AclCreation(ResourceType.TOPIC, name, pattern, principal, host, READ, ALLOW)
 
 
 def create(harness: BrokerHarness, *creations: AclCreation) -> list[tuple[int, str | None]]:
@@ -81,6 +83,18 @@ def test_each_creation_stands_alone(guarded: BrokerHarness) -> None:
     )
     assert [code for code, _ in results] == [0, *[ErrorCode.INVALID_REQUEST] * 3]
     assert names(guarded.call(wanted(), 3)) == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_taken"),
+    [("*", True), ("10.0.0.1", True), ("host", True), ("", False)]
+    + [(each, True) for each in ("10.0.0.0/8", "10.0.0.1/8", "10.0.0.0/08", "fe80::/10", "2001:db8::1/64")]
+    + [(each, False) for each in ("10.0.0.0/33", "10.0.0.0/", "/8", "x/8", "10.0.0/8", "10.0.0.0/8/8", "fe80::/129")]
+    + [(each, False) for each in ("10.0.0.0/255.0.0.0", "10.0.0.0/0.255.255.255", "10.0.0.0/+8", " 10.0.0.0/8")],
+)
+def test_hosts_are_those_that_kafka_takes(guarded: BrokerHarness, host: str, is_taken: bool) -> None:
+    ((code, _message),) = create(guarded, creation(host=host))
+    assert code == (ErrorCode.NONE if is_taken else ErrorCode.INVALID_REQUEST)
 
 
 def test_deleted_by_filter(guarded: BrokerHarness) -> None:
