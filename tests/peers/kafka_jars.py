@@ -81,6 +81,13 @@ def classpath(version: str = VERSION) -> str:
     return str(folder(version) / "*")
 
 
+def client(version: str) -> str:
+    """Java's clients of a release alone, with what they need."""
+    target = _cache() / f"klamm-test-jars-{version}-client"
+    _fetch(target, [("org.apache.kafka", "kafka-clients", version), ("org.slf4j", "slf4j-nop", "1.7.36")])
+    return str(target / "*")
+
+
 def streams() -> str:
     """Kafka Streams and RocksDB, for beside `classpath()`: 75 MB."""
     target = _cache() / f"klamm-test-jars-{VERSION}-streams"
