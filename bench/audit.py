@@ -1,4 +1,4 @@
-"""What the observer `audit` costs: `python -m bench.audit [--suites small paced] [--rounds 5]`.
+"""The cost of the observer `audit`: `python -m bench.audit [--suites small paced] [--rounds 5]`.
 
 Two servers, one without and one with the observer, run the whole time; the load goes to them in turn, so that whatever
 else the machine does hits both alike. The last column is what the observer takes: of the throughput, or added to the
@@ -64,7 +64,7 @@ def off_and_on(directory: Path, more: dict[str, str]) -> Iterator[tuple[Server, 
 
 @dataclass(slots=True, frozen=True)
 class Result:
-    """What one run of a benchmark gave; `cpu_us` is the server's processor time per request."""
+    """The result of one run of a benchmark; `cpu_us` is the server's processor time per request."""
 
     load: LoadResult
     cpu_us: float

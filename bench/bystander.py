@@ -1,4 +1,5 @@
-"""How long a client waits beside hostile ones: `python -m bench.bystander [--apis Metadata Fetch] [--connections 1 8]`.
+"""Waiting times of a client beside hostile ones: `python -m bench.bystander [--apis Metadata Fetch] [--connections 1
+8]`.
 
 A client asks for Metadata every 2 ms, while others send the costliest frame of one API without a pause: the largest
 that a network thread runs itself, one of 1,500 elements, and the largest that the limits allow. Prints its p99 beside

@@ -1,4 +1,4 @@
-"""What the costliest frames take: `python -m bench.cost [--guarded] [--large]` prints a table of all APIs.
+"""The cost of the most expensive frames: `python -m bench.cost [--guarded] [--large]` prints a table of all APIs.
 
 For the first and the last version of each API, the worst frame that a network thread takes up itself; with `--large`
 the worst one within the default limits, which the handlers run. Processor milliseconds, and the peak of memory beside

@@ -1,4 +1,4 @@
-"""What filters cost: `python -m bench.filters [--rounds 5]`.
+"""The cost of filters: `python -m bench.filters [--rounds 5]`.
 
 Calls each filter with one request and its response as a server does, on one core, without a server. Prints a Markdown
 table of microseconds for a request with its response: the best of the rounds, as other processes only add to it.

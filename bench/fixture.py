@@ -1,4 +1,4 @@
-"""What the pytest fixture costs: suites of tests, each with a topic of its own, and brokers of one test.
+"""The cost of the pytest fixture: suites of tests, each with a topic of its own, and brokers of one test.
 
 python -m bench.fixture            # all rows
 python -m bench.fixture --peers    # the same suites on kfake and Apache Kafka, each started once for a suite
@@ -158,7 +158,7 @@ def _suite(text: str, tests: int, peer: str = "") -> float:
 
 
 def _suite_output(text: str, tests: int, peer: str = "") -> str:
-    """What pytest prints for a suite, which passes."""
+    """Return pytest's output for a suite, which passes."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_suite.py").write_text(text.replace("{tests}", str(tests)))
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}

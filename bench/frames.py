@@ -97,7 +97,7 @@ def api_versions(version: int) -> Frame:
 
 
 def metadata(topic: str) -> Frame:
-    """Of one topic."""
+    """Return a Metadata request for one topic."""
     topics = [MetadataRequestTopic(name=topic)]
     return Frame(encode_frame(MetadataRequest(topics, allow_auto_topic_creation=False), METADATA_VERSION))
 

@@ -45,7 +45,7 @@ GUARDS: Final = {
 
 
 def gateway_settings(bootstrap: str) -> dict[str, str]:
-    """Of a gateway before that Kafka, whose node id is 1."""
+    """Return the settings of a gateway in front of that Kafka, whose node id is 1."""
     return {
         "listeners.default.api_set": "gateway",
         "gateway.bootstrap": f'["{bootstrap}"]',
@@ -144,7 +144,7 @@ def benchmarks(batches_kib: Sequence[int]) -> list[Benchmark]:
 
 
 def memory_row(peers: Sequence[Server]) -> str:
-    """What is resident now."""
+    """Return a row with the current resident memory."""
     values = {peer.name: [peer.rss_bytes() / (1 << 20)] for peer in peers}
     return row("Resident at the end", "MiB", values, more_is_better=False)
 

@@ -60,7 +60,7 @@ class GuardedTls(Gateway):
 
 @contextmanager
 def endpoints(folder: Path, script: str | None) -> Iterator[list[Endpoint]]:
-    """What is compared: Kafka, Kafka by TLS, `guarded-tls`, and the other proxy if there is one."""
+    """Yield the compared endpoints: Kafka, Kafka by TLS, `guarded-tls`, and the other proxy if there is one."""
     files = TlsFiles(folder / "tls")
     tls: dict[str, Any] = {"security.protocol": "SSL", "ssl.ca.location": str(files.ca)}
     sasl = {"sasl.mechanism": _MECHANISM, "sasl.username": _USER, "sasl.password": _PASSWORD}

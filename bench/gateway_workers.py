@@ -1,4 +1,4 @@
-"""What more workers of the gateway pass on: `python -m bench.gateway_workers [--rounds 3] [--seconds 2]`.
+"""Throughput of a gateway with more workers: `python -m bench.gateway_workers [--rounds 3] [--seconds 2]`.
 
 One Kafka, and before it a gateway with each number of `--workers`, without and with the guards of `bench.gateway`.
 Produce and fetch of 1 KiB records in batches of 64 KiB over 12 connections, five requests in flight on each when
@@ -54,7 +54,7 @@ class WorkerGateway(Gateway):
         self._workers = workers
 
     def cpu_seconds(self) -> float:
-        """Of all workers."""
+        """Return the processor time of all workers."""
         return sum(map(cpu_seconds_of, processes(self.pid, self._workers)))
 
 
@@ -85,7 +85,7 @@ def measure(what: str, gateway: WorkerGateway, kafka: KafkaServer, batch: bytes,
 
 
 def fill(kafka: KafkaServer, batch: bytes) -> None:
-    """What is fetched."""
+    """Write the records that the benchmark fetches."""
     create_topic(kafka, _FETCHED)
     requests = [frames.produce(_FETCHED, partition, batch) for partition in range(PARTITIONS)]
     run_load((HOST, kafka.port), requests, Load(PARTITIONS, depth=5), 1.0)

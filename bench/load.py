@@ -22,7 +22,7 @@ WARMUP_S = 0.5
 
 @dataclass(slots=True, frozen=True)
 class Load:
-    """How the requests are sent.
+    """The load that the generator applies.
 
     Without a rate, every connection keeps `depth` requests in flight. With one, `rate_per_s` requests are sent each
     second over all connections, at most `depth` in flight on each, and latency counts from when a request was due.
@@ -39,7 +39,9 @@ class Load:
 
 @dataclass(slots=True, frozen=True)
 class LoadResult:
-    """What the load generator printed. A megabyte is 1,000,000 bytes; `client_cpu` its own use of a core, 0 to 1."""
+    """The result that the load generator printed. A megabyte is 1,000,000 bytes; `client_cpu` is its own use of a core,
+    0 to 1.
+    """
 
     seconds: float
     requests: int

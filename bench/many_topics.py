@@ -71,7 +71,7 @@ def produce(client: WireClient, names: Sequence[str], partitions: int, batch: by
 
 
 def metadata_ms(server: Server) -> tuple[float, float]:
-    """Of all topics, until the last byte is there: the first time, and the fastest of ten more."""
+    """Return the time of Metadata for all topics, until the last byte: the first time, and the fastest of ten more."""
     times = []
     with WireClient(HOST, server.port) as client:
         client.call(ApiVersionsRequest(), 0)

@@ -1,4 +1,4 @@
-"""What recording costs: `python -m bench.metrics [--pairs 8] [--rounds 3]`.
+"""The cost of recording metrics: `python -m bench.metrics [--pairs 8] [--rounds 3]`.
 
 Pairs of servers that differ in `[server] metrics` alone, each on its own port, get the same load in turn. What is
 compared is the processor time that the server takes per request: on a machine that others use too it is steadier than

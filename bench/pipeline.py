@@ -1,4 +1,4 @@
-"""What a request costs between its frame and its answer, without sockets.
+"""The cost of a request between its frame and its answer, without sockets.
 
 `python -m bench.pipeline` prints the quickest of some rounds, in microseconds a request; then the same of Produce, by
 codec, with the part that the check of its records has. Times are the thread's processor time.

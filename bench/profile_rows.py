@@ -1,4 +1,4 @@
-"""Where the server's processor time goes: `python -m bench.profile_rows`, for the rows of small requests.
+"""A profile of the server's processor time: `python -m bench.profile_rows`, for the rows of small requests.
 
 `perf` samples klamm while a benchmark of `bench.suites` runs. A sample in the kernel counts for the system call that
 it serves, a sample in user space for the program or library that runs. Needs Linux and Debian's package linux-perf.

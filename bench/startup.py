@@ -90,7 +90,7 @@ def start(server: Server) -> StartUp:
 
 
 def memory(server: Server) -> Memory:
-    """Of a server that has just started."""
+    """Return the memory of a server that has just started."""
     time.sleep(IDLE_S)
     idle = server.rss_bytes()
     with IdleConnections((HOST, server.port), IDLE_CONNECTIONS) as connections:

@@ -49,7 +49,7 @@ class Endpoint:
 
 
 class Result(NamedTuple):
-    """Of one round: what came through, and the processor time that it cost the server."""
+    """The result of one round: the transferred bytes, and the server's processor time."""
 
     mb_per_s: float
     cpu_ms_per_mb: float
@@ -125,7 +125,7 @@ def make_topic(endpoint: Endpoint, name: str) -> None:
 
 
 def delete_topic(endpoint: Endpoint, name: str) -> None:
-    """What one round has written is not to weigh on the disk during the next."""
+    """Delete a round's topic, so that its records do not burden the disk during the next round."""
     admin = AdminClient(endpoint.client)
     admin.delete_topics([name])[name].result(30)
 

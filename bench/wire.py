@@ -23,7 +23,7 @@ Call = Callable[[], Any]
 
 
 def messages() -> list[tuple[str, int, Any]]:
-    """What is measured: a title, the version, the message."""
+    """Return the measured messages: a title, the version, the message."""
     topic_id = bytes(range(16))
     partitions = [metadata.MetadataResponsePartition(0, number, 1, 0, [1], [1]) for number in range(3)]
     topics = [metadata.MetadataResponseTopic(0, f"topic-{n}", topic_id, False, partitions) for n in range(3)]

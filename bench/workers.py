@@ -1,4 +1,4 @@
-"""What more worker processes serve: `python -m bench.workers [--workers 1,2,4] [--seconds 5]`.
+"""Throughput with more worker processes: `python -m bench.workers [--workers 1,2,4] [--seconds 5]`.
 
 Requests per second (ApiVersions, 64 connections, one request each at a time) and connections per second (connect,
 ApiVersions, close; 8 at once) of the handler set `echo`, with one row for each number of workers; and how evenly they

@@ -53,7 +53,7 @@ def page() -> str:
     sections = [
         HEAD,
         section("`[server]`", ServerSettings, "The process as a whole.", registry),
-        section("`[plugins]`", PluginsSettings, "Which plugins are loaded."),
+        section("`[plugins]`", PluginsSettings, "Plugins to load."),
         section("`[listeners.NAME]`", ListenerSettings, "One address, and the parts that serve it.", registry),
         *(provider_section(found) for found in registry.all() if found.provider.load_settings() is not None),
         "## Parts without settings\n\n" + "\n".join(without_settings(registry)) + "\n",

@@ -28,7 +28,7 @@ _DEADLINE_S: Final = 60
 
 
 class Attack(NamedTuple):
-    """What the attacker counted."""
+    """The attacker's counts."""
 
     failed_logins: int
     stolen_bytes: int

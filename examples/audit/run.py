@@ -104,7 +104,9 @@ class Client:
 
 
 class DeniedClient:
-    """As `Client`, with kafka-python: librdkafka fails by itself what waits for a topic once one message was denied."""
+    """A client like `Client`, with kafka-python: when one message was denied, librdkafka fails all waiting ones of the
+    topic.
+    """
 
     def __init__(self, listener: str, bootstrap: str, user: str, number: int) -> None:
         self.listener = listener
@@ -136,7 +138,7 @@ class DeniedClient:
 
 
 def credentials(user: str, password: str) -> dict[str, str]:
-    """Of SASL PLAIN."""
+    """Return the credentials for SASL PLAIN."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -235,7 +237,7 @@ def rows_of(report: Report, key: str) -> list[dict[str, Any]]:
 
 
 def consistent(report: Report, counted: dict[str, Counter[str]]) -> bool:
-    """Whether the totals at the head of the report, its denials and its throttled principals say the same too."""
+    """Return True if the totals at the head of the report, its denials and its throttled principals agree too."""
     wanted = sum(counted.values(), Counter())
     denials = sum(row["requests"] for row in rows_of(report, "denials") if row["api name"] == "Produce")
     throttled = sum(row["requests"] for row in rows_of(report, "throttled") if row["api name"] == "Produce")

@@ -95,7 +95,7 @@ def serving(file: Path) -> Iterator[str]:
 
 
 def client_settings(folder: Path, bootstrap: str, user: str, password: str = "") -> dict[str, Any]:
-    """What a client of librdkafka needs."""
+    """Return the settings of a client of librdkafka."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": user,
@@ -171,12 +171,12 @@ class Tour:
                 raise
 
     def bob_may_not_write(self) -> None:
-        """What no ACL allows."""
+        """Try a write that no ACL allows."""
         answer = self._produce(Producer(self._settings("bob")), 1, b"mine")
         self._say("bob writes to orders", answer, right=answer == "TOPIC_AUTHORIZATION_FAILED")
 
     def a_wrong_password(self) -> None:
-        """What no account proves."""
+        """Try a password that no account has."""
         failures: list[KafkaError] = []
         settings = client_settings(self._folder, self._bootstrap, "mallory", "guess")
         producer = Producer(settings | {"error_cb": failures.append})
@@ -187,7 +187,7 @@ class Tour:
         self._say("mallory logs in", got, right=got == "_AUTHENTICATION")
 
     def bulk_is_throttled(self) -> None:
-        """What goes beyond a quota."""
+        """Send more than a quota allows."""
         throttled: list[Any] = []
         more = {"batch.num.messages": 1, "throttle_cb": throttled.append}
         answer = self._produce(Producer(self._settings("bulk", **more)), BULK_REQUESTS, bytes(BULK_BYTES))

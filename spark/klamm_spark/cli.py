@@ -119,9 +119,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argparse.ArgumentParser) -> None:
-    """What proves, and what forgets."""
+    """Add the commands that prove and forget events."""
     verify = commands.add_parser(
-        "verify", parents=[common, spool], help="what spool and lake prove, or a lake alone; name what is missing"
+        "verify", parents=[common, spool], help="verify spool and lake, or only a lake; name missing events"
     )
     verify.add_argument("--anchors", metavar="FILE", type=_location, help="anchored seals, to compare with the lake")
     verify.add_argument(
@@ -131,9 +131,7 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
         action="append",
         help="trust only keys with these ids; may be repeated",
     )
-    verify.add_argument(
-        "--lake-id", metavar="ID", help="take no record of what was forgotten of another lake than this"
-    )
+    verify.add_argument("--lake-id", metavar="ID", help="accept only records of forgotten events that name this lake")
     verify.add_argument(
         "--checkpoint",
         metavar="FILE",

@@ -1,4 +1,4 @@
-"""What ends a command of the audit with one sentence."""
+"""Errors that end a command of the audit with one sentence."""
 
 
 class LakeError(Exception):

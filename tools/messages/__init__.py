@@ -1,1 +1,1 @@
-"""What `tools/generate_messages.py` is made of: descriptions of Kafka's messages in, Python modules out."""
+"""Modules of `tools/generate_messages.py`: descriptions of Kafka's messages in, Python modules out."""

@@ -7,7 +7,7 @@ from tools.messages.struct_class import StructWriter
 
 
 class StructFunction:
-    """What the reader and the writer of one struct share, for one span of versions, flexible or not."""
+    """The base of the reader and the writer of one struct, for one span of versions, flexible or not."""
 
     def __init__(self, owner: StructWriter, suffix: str, span: Versions) -> None:
         self.owner, self.suffix, self.span = owner, suffix, span

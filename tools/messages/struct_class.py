@@ -89,7 +89,7 @@ class StructWriter:
         return f"  # v{low}+" if high >= span.high else f"  # v{low}-{high}" if low != high else f"  # v{low}"
 
     def error_fields(self) -> str | None:
-        """What the class says of error codes in it; None if there are none."""
+        """Return the class's declaration of its error codes; None if it has none."""
         fields = self.struct.fields
         names = {item.name for item in fields}
         codes = tuple(item.name for item in fields if is_error(item))

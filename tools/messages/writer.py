@@ -33,7 +33,7 @@ class WriterFunction(StructFunction):
         out += ["", ""]
 
     def absent_condition(self, item: Field) -> str | None:
-        """When the field cannot be carried within this span; None if it always can."""
+        """Return the condition under which the field cannot be carried within this span; None if it always can."""
         covered = item.versions & self.span
         if not covered:
             return ""

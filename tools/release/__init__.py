@@ -1,1 +1,1 @@
-"""What a release of Apache Kafka has, read from its jars, and how klamm differs."""
+"""Facts about a release of Apache Kafka, read from its jars, and their differences from klamm."""

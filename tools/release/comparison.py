@@ -1,4 +1,4 @@
-"""How klamm differs from a release, and which differences the documentation explains."""
+"""Differences between klamm and a release, with those that the documentation explains."""
 
 from __future__ import annotations
 

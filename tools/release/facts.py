@@ -1,4 +1,4 @@
-"""What the jars of a release say: APIs, messages, errors, features, configs, metrics, and rights that are asked for."""
+"""Facts from the jars of a release: APIs, messages, errors, features, configs, metrics, and required authorizations."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class PartitionRecords:
         """
         added = list(append)
         if added and not self._is_produced:
-            raise ValueError("records can be appended to those of a Produce alone")
+            raise ValueError("only the records of a Produce can be appended to")
         parts: list[ReadBuffer] = []
         changed = False
         for header, batch in self._batches():

@@ -189,7 +189,7 @@ class SessionRegistry(Generic[C]):
         self._failures.log(
             type(error).__name__,
             logging.ERROR,
-            "listener=%s principal=%s: cannot check whether the session may go on",
+            "listener=%s principal=%s: cannot check if the session may continue",
             self._listener.name,
             clipped(connection.principal.name),
             error=error,

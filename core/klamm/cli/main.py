@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     plugins = commands.add_parser(
         "plugins",
         parents=[common, settings],
-        help="list what plugins provide; `plugins new NAME` writes a package to begin with",
+        help="list the parts of all plugins; `plugins new NAME` writes a package to start from",
     )
     plugins.add_argument("--json", action="store_true", help="as JSON")
     plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")

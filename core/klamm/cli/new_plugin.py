@@ -25,7 +25,9 @@ def run(arguments: Sequence[str]) -> int:
         prog="klamm plugins new", description="Write a package with one part, which passes its own tests at once."
     )
     parser.add_argument("name", metavar="NAME", help="of the distribution, e.g. klamm-audit-trail")
-    parser.add_argument("--kind", choices=sorted(KINDS), default="filter", help="what it provides; default: filter")
+    parser.add_argument(
+        "--kind", choices=sorted(KINDS), default="filter", help="kind of part that it provides; default: filter"
+    )
     parser.add_argument("--in", dest="folder", metavar="DIR", type=Path, default=Path(), help="where; default: here")
     options = parser.parse_args(list(arguments))
     if not _NAME.fullmatch(options.name):

@@ -8,7 +8,7 @@ from typing import Final
 from klamm.metrics.metrics_registry import Counter, Labels
 
 NAME: Final = "klamm:type=Listener,name=ConnectionFailures"
-DOC: Final = "Connections that ended because of what the peer did before or instead of a request, by reason."
+DOC: Final = "Connections that ended because of a fault of the peer before or instead of a request, by reason."
 
 
 class ConnectionFailures:

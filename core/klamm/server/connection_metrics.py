@@ -107,15 +107,15 @@ class ConnectionMetrics:
                 lambda: [({"listener": name}, acceptor.accepted) for name, acceptor in acceptors_of(self._listeners)],
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (
-                "Connections that were closed at once because a gate said so, by reason.",
+                "Connections that a gate refused and that were closed at once, by reason.",
                 lambda: self._by_reason(lambda acceptor: acceptor.outcomes.refused),
             ),
             "klamm:type=Acceptor,name=ConnectionsDelayed": (
-                "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
+                "Connections that a gate delayed and that were then closed unserved, by reason.",
                 lambda: self._by_reason(lambda acceptor: acceptor.outcomes.delayed),
             ),
             "klamm:type=Acceptor,name=ConnectionsPaused": (
-                "Connections that had to wait because a gate said so, at the acceptor or behind a proxy, by reason.",
+                "Connections that a gate kept waiting, at the acceptor or behind a proxy, by reason.",
                 lambda: self._by_reason(lambda acceptor: acceptor.outcomes.paused),
             ),
             "klamm:type=Processor,name=ConnectionsMoved": (

@@ -69,7 +69,7 @@ def _register_pool(registry: MetricsRegistry, pool: MemoryPool, shares: TimeShar
             lambda: pool.depleted_ns,
         ),
         "klamm:type=MemoryPool,name=Depletions": (
-            "How often a request found too little memory left.",
+            "Requests that found too little memory left.",
             lambda: pool.depletions,
         ),
         "klamm:type=MemoryPool,name=Evictions": (

@@ -96,7 +96,7 @@ class ThreadMetrics:
                 lambda: self._accept_queues(lambda queue: queue.waiting),
             ),
             "klamm:type=Acceptor,name=AcceptQueueLimit": (
-                "How many connections the system queues at most: backlog, or its own limit (Linux).",
+                "Maximum number of connections that the system queues: backlog, or its own limit (Linux).",
                 lambda: self._accept_queues(lambda queue: queue.limit),
             ),
             "klamm:type=Processor,name=WaitingRequests": (
@@ -116,7 +116,7 @@ class ThreadMetrics:
     def _counters(self) -> MetricTable:
         return {
             "klamm:type=Acceptor,name=DescriptorPauses": (
-                "How often accepting paused, for 0.1 s each time, because the system had no file descriptor to give.",
+                "Pauses of accepting, 0.1 s each, because the system had no free file descriptor.",
                 lambda: [
                     ({"listener": name}, acceptor.descriptor_pauses) for name, acceptor in acceptors_of(self._listeners)
                 ],
@@ -126,7 +126,7 @@ class ThreadMetrics:
                 self._listen_overflows,
             ),
             "klamm:type=RequestChannel,name=QueueFull": (
-                "How often a request found the request queue full.",
+                "Requests that found the request queue full.",
                 lambda: [({}, self._channel.full_count)],
             ),
         }

@@ -32,12 +32,12 @@ _TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = 
     "BytesOutPerSec": ("Bytes of batches given to consumers.", lambda each: each.bytes_out),
     "TotalProduceRequestsPerSec": ("Requested appends, one per partition.", lambda each: each.produce_requests),
     "FailedProduceRequestsPerSec": (
-        "Failed appends, without those of too large or corrupt batches, of internal topics, and of a failing disk.",
+        "Failed appends, except of too large or corrupt batches, of internal topics, and on a failing disk.",
         lambda each: each.failed_produce_requests,
     ),
     "TotalFetchRequestsPerSec": ("Requested reads, one per partition.", lambda each: each.fetch_requests),
     "FailedFetchRequestsPerSec": (
-        "Failed reads, without those of offsets out of range, of deleted topics, and of a failing disk.",
+        "Failed reads, except of offsets out of range, of deleted topics, and on a failing disk.",
         lambda each: each.failed_fetch_requests,
     ),
     "TotalShareFetchRequestsPerSec": (

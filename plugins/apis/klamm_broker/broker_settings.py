@@ -63,7 +63,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     compression_type: str = setting(
         "producer",
         choices=COMPRESSION_TYPES,
-        doc="Codec of stored batches; producer keeps each batch as it came.",
+        doc="Codec of stored batches; producer keeps each batch unchanged.",
     )
     compression_gzip_level: int = setting(-1, minimum=-1, maximum=9, doc="Level for gzip; -1 is its own default.")
     compression_lz4_level: int = setting(9, minimum=1, maximum=17, doc="Level for lz4.")

@@ -29,7 +29,9 @@ class StateLimitSettings(FetchSessionSettings):
     group_max_bytes_total: int = _total_bytes("all groups, without members and offsets")
     group_members_max_bytes: int = _total_bytes("the members of all groups, with subscriptions and assignments")
     offsets_max_bytes: int = _total_bytes("the committed offsets of all groups")
-    share_partitions_max_bytes: int = _total_bytes("what share groups keep of the partitions that they read", mib=512)
+    share_partitions_max_bytes: int = _total_bytes(
+        "the state that share groups keep for the partitions that they read", mib=512
+    )
     transactional_id_max_bytes: int = _total_bytes("all transactional ids")
     acl_max_bytes: int = _total_bytes("all ACLs")
     scram_credential_max_bytes: int = _total_bytes("all SCRAM credentials")

@@ -26,8 +26,8 @@ _REMEDIES: Final = {
     "tls_failed": "compare upstream.ssl_truststore_location with the CA of the node's certificate, the host with the "
     "names in it, and upstream.security_protocol with the node's listener",
     "authentication_failed": "compare upstream.sasl_mechanism, sasl_username and the password with the node's accounts",
-    "closed_by_node": "compare upstream.security_protocol with the node's listener; the node's log says why",
-    "connection_lost": "compare upstream.security_protocol with the node's listener; the node's log says why",
+    "closed_by_node": "compare upstream.security_protocol with the node's listener; the node's log has the reason",
+    "connection_lost": "compare upstream.security_protocol with the node's listener; the node's log has the reason",
     "invalid_response": "check that this is the Kafka listener of a node, and upstream.security_protocol",
     "timeout": "check that this is the Kafka listener of a node, upstream.security_protocol, and the network between",
 }

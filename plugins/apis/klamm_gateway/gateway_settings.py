@@ -104,8 +104,8 @@ class GatewaySettings:
     login: str = setting(
         "gateway",
         name="upstream.login",
-        doc="Who logs in to the nodes for a client: `gateway` is the account below, `principal` an account of the "
-        "client's principal, `client` the client itself: its SASL requests are passed on.",
+        doc="Login to the nodes for a client: `gateway` uses the account below, `principal` an account of the "
+        "client's principal. With `client` the client logs in itself: its SASL requests are passed on.",
         choices=("gateway", "principal", "client"),
     )
     accounts_file: Path | None = setting(
@@ -146,7 +146,7 @@ class GatewaySettings:
     ssl_truststore_location: Path | None = setting(
         None,
         name="upstream.ssl_truststore_location",
-        doc="PEM file with the certificates that the nodes' are checked against; unset, those of the system.",
+        doc="PEM file with the authorities of the nodes' certificates; unset, those of the system.",
         kafka="ssl.truststore.location",
     )
     ssl_keystore_location: Path | None = setting(

@@ -73,7 +73,7 @@ def _resource(text: str) -> tuple[ResourceType, str, PatternType]:
     resource_type = ResourceType[kind.upper()]
     if resource_type is ResourceType.CLUSTER:
         if name not in ("", WILDCARD, CLUSTER_NAME):
-            raise ValueError("there is one cluster; write `cluster` alone")
+            raise ValueError("there is one cluster: write only `cluster`")
         return resource_type, CLUSTER_NAME, PatternType.LITERAL
     if not name:
         raise ValueError(f"must name the {kind}, e.g. {kind}:orders or {kind}:*")

@@ -11,5 +11,5 @@ from klamm import Provider, hookimpl
 def klamm_transports() -> Iterator[Provider]:
     """Bytes as they are."""
     yield Provider(
-        "plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="bytes as they are, over TCP", default=True
+        "plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="unchanged bytes over TCP", default=True
     )

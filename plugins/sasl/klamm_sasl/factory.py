@@ -86,7 +86,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             try:
                 reload()
             except Exception as error:
-                log.error("files of listener %s are kept as they were: %s", self._listener_name, error)
+                log.error("files of listener %s stay unchanged: %s", self._listener_name, error)
                 failure = error
         if failure is not None:
             raise failure

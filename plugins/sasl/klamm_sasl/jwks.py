@@ -138,7 +138,7 @@ class JwksKeys:
             try:
                 self.refresh()
             except Exception as error:
-                log.error("keys for tokens are kept as they were: %s", error)
+                log.error("keys for tokens stay unchanged: %s", error)
         for work in works:
             try:
                 work()

@@ -117,7 +117,7 @@ class FileStoreSettings:
     path: Path = setting(
         doc="File with a user and a SCRAM verifier in each line; `klamm users` writes it.", private=True
     )
-    refresh_ms: int = setting(2000, doc="Time between two looks at whether the file has changed.", minimum=10)
+    refresh_ms: int = setting(2000, doc="Time between two checks of the file for changes.", minimum=10)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A file that cannot be read, or has an invalid line."""

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="klamm certs",
         description="Make a development CA, a server certificate and client certificates, each with its key.",
-        epilog="A CA that is in DIR already is used again; other files that are there stay as they are.",
+        epilog="A CA that is already in DIR is used again; other files in DIR stay unchanged.",
     )
     parser.add_argument("directory", metavar="DIR", nargs="?", default="certs", type=Path, help="default: certs")
     parser.add_argument(
@@ -83,8 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="client that gets a certificate, may be repeated; its principal is User:CN=NAME. Default: client",
     )
-    parser.add_argument("--days", metavar="N", type=int, default=397, help="how long they are valid; default: 397")
-    parser.add_argument("--port", metavar="PORT", type=int, default=9093, help="for what is printed; default: 9093")
+    parser.add_argument(
+        "--days", metavar="N", type=int, default=397, help="days for which they are valid; default: 397"
+    )
+    parser.add_argument(
+        "--port", metavar="PORT", type=int, default=9093, help="port in the printed settings; default: 9093"
+    )
     parser.add_argument("--force", action="store_true", help="replace server and client certificates that are there")
     return parser
 

@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = self._answer(method)
         except Exception:
             log.exception("%s %s failed", method, self.path[:200])
-            status, answer = 500, {"error": "the request failed; the log says why"}
+            status, answer = 500, {"error": "the request failed; the log has the reason"}
         body = json.dumps(answer).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -44,7 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("ready_file", metavar="FILE", type=Path, help="the ready file of the server")
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    actions.add_parser("list", help="the nodes, their addresses and how much they lead; the default")
+    actions.add_parser(
+        "list", help="the nodes, their addresses and the number of partitions that they lead; the default"
+    )
     for name, text in (("stop", "close a node's ports and connections"), ("start", "open a node's ports again")):
         actions.add_parser(name, help=text).add_argument("node", metavar="NODE", type=int)
     leader = actions.add_parser("leader", help="have a node lead a partition; NODE none makes it leaderless")

@@ -29,7 +29,7 @@ _SHOWN_NAMES = 3
 class RuleSettings:
     """A rule. A condition that is unset, e.g. `topic`, matches every request; patterns are those of `fnmatch`."""
 
-    kind: str = setting(doc="What happens.", choices=_KINDS)
+    kind: str = setting(doc="Effect of the fault.", choices=_KINDS)
     api: tuple[str, ...] = setting((), doc="Names of APIs, e.g. Produce; empty stands for all but ApiVersions.")
     topic: str | None = setting(None, doc="Pattern of a topic that the request names.")
     partition: int | None = setting(None, doc="A partition that the request names.", minimum=0)

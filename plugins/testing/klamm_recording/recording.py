@@ -69,7 +69,7 @@ class RecordedRequest:
 
     @property
     def started_ns(self) -> int:
-        """When it was read, on the monotonic clock of the server."""
+        """Return the time at which it was read, on the monotonic clock of the server."""
         return self._event.times.received_ns
 
     @property

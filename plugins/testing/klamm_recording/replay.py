@@ -29,7 +29,7 @@ class ReplayError(Exception):
 def main(arguments: list[str]) -> int:
     """0: every answer has the error code of the recorded one; 1: some differ; 2: it cannot be done."""
     parser = argparse.ArgumentParser(prog="klamm replay", description=__doc__)
-    parser.add_argument("file", metavar="FILE", type=Path, help="what a recording has saved")
+    parser.add_argument("file", metavar="FILE", type=Path, help="file of a saved recording")
     parser.add_argument("--to", metavar="HOST:PORT", required=True, help="a listener without authentication")
     options = parser.parse_args(arguments)
     try:

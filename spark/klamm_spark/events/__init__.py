@@ -1,1 +1,1 @@
-"""What an event of the audit is: its fields, their order in a line, and other formats. No input or output."""
+"""Events of the audit: their fields, the order of fields in a line, and other formats. No input or output."""

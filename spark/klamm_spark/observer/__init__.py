@@ -1,1 +1,1 @@
-"""What the server runs: from observed requests to lines of a spool, and to a topic."""
+"""The server's part of the audit: from observed requests to lines of a spool, and to a topic."""

@@ -58,7 +58,7 @@ class HasQueue(Protocol):
 
 
 class Queues(Protocol):
-    """Where events go: the `AuditSink`."""
+    """The receiver of events: the `AuditSink`."""
 
     topics: defaultdict[str, TopicNames]
     new_counting: deque[Client]
@@ -75,7 +75,7 @@ class Queues(Protocol):
 
 
 class ListenerAudit:
-    """What is recorded of one listener.
+    """The audit of one listener.
 
     `put`, `put_security` and `put_administration` are those of the queues; `new_counting` receives clients that begin
     to count; `abandon` is the journal's.
@@ -97,7 +97,7 @@ class ListenerAudit:
         self._queues = (sink.requests.queue, sink.security.queue, sink.administration.queue)
 
     def has_room(self, size: int) -> bool:
-        """Whether no queue would be more than half full with so many further events."""
+        """Return True if no queue would be more than half full with this many further events."""
         return all(2 * (queue.size + size) <= queue.capacity for queue in self._queues)
 
 
@@ -193,7 +193,7 @@ class Client:
             self._copy_connection()
 
     def level(self, api_key: int) -> int:
-        """How much is recorded of its requests of an API."""
+        """Return the level at which its requests of an API are recorded."""
         level = self.levels.get(api_key)
         if level is None:
             level = NOTHING if self.excluded else self.listener.policy.level(str(self.principal), api_key)
@@ -320,14 +320,14 @@ def _is_denial(event: RequestEvent) -> bool:
 
 
 def _is_denied_whole(event: RequestEvent) -> bool:
-    """Whether nothing of a request was granted."""
+    """Return True if nothing of a request was granted."""
     if not event.error_code or not _is_denial(event):
         return False
     return not any(granted for *_, granted, _ in event.context.decisions or ())
 
 
 def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent | LongEvent:
-    """What waits for the writer: the event without its messages, or, if that takes long, as it is."""
+    """Return the event that waits for the writer: without its messages, or unchanged if summarizing takes long."""
     if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES:
         long = long_event(event)
         if long is not None and listener.has_room(long.size):
@@ -336,7 +336,7 @@ def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False)
 
 
 def _size_of(kept: RequestEvent | LongEvent) -> int:
-    """How many events it counts as in a queue."""
+    """Return the number of events that it counts for in a queue."""
     if isinstance(kept, LongEvent):
         return kept.size
     if type(kept.request) is Summary:

@@ -60,7 +60,7 @@ class AuditTopic:
             log.warning("audit: the topic %s takes events again", self._name)
 
     def _is_own_reading(self, line: bytes) -> bool:
-        """Whether an event is a read of this topic, not denied, or a fetch on a connection that fetches it."""
+        """Return True if an event is a granted read of this topic, or a fetch on a connection that fetches it."""
         if not _READING.search(line) or b'"outcome":"denied"' in line:
             return False
         is_named = self._named in line

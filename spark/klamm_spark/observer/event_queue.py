@@ -43,7 +43,7 @@ class EventQueue:
 
     @property
     def full(self) -> bool:
-        """Whether requests should be refused."""
+        """Return True if requests should be refused."""
         return self._pending + self._taken >= self.capacity
 
     def put(self, entry: Entry, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:

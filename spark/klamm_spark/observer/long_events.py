@@ -40,7 +40,7 @@ def long_event(event: RequestEvent) -> LongEvent | None:
 
 
 def _elements(message: Any) -> int:
-    """How many elements the lists of a message have, and the lists in those of its first elements."""
+    """Return the number of elements in the lists of a message, and in the lists of those lists' first elements."""
     count = 0
     for field in getattr(type(message), "__slots__", ()):
         value = getattr(message, field)

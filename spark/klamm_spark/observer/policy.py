@@ -1,4 +1,4 @@
-"""Which requests are recorded, and how much of them."""
+"""The choice of recorded requests, and of the detail in which they are recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Policy:
         self.excluded_client_ids = frozenset(settings.exclude_client_ids)
 
     def excludes(self, principal: str, host: str) -> bool:
-        """Whether nothing of a client is recorded."""
+        """Return True if nothing of a client is recorded."""
         return principal in self._excluded_principals or host in self._excluded_networks
 
     def level(self, principal: str, api_key: int) -> int:

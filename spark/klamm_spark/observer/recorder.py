@@ -73,7 +73,7 @@ class Recorder:
 
     @property
     def count(self) -> int:
-        """How many lines are collected."""
+        """Return the number of collected lines."""
         return len(self._lines)
 
     @property

@@ -96,7 +96,7 @@ class AuditStream:
 
     @property
     def next_due_ns(self) -> int:
-        """When the stream next has work without new events, by the monotonic clock."""
+        """Return the time at which the stream next has work without new events, on the monotonic clock."""
         due_ns = max(self.spool.next_tick_ns, self._tick_retry_ns)
         return min(due_ns, self._write_retry_ns) if self._unwritten else due_ns
 

@@ -41,7 +41,7 @@ NO_LIMIT_US: Final = 1 << 62
 
 
 class Result(NamedTuple):
-    """What a query returns."""
+    """The result of a query."""
 
     names: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -62,7 +62,8 @@ class Period:
 
     @staticmethod
     def around(first_us: int, last_us: int, window_us: int, since_us: int) -> Period:
-        """What is up to `window_us` away from events of that time, not before `since_us`, with no period before it.
+        """Return the period up to `window_us` away from events of that time, not before `since_us`, with no period
+        before it.
 
         Events may come late: what happened after them may be there already.
         """

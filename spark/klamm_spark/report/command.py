@@ -80,7 +80,7 @@ def run_on_spool(
     asked: Asked = _ALL,
     print_line: Callable[[str], None],
 ) -> int:
-    """As `run`, on a spool and without Spark. Raises LakeError."""
+    """Run the report as `run` does, on a spool and without Spark. Raises LakeError."""
     views = DuckDbViews(spool, _period(since))
     try:
         if asked.question is not None:

@@ -150,7 +150,7 @@ def _tiles(report: Report) -> str:
 
 
 def _change(report: Report, name: str) -> str:
-    """How much more or less than in the period before."""
+    """Return the change compared with the period before."""
     before = report.earlier.get(name)
     if before is None:
         return ""

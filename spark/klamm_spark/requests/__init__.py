@@ -1,1 +1,1 @@
-"""What a request names and changes, from its decoded request and response. No input or output."""
+"""Resources and changes of a request, from its decoded request and response. No input or output."""

@@ -239,7 +239,7 @@ def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 
 
 def token_hash(hmac: bytes) -> str:
-    """What stands for a delegation token's HMAC, which is a secret."""
+    """Return the text that stands for a delegation token's HMAC, which is a secret."""
     return hashlib.sha256(hmac).hexdigest()[:_HASH_CHARACTERS]
 
 

@@ -1,4 +1,4 @@
-"""What descriptions of state changes are made of."""
+"""Building blocks of descriptions of state changes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _leave_group(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 )
 @GROUP_CHANGES.of(_K.STREAMS_GROUP_HEARTBEAT, types=_GROUP_AND_TOPIC, attributes=(*_JOINED, "subscribed"))
 def _group_heartbeat(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """Of the groups of KIP-848, KIP-932 and KIP-1071."""
+    """Yield the resources of heartbeats of the groups of KIP-848, KIP-932 and KIP-1071."""
     yield resource_of(
         "GROUP",
         request.group_id,

@@ -70,7 +70,7 @@ class Resource:
 
 @dataclass(slots=True, eq=False)
 class Summary:
-    """What is recorded of a request's messages. `count` is the number of resources before the list was cut."""
+    """The recorded summary of a request's messages. `count` is the number of resources before the list was cut."""
 
     error_code: int
     denied: bool
@@ -132,7 +132,7 @@ class TopicNames:
 
 
 class _Source(NamedTuple):
-    """Where a request names resources: `path` leads to a list of structs or of names (`name` empty)."""
+    """A place in a request that names resources: `path` leads to a list of structs or of names (`name` empty)."""
 
     type: str
     path: tuple[str, ...]

@@ -35,7 +35,7 @@ _SUBSCRIPTION: Final = ("subscribed_topic_names", "subscribed_topic_regex", "top
 
 
 def is_change(api_key: int, message: Any) -> bool:
-    """Whether a request is a state change; `message` is None if its body was not read: it may have been one."""
+    """Return True if a request is a state change; `message` is None if its body was not read: it may have been one."""
     if api_key not in _MEMBERSHIP or message is None:
         return api_key in CHANGING
     return message.member_epoch <= 0 or any(getattr(message, field, None) is not None for field in _SUBSCRIPTION)

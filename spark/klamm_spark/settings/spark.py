@@ -48,7 +48,7 @@ class SparkSettings:
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Pause before `ship` looks again when nothing waits.")
     max_bytes_per_trigger: int = setting(
-        256 * 1024**2, minimum=1, doc="Bytes of segments in one batch, as they are on disk; one segment at least."
+        256 * 1024**2, minimum=1, doc="Bytes of segments in one batch, in their size on disk; one segment at least."
     )
     max_files_per_trigger: int = setting(
         0, minimum=0, doc="Segments in one batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
@@ -56,8 +56,8 @@ class SparkSettings:
     shuffle_partitions: int = setting(4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`.")
     anchor: str = setting(
         "",
-        doc="Where `ship` writes the newest seal of each stream, and checkpoints of the log, too: a file, or "
-        "`MODULE:FUNCTION`, which it calls with each. Empty is nowhere.",
+        doc="Second place to which `ship` writes the newest seal of each stream, and checkpoints of the log: a file, "
+        "or `MODULE:FUNCTION`, which it calls with each. Empty is none.",
     )
     key_ids: tuple[str, ...] = setting(
         (),
@@ -65,8 +65,8 @@ class SparkSettings:
     )
     lake_id: str = setting(
         "",
-        doc="Id of the lake, as `klamm audit forget` has printed it: `verify` then takes no records of what was "
-        "forgotten but those that name it. Empty is that of the Delta table.",
+        doc="Id of the lake, as `klamm audit forget` has printed it: `verify` then accepts only records of "
+        "forgotten events that name it. Empty is the id of the Delta table.",
     )
     log_key: Path | None = setting(
         None, doc="Key of `klamm audit key` that signs the checkpoints of the lake's log. Without one there is no log."

@@ -1,8 +1,8 @@
-"""How the Parquet files of the lake are encoded.
+"""Encodings of the lake's Parquet files.
 
-A dictionary of a column pays where values repeat. Where nearly every event has another one, e.g. its number, its time
-or how long it took, each value is looked up among ten thousands for nothing: such columns are written as differences
-(`DELTA_BINARY_PACKED`, `DELTA_BYTE_ARRAY`) or, with a fraction, as they are.
+A dictionary of a column pays if values repeat. If nearly every event has another value, e.g. its number, its time or
+its duration, a dictionary of ten thousands of values costs time for nothing. Such columns are written as differences
+(`DELTA_BINARY_PACKED`, `DELTA_BYTE_ARRAY`) or, with a fraction, plain.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def written_line(event: str = "") -> Column:
 
 
 def numbers_as_written() -> Column:
-    """Whether each column with a fraction has what its line has: three digits, and not what no line can have (NaN)."""
+    """Return True for rows whose columns with a fraction can be those of a line: three digits, and not NaN."""
     columns = (F.col(name) for name in sorted(_DOUBLES))
     return reduce(and_, (each.eqNullSafe(each.try_cast(_THREE_DIGITS).cast("double")) for each in columns))
 
@@ -54,5 +54,5 @@ def _field(prefix: str, name: str) -> Column:
 
 
 def digest(line: Column) -> Column:
-    """As `klamm_spark.spool.layout.line_digest` computes it."""
+    """Compute the digest of a line as `klamm_spark.spool.layout.line_digest` does."""
     return F.substring(F.sha2(line.cast("binary"), 256), 1, DIGEST_DIGITS)

@@ -1,4 +1,4 @@
-"""What is sealed in a spool and not shipped, kept up to date without listing again what has not changed."""
+"""Sealed segments of a spool that are not shipped, kept up to date without listing unchanged folders again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SpoolBacklog:
 
     @property
     def count(self) -> int:
-        """How many segments wait."""
+        """Return the number of waiting segments."""
         return len(self._waiting)
 
     def take(self, stems: Iterable[str]) -> None:

@@ -64,7 +64,7 @@ class NodeFolder:
     unsigned: int = 0
 
     def signers(self) -> str:
-        """How many seals each key has signed, in words."""
+        """Return the number of seals that each key has signed, in words."""
         return ", ".join(f"{count:,} by {key}" for key, count in sorted(self.signed_by.items())) or "none"
 
 

@@ -16,7 +16,7 @@ _PIECE_BYTES: Final = 256 * 1024
 
 
 def is_compressed(suffix: str) -> bool:
-    """Whether files with that last suffix are compressed."""
+    """Return True if files with that last suffix are compressed."""
     return suffix in _SUFFIXES
 
 
@@ -60,7 +60,7 @@ def decompress(data: bytes, suffix: str) -> bytes:
 
 
 def _decompress_into(buffer: Any, data: bytes, suffix: str) -> int:
-    """How many bytes it is. Raises ValueError if the data are damaged."""
+    """Decompress into a buffer and return the number of bytes. Raises ValueError if the data are damaged."""
     import cramjam
 
     codec: Any = cramjam.zstd if suffix == ".zst" else cramjam.gzip

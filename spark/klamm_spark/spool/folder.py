@@ -96,7 +96,7 @@ class SpoolFolder:
         return found
 
     def has_segment(self, stem: str) -> bool:
-        """Whether there is a sealed segment with that name, compressed or not."""
+        """Return True if there is a sealed segment with that name, compressed or not."""
         return any(path.name.partition(".")[0] == stem for path in self.sealed)
 
     def newest_lines(self) -> bytes:
@@ -110,7 +110,7 @@ class SpoolFolder:
             return b""
 
     def is_shipped(self, path: Path) -> bool:
-        """Whether a sealed segment is elsewhere too. Raises OSError."""
+        """Return True if a sealed segment is elsewhere too. Raises OSError."""
         try:
             self.files.stat(beside(path, SHIPPED_SUFFIX))
         except FileNotFoundError:
@@ -129,7 +129,7 @@ class SpoolFolder:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all names are durable and nothing is left to delete."""
+        """Return True if all names are durable and nothing is left to delete."""
         return not self._unsynced and not self._leftovers
 
     def names_changed(self, folder: Path | None = None) -> None:

@@ -117,7 +117,7 @@ def beside(path: P, suffix: str) -> P:
 
 
 def is_sealed(file_name: str) -> bool:
-    """Whether it is the name of a sealed segment, compressed or not."""
+    """Return True if it is the name of a sealed segment, compressed or not."""
     return parse_name(file_name) is not None and file_name.partition(".")[2] in ("jsonl", "jsonl.zst", "jsonl.gz")
 
 

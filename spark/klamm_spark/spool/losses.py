@@ -1,4 +1,4 @@
-"""What a spool has lost, or may have lost. The audit records each loss as an `audit_gap` event."""
+"""Events that a spool has lost, or may have lost. The audit records each loss as an `audit_gap` event."""
 
 from __future__ import annotations
 

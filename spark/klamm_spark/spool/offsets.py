@@ -92,7 +92,7 @@ class SpoolFollower:
         return found
 
     def holds(self, node: str, position: dict[str, str | int]) -> bool:
-        """Whether the segment of a node's offset still exists."""
+        """Return True if the segment of a node's offset still exists."""
         return any(segment == position["segment"] for segment, _ in self.segments(node))
 
     def read(self, piece: Piece) -> bytes:

@@ -79,7 +79,7 @@ class PublicKeys:
         return bool(self._keys or self._trusted)
 
     def problem(self, seal: Seal) -> str | None:
-        """What is wrong with a seal's signature; None if nothing is. If these are false, no seal needs one."""
+        """Return the fault of a seal's signature; None if it has none. Without keys, no seal needs a signature."""
         if not seal.signature:
             return "its seal is not signed" if self else None
         if self._trusted and seal.key_id not in self._trusted:
@@ -91,7 +91,7 @@ class PublicKeys:
         return None
 
     def has_signed(self, key_id: str, signature: str, data: bytes) -> bool:
-        """Whether it is the signature of data by a key of these."""
+        """Return True if it is the signature of data by one of these keys."""
         from cryptography.exceptions import InvalidSignature
 
         if self._trusted and key_id not in self._trusted:

@@ -203,7 +203,7 @@ class Spool:
 
     @property
     def next_tick_ns(self) -> int:
-        """When `tick` next has work, by the monotonic clock."""
+        """Return the time at which `tick` next has work, on the monotonic clock."""
         due_ns = self._next_retention_ns
         if not self._folder.is_settled:
             return 0
@@ -216,7 +216,7 @@ class Spool:
         return due_ns
 
     def take_losses(self) -> list[Deleted | Unsynced]:
-        """What was lost, or may be, since the last call. The caller must record it."""
+        """Return the losses, certain or possible, since the last call. The caller must record them."""
         losses, self._losses = join_losses(self._losses), []
         return losses
 

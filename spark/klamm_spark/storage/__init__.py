@@ -1,1 +1,1 @@
-"""Where a spool and a lake are kept: folders of this machine, and what Hadoop or PyArrow reach by a URI."""
+"""Storage of a spool and a lake: folders of this machine, and URIs that Hadoop or PyArrow can reach."""

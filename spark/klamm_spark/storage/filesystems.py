@@ -97,7 +97,7 @@ class HadoopPath:
             return False
 
     def stat(self) -> Status:
-        """As it was when the folder was listed, if the path was found so."""
+        """Return the status, from the listing of the folder if that is how the path was found."""
         if self._known is not None:
             return self._known
         with translated(self.uri):
@@ -195,7 +195,7 @@ SPOOL_IS_A_FILE: Final = "is a file; a spool is a folder, with a folder of each 
 
 
 def check_spool(spool: Path | None) -> str | None:
-    """What is wrong with the folder that a server writes its spool to; None if nothing is."""
+    """Return the fault of the folder that a server writes its spool to; None if it has none."""
     # A URI has become a path by now, with one slash.
     scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
     if not scheme:
@@ -207,13 +207,13 @@ def check_spool(spool: Path | None) -> str | None:
 
 
 def is_uri(text: str) -> bool:
-    """Whether a text is the URI of a file system other than this machine's: `file:` does not count."""
+    """Return True if a text is the URI of a file system other than this machine's: `file:` does not count."""
     match = _URI.match(text)
     return match is not None and match[1].lower() != "file"
 
 
 def check_location(text: str | Path) -> str | None:
-    """What is wrong with the text of a folder or URI; None if nothing is."""
+    """Return the fault in the text of a folder or URI; None if it has none."""
     if isinstance(text, Path):
         return None
     if not text.strip():

@@ -42,8 +42,8 @@ def add_commands(
     where.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
 
     tail = commands.add_parser("tail", parents=[*spool, where], help="print the newest events of the spool")
-    tail.add_argument("-n", "--lines", metavar="N", type=_count, default=20, help="how many; default: 20")
-    tail.add_argument("-f", "--follow", action="store_true", help="go on with new events until interrupted")
+    tail.add_argument("-n", "--lines", metavar="N", type=_count, default=20, help="number of events; default: 20")
+    tail.add_argument("-f", "--follow", action="store_true", help="continue with new events until interrupted")
     tail.add_argument("--format", choices=list(FORMATS), default="text", help="default: text")
 
     export = commands.add_parser("export", parents=[*spool, where], help="print events of the spool in another format")

@@ -18,9 +18,11 @@ from klamm_spark.spool.reader import read_seal
 
 @dataclass(slots=True)
 class _Place:
-    """How far a segment was read, in uncompressed bytes. `descriptor` is that of its open file, which has all lines
-    when the segment is sealed, and also when it is deleted then. `damaged` are time and size of a file that cannot be
-    decompressed."""
+    """The place up to which a segment was read, in uncompressed bytes.
+
+    `descriptor` is that of its open file, which has all lines when the segment is sealed, also if it is then deleted.
+    `damaged` are time and size of a file that cannot be decompressed.
+    """
 
     at: int = 0
     descriptor: int | None = None
@@ -143,7 +145,7 @@ class SpoolLines:
             self._on_problem(problem)
 
     def _is_older(self, path: Path) -> bool:
-        """Whether all events of a sealed segment are older than what is wanted."""
+        """Return True if all events of a sealed segment are older than the wanted period."""
         seal = read_seal(path) if self._since_us else None
         return seal is not None and seal.sealed_time_us < self._since_us
 
@@ -153,7 +155,9 @@ def _open_sealed(path: Path) -> BinaryIO:
 
 
 def _sealed_bytes(place: _Place, path: Path | None) -> int:
-    """How much of the file that is open was sealed: what a crash has left behind it is in another segment."""
+    """Return the number of sealed bytes in the open file: the bytes that a crash left behind them are in another
+    segment.
+    """
     seal = read_seal(path) if path is not None and place.descriptor is not None else None
     return seal.size_bytes if seal is not None else sys.maxsize
 

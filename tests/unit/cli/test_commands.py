@@ -471,7 +471,7 @@ def test_plugins_lists_every_provider_with_its_origin(klamm):
     version = importlib.metadata.version("klamm")
     rows = [re.split(r"  +", line) for line in out]
     assert rows[0] == ["kind", "name", "version", "distribution", "summary"]
-    assert ["transport", "plaintext", version, "klamm", "bytes as they are, over TCP"] in rows
+    assert ["transport", "plaintext", version, "klamm", "unchanged bytes over TCP"] in rows
     assert {row[1] for row in rows if row[0] == "api set"} >= {"broker", "echo"}
 
 

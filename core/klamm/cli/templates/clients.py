@@ -8,7 +8,7 @@ from klamm.cli.templates.package import Template
 
 TRANSPORT: Final = Template(
     "klamm_transports",
-    "bytes as they are, over TCP, and how many",
+    "unchanged bytes over TCP, and their number",
     '''\
 import contextlib
 import os

@@ -12,7 +12,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """What a configuration can name, and where its code is."""
+    """Yield the names that a configuration can use, and the place of their code."""
     yield Provider(
         "sqlite",
         factory="klamm_sqlite.api_set:SqliteSink",

@@ -1,4 +1,4 @@
-"""What confluent-kafka produces becomes rows."""
+"""Records that confluent-kafka produces become rows."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""What confluent-kafka produces arrives at a URL, also after that has failed once."""
+"""Records that confluent-kafka produces arrive at a URL, also after one failure."""
 
 import json
 import threading

@@ -12,7 +12,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_credential_stores() -> Iterator[Provider]:
-    """What a configuration can name, and where its code is."""
+    """Yield the names that a configuration can use, and the place of their code."""
     yield Provider(
         "environment_users",
         factory="klamm_environment_users.store:EnvironmentUsers",

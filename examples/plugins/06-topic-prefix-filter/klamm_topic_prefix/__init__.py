@@ -12,7 +12,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_request_filters() -> Iterator[Provider]:
-    """What a configuration can name, and where its code is."""
+    """Yield the names that a configuration can use, and the place of their code."""
     yield Provider(
         "team_topics",
         factory="klamm_topic_prefix.filter:TopicPrefix",

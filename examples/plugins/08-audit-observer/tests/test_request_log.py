@@ -1,4 +1,4 @@
-"""What a client asks for is in the file, with its outcome."""
+"""A client's request is in the file, with its outcome."""
 
 import json
 

@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """What TOML can name, where its code is, and what can be set."""
+    """Yield the names that TOML can use, the place of their code, and their settings."""
     yield Provider(
         "print",
         factory="klamm_print.api_set:PrintRecords",

@@ -100,21 +100,21 @@ def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKe
     ]
     described = [
         ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
-        ("process.roles", "broker,controller", None, ConfigType.LIST, "What this node is: all there is."),
-        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
+        ("process.roles", "broker,controller", None, ConfigType.LIST, "Roles of this node: broker and controller."),
+        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Directory of the logs."),
         (
             "listeners",
             ",".join(f"{name}://{one.bound}" for name, one in listeners),
             "PLAINTEXT://:9092",
             ConfigType.LIST,
-            "Where the server listens.",
+            "Addresses on which the server listens.",
         ),
         (
             "advertised.listeners",
             ",".join(f"{name}://{one.advertised}" for name, one in listeners),
             None,
             ConfigType.LIST,
-            "Where clients connect to.",
+            "Addresses to which clients connect.",
         ),
         (
             "listener.security.protocol.map",

@@ -129,20 +129,27 @@ def _free(name: str, kind: ConfigType, default: Any, doc: str, choices: tuple[st
 
 
 def _timing_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
-    yield _bounded(settings, CONSUMER_SESSION_TIMEOUT, 1, "How long a member of this group may be silent.")
+    yield _bounded(
+        settings, CONSUMER_SESSION_TIMEOUT, 1, "Longest time for which a member of this group may be silent."
+    )
     yield _bounded(settings, CONSUMER_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this group.")
-    yield _bounded(settings, SHARE_SESSION_TIMEOUT, 1, "How long a member of this share group may be silent.")
+    yield _bounded(
+        settings, SHARE_SESSION_TIMEOUT, 1, "Longest time for which a member of this share group may be silent."
+    )
     yield _bounded(
         settings, SHARE_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this share group."
     )
     yield _bounded(
-        settings, SHARE_RECORD_LOCK_DURATION, 1000, "How long a member of this share group holds an acquired record."
+        settings,
+        SHARE_RECORD_LOCK_DURATION,
+        1000,
+        "Time for which a member of this share group holds an acquired record.",
     )
     yield _bounded(
         settings,
         SHARE_DELIVERY_COUNT_LIMIT,
         2,
-        "How often a record is delivered to a share group before it is archived.",
+        "Number of deliveries of a record to a share group before it is archived.",
     )
     yield _bounded(settings, SHARE_MAX_RECORD_LOCKS, 100, "Most records in flight in a partition of this share group.")
 
@@ -152,32 +159,32 @@ def _share_keys() -> Iterator[GroupConfigKey]:
         SHARE_AUTO_OFFSET_RESET,
         ConfigType.STRING,
         LATEST,
-        "Where a share group begins to read a partition: latest, earliest, or by_duration:PT…, that long ago.",
+        "Start of a share group in a partition: latest, earliest, or by_duration:PT…, which is that long ago.",
     )
     yield _free(
         SHARE_ISOLATION_LEVEL,
         ConfigType.STRING,
         READ_UNCOMMITTED,
-        "Whether a share group gets records of transactions that are open or aborted.",
+        "Isolation level: read_uncommitted gives a share group also the records of open and aborted transactions.",
         (READ_COMMITTED, READ_UNCOMMITTED),
     )
     yield _free(
         SHARE_RENEW_ENABLE,
         ConfigType.BOOLEAN,
         True,
-        "Whether a member of this share group may extend the locks of its records (KIP-1222).",
+        "Allow members of this share group to extend the locks of their records (KIP-1222).",
     )
     yield _free(
         DEAD_LETTER_TOPIC,
         ConfigType.STRING,
         "",
-        "The dead-letter topic of this share group: what it gives up is written there. Empty: there is none.",
+        "Dead-letter topic of this share group: records that it gives up are written there. Empty: none.",
     )
     yield _free(
         DEAD_LETTER_COPY,
         ConfigType.BOOLEAN,
         False,
-        "Whether a dead letter has the key and the value of its record, or its headers alone.",
+        "Copy the key and the value of a record to its dead letter, not only its headers.",
     )
 
 
@@ -189,7 +196,9 @@ def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
         config = TopicConfig(name, kind, default, doc, minimum=at_least)
         return GroupConfigKey(config, default, broker_key or f"group.{name}", maximum=maximum)
 
-    yield _bounded(settings, STREAMS_SESSION_TIMEOUT, 1, "How long a member of this streams group may be silent.")
+    yield _bounded(
+        settings, STREAMS_SESSION_TIMEOUT, 1, "Longest time for which a member of this streams group may be silent."
+    )
     yield _bounded(
         settings, STREAMS_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this streams group."
     )
@@ -204,7 +213,7 @@ def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
         STREAMS_INITIAL_REBALANCE_DELAY,
         ConfigType.INT,
         settings.group_streams_initial_rebalance_delay_ms,
-        "How long this streams group waits for more members before its first assignment.",
+        "Time that this streams group waits for more members before its first assignment.",
     )
     yield _bounded(
         settings, STREAMS_ASSIGNMENT_INTERVAL, 0, "Shortest time between two assignments of this streams group."

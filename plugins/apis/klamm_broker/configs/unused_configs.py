@@ -28,13 +28,21 @@ def _key(name: str, kind: ConfigType, default: object, doc: str, minimum: int | 
 
 _ALWAYS_DESCRIBED: Final = (
     _key("background.threads", _INT, 10, "Threads for work in the background.", 1),
-    _key("follower.fetch.last.tiered.offset.enable", ConfigType.BOOLEAN, False, "Where an empty follower begins."),
+    _key(
+        "follower.fetch.last.tiered.offset.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Offset at which an empty follower starts.",
+    ),
     _key("group.coordinator.cached.buffer.max.bytes", _INT, 1_048_588, "Largest write buffer that is kept.", _HALF_MIB),
     _key("log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, "Memory of the tables of keys.", _MIB + 1),
-    _key("log.cleaner.io.buffer.load.factor", ConfigType.DOUBLE, 0.9, "How full a table of keys may be."),
+    _key("log.cleaner.io.buffer.load.factor", ConfigType.DOUBLE, 0.9, "Load factor of a table of keys."),
     _key("log.cleaner.io.buffer.size", _INT, 524_288, "Memory of the cleaner's buffers.", 0),
     _key(
-        "log.cleaner.io.max.bytes.per.second", ConfigType.DOUBLE, _LARGEST_DOUBLE, "What the cleaner reads and writes."
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigType.DOUBLE,
+        _LARGEST_DOUBLE,
+        "Bytes that the cleaner reads and writes in a second.",
     ),
     _key("log.cleaner.threads", _INT, 1, "Threads of the log cleaner.", 1),
     _key("num.replica.fetchers", _INT, 1, "Threads that fetch from each leader.", 1),

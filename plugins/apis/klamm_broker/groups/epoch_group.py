@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class EpochGroup(Group):
-    """What consumer, share and streams groups have in common. `protocol` is what their members speak.
+    """The base of consumer, share and streams groups. `protocol` is the protocol of their members.
 
     `epoch`             rises with each change of members, subscriptions or topics, from 1.
-    `assignment_epoch`  the group epoch that the members' targets are of.
+    `assignment_epoch`  the group epoch of the members' targets.
     `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
                         generation of all topics at which it was computed, -1 for never.
-    `timers`            by what they are for and member id; `deadlines` end sessions, monotonic nanoseconds.
+    `timers`            by purpose and member id; `deadlines` end sessions, monotonic nanoseconds.
     """
 
     protocol: ClassVar[str]

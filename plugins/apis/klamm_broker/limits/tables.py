@@ -183,11 +183,11 @@ class StateLimits:
             return lambda: (({"table": table.name}, read(ledger)) for table, ledger in self._ledgers.items())
 
         readings: tuple[tuple[str, Literal["gauge", "counter"], str, Callable[[Ledger], int]], ...] = (
-            ("Used", "gauge", "How much of a table that clients can make grow is in use.", lambda one: one.used),
-            ("Limit", "gauge", "How much of it there may be.", lambda one: one.total),
-            ("LargestShare", "gauge", "How much of it the principal has that has most.", lambda one: one.largest_share),
-            ("ShareLimit", "gauge", "How much of it a principal may have now.", lambda one: one.present_share),
-            ("RefusedPerSec", "counter", "What was refused because there was no room.", lambda one: one.refused),
+            ("Used", "gauge", "Bytes in use of a table that clients can make grow.", lambda one: one.used),
+            ("Limit", "gauge", "Maximum bytes of the table.", lambda one: one.total),
+            ("LargestShare", "gauge", "Bytes of the principal with the largest share.", lambda one: one.largest_share),
+            ("ShareLimit", "gauge", "Bytes that a principal may have now.", lambda one: one.present_share),
+            ("RefusedPerSec", "counter", "Entries refused for lack of room.", lambda one: one.refused),
         )
         for name, kind, doc, read in readings:
             metrics.register(_METRICS + name, kind, doc, of_tables(read))

@@ -212,7 +212,7 @@ class LogManager:
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
         aside = _unused_path(self.data_dir, key, self._context.random_below, _STRAY_SUFFIX)
         known = read_partition_metadata(directory) is not None
-        reason = "is of another topic" if known else "does not say of which topic it is"
+        reason = "is of another topic" if known else "does not name its topic"
         log.warning("%s %s: set aside as %s", directory, reason, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)

@@ -129,7 +129,7 @@ def _register_histograms(shares: SharePartitions, registry: MetricsRegistry) -> 
     )
     add(
         _PARTITION + "FetchLockRatio",
-        "For what part of the time since the fetch before a fetch holds a partition, in percent.",
+        "Share of the time since the previous fetch in which a fetch holds a partition, in percent.",
         lambda: of_partitions(lambda live: live.meters.lock_ratio, 1, _PERCENT_BITS),
     )
     add(
@@ -139,7 +139,7 @@ def _register_histograms(shares: SharePartitions, registry: MetricsRegistry) -> 
     )
     add(
         _GROUPS + "RequestTopicPartitionsFetchRatio",
-        "Partitions that a ShareFetch acquires records of, in percent of those it reads.",
+        "Partitions from which a ShareFetch acquires records, in percent of the partitions that it reads.",
         lambda: of_groups(lambda meters: meters.fetch_ratio, 1, _PERCENT_BITS),
     )
     add(

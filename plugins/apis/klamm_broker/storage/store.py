@@ -343,7 +343,7 @@ def _keep_small(connection: sqlite3.Connection) -> None:
         try:
             connection.execute("VACUUM")
         except sqlite3.Error as error:
-            log.warning("store: the file does not shrink, it cannot be written anew: %s", error)
+            log.warning("store: the file does not shrink, because it cannot be rewritten: %s", error)
 
 
 def _execute_in_runs(connection: sqlite3.Connection, statements: Iterable[Statement]) -> None:

@@ -145,7 +145,7 @@ class ClientTelemetry:
         )
         metrics.gauge(
             "klamm:type=ClientTelemetry,name=Bytes",
-            "About what the values take that clients have pushed.",
+            "Approximate size of the values that clients have pushed.",
             lambda: self._values.size_bytes,
         )
         metrics.register(

@@ -36,7 +36,11 @@ class _Key(NamedTuple):
 _KEYS: Final = {
     METRICS: _Key(ConfigType.LIST, "", "Names of metrics, or beginnings of names, that clients push; * is all."),
     INTERVAL: _Key(ConfigType.INT, str(DEFAULT_INTERVAL_MS), "Time between two pushes of a client."),
-    MATCH: _Key(ConfigType.LIST, "", "Which clients: NAME=REGEX, all of which match; none means every client."),
+    MATCH: _Key(
+        ConfigType.LIST,
+        "",
+        "Clients of the subscription: NAME=REGEX pairs that must all match; none means every client.",
+    ),
 }
 
 _ATTRIBUTES: Final = (

@@ -16,11 +16,11 @@ class RecordRuleSettings:
     """The required format of some topics' records."""
 
     topics: tuple[str, ...] = setting(doc="Names of topics, or patterns as in `orders-*`.")
-    value: str = setting("any", doc="What values are.", choices=FORMATS)
+    value: str = setting("any", doc="Format of values.", choices=FORMATS)
     value_schema: Path | None = setting(
         None, doc="File with a JSON Schema that each value fulfils; needs klamm[jsonschema]."
     )
-    key: str = setting("any", doc="What keys are.", choices=FORMATS)
+    key: str = setting("any", doc="Format of keys.", choices=FORMATS)
     key_schema: Path | None = setting(None, doc="File with a JSON Schema that each key fulfils.")
     null_value: bool = setting(True, doc="Records without a value, tombstones, pass.")
     null_key: bool = setting(True, doc="Records without a key pass.")

@@ -39,7 +39,7 @@ def _without_anchors(pattern: str) -> str:
         position += len(piece)
         if piece == "^":
             if not leading:
-                raise _refused("Here an expression has ^ only where a name begins.")
+                raise _refused("On this listener an expression may have ^ only at the beginning of a name.")
             continue
         kept.append(piece)
         if _FLAGS.fullmatch(piece):

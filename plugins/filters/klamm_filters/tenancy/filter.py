@@ -145,7 +145,8 @@ def _map_consumer_bytes(message: Any, tenant: Tenant) -> None:
         map_consumer_protocol(message, tenant.add, strict=True)
     except WireError:
         raise KafkaError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "What consumers exchange through their group cannot be read."
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            "The metadata that consumers exchange through their group cannot be read.",
         ) from None
 
 

@@ -82,7 +82,7 @@ class FileStore(UserTableStore):
             self.reload()
         except (OSError, ValueError) as error:
             if self._failure is not before:
-                log.error("users are kept as they were: %s", error)
+                log.error("users stay unchanged: %s", error)
 
     def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
         self._changed = changed

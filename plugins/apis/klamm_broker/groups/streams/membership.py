@@ -139,7 +139,7 @@ def updated_member(before: StreamsMember, request: StreamsHeartbeat) -> StreamsM
 
 
 def is_another(member: StreamsMember, before: StreamsMember) -> bool:
-    """Whether the member has changed in a way that the assignment depends on."""
+    """Return True if the member has changed in a way that affects the assignment."""
     relevant = [(each.topology_epoch, each.rack_id, each.client_tags, each.process_id) for each in (member, before)]
     return relevant[0] != relevant[1]
 
