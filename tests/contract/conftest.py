@@ -9,10 +9,10 @@ from tests.contract.api_sets import GATES, OBSERVERS, Plugin
 from tests.tls_files import TlsFiles
 
 CHANNELS = {
-    "epoll": ("epoll", None),
+    "epoll": ("auto", None),
     "selectors": ("selectors", None),
-    "tls-1.2": ("epoll", ssl.TLSVersion.TLSv1_2),
-    "tls-1.3": ("epoll", ssl.TLSVersion.TLSv1_3),
+    "tls-1.2": ("auto", ssl.TLSVersion.TLSv1_2),
+    "tls-1.3": ("auto", ssl.TLSVersion.TLSv1_3),
 }
 
 

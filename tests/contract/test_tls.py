@@ -71,7 +71,7 @@ def ssl_part(server):
 # ---- where handshakes run
 
 
-@pytest.mark.parametrize("poller", ["epoll", "selectors"])
+@pytest.mark.parametrize("poller", ["auto", "selectors"])
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_handshakes_run_on_the_processor_or_on_threads(serve, files, threads, poller):
     server = serve(f"handshake_threads={threads}", f"poller={poller}", *files.server_settings())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +23,9 @@ class Pipe:
     __slots__ = ("reader", "writer")
 
     def __init__(self) -> None:
+        # Not there on every system: only where `Platform.has_splice` are there pipes.
+        import fcntl
+
         self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.fcntl(self.writer, _SET_SIZE, PIPE_BYTES)
 

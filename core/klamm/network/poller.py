@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import selectors
 import socket
 import sys
 from typing import Final, Protocol
+
+from klamm.runtime.platform import PLATFORM
 
 READ: Final = 1
 WRITE: Final = 4
@@ -84,8 +85,9 @@ class SelectorsPoller:
 
 def make_poller(kind: str = "auto") -> Poller:
     """`auto` takes epoll where the system has it; `epoll` and `selectors` force one."""
-    if sys.platform == "linux" and kind != "selectors":
-        return select.epoll()
+    if PLATFORM.epoll is not None and kind != "selectors":
+        made: Poller = PLATFORM.epoll()
+        return made
     if kind == "epoll":
         raise OSError("epoll is not available on this system")
     return SelectorsPoller()
@@ -96,7 +98,7 @@ class Waker:
 
     def __init__(self, kind: str = "auto") -> None:
         self._pair: tuple[socket.socket, socket.socket] | None = None
-        if sys.platform == "linux" and kind != "selectors":
+        if sys.platform == "linux" and PLATFORM.has_eventfd and kind != "selectors":
             self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.descriptor = self._event
         else:
@@ -134,10 +136,11 @@ class Waker:
 
 def unread_bytes(descriptor: int) -> int:
     """Return how many bytes a socket has that are still to be read; those of TLS are more than what they carry."""
-    # Not there on every system.
-    import fcntl
-    import termios
-
+    try:
+        import fcntl
+        import termios
+    except ImportError:
+        return 0
     count = bytearray(4)
     try:
         fcntl.ioctl(descriptor, termios.FIONREAD, count)

@@ -7,7 +7,6 @@ Not thread safe: one processor thread uses it. What happens in one `poll` is lef
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,6 +23,7 @@ from klamm.network.runtime import ListenerRuntime
 from klamm.network.send import NetworkSend
 from klamm.network.setup_queue import SetupQueue
 from klamm.network.watched_channels import nothing
+from klamm.runtime.platform import PLATFORM
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")
@@ -54,7 +54,7 @@ class Selector(RefusedChannels):
         self._poll = poller.poll
         self._clock = runtime.clock
         self._pool = runtime.pool
-        self._use_send_file = runtime.limits.use_send_file and hasattr(os, "sendfile")
+        self._use_send_file = runtime.limits.use_send_file and PLATFORM.has_sendfile
         self._shuffle = shuffle
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self.closing: set[KafkaChannel] = set()

@@ -2,6 +2,7 @@
 
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.files import replace_file
+from klamm.runtime.platform import PLATFORM, Platform
 from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
@@ -10,7 +11,9 @@ from klamm.runtime.workers import Workers, lower_priority
 
 __all__ = [
     "Clock",
+    "PLATFORM",
     "DelayedOperation",
+    "Platform",
     "Purgatory",
     "Rate",
     "Scheduler",

@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from klamm.runtime.platform import PLATFORM
+
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
     """Write a file under a new name beside `path` and rename it, so that a reader sees all of it or the old one.
@@ -20,15 +22,15 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = 
         with os.fdopen(descriptor, "wb") as out:
             out.write(content)
             out.flush()
-            os.fchmod(descriptor, mode)
+            os.chmod(descriptor if os.chmod in os.supports_fd else name, mode)
             if sync:
                 os.fsync(descriptor)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    if sync:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if sync and PLATFORM.directory_flags:
+        folder = os.open(path.parent, os.O_RDONLY | PLATFORM.directory_flags | PLATFORM.open_flags)
         try:
             os.fsync(folder)
         finally:

@@ -12,6 +12,7 @@ MAX_MEMORY_BYTES: Final = 1_048_576
 """Of a compiled expression. RE2's own default is eight times as much, which takes 100 ms to fill."""
 MAX_UNICODE_CLASSES: Final = 100
 r"""A class like `\pL` takes 80 µs to read."""
+_NO_RE2: Final = "the server has no RE2: google-re2 is not installed, which is the extra `regex` of klamm"
 MAX_BRACES: Final = 100
 """A repetition like `{2,1000}` takes 160 µs."""
 
@@ -24,7 +25,7 @@ def compile_re2(pattern: str) -> Any:
     try:
         import re2
     except ModuleNotFoundError:
-        raise ValueError("the server has no RE2: the Python package google-re2 is not installed") from None
+        raise ValueError(_NO_RE2) from None
 
     options = re2.Options()
     options.log_errors = False

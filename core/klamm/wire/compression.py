@@ -9,9 +9,9 @@ lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so 
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from enum import IntEnum
-from mmap import MAP_PRIVATE, mmap
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
@@ -93,6 +93,12 @@ def decompress(
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {name}: {error}") from None
 
 
+def _anonymous(size_bytes: int) -> mmap.mmap:
+    # Windows has no flags: its mappings are private anyway.
+    private: int | None = getattr(mmap, "MAP_PRIVATE", None)
+    return mmap.mmap(-1, size_bytes) if private is None else mmap.mmap(-1, size_bytes, flags=private)
+
+
 def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Scratch | None) -> bytes:
     import cramjam
 
@@ -104,7 +110,7 @@ def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Sc
         except cramjam.DecompressionError:
             pass
     # A page of an anonymous mapping takes no memory until something is written to it.
-    with mmap(-1, max_bytes, flags=MAP_PRIVATE) as space:
+    with _anonymous(max_bytes) as space:
         size_bytes = module.decompress_into(data, space)
         return space[:size_bytes]
 

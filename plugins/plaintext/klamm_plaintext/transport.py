@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 
 from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transport, TransportLayer
+from klamm.runtime import PLATFORM
 
 _CLOSING = threading.Lock()
 """Without it `abort` might cut off another connection that reuses the descriptor of a socket that is being closed."""
@@ -30,7 +31,7 @@ class PlaintextTransportLayer(TransportLayer):
 
     __slots__ = ("_descriptor", "_recv_into", "_send", "_socket")
 
-    may_splice = hasattr(os, "splice")
+    may_splice = PLATFORM.has_splice
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import getpass
 import os
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.config import CommandParser
-from klamm.runtime import replace_file
+from klamm.runtime import PLATFORM, replace_file
 from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from klamm_sasl.stores.users_file import parse_users, text_of
 
@@ -161,12 +160,15 @@ def _read(file: Path) -> list[tuple[str, ScramCredential]]:
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Hold the lock of the file's folder, which one command at a time has: the file itself is replaced by each."""
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    if PLATFORM.directory_flags:
+        descriptor = os.open(file.parent, os.O_RDONLY | PLATFORM.directory_flags)
+    else:
+        descriptor = os.open(file.with_name(f".{file.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        PLATFORM.wait_for_lock(descriptor)
         yield
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:

@@ -31,7 +31,7 @@ from klamm import (
     clipped,
 )
 from klamm.metrics import Counter
-from klamm.runtime import Timer
+from klamm.runtime import PLATFORM, Timer
 from klamm_ssl.certificate import refused_certificate_details, subject_name
 from klamm_ssl.client_trust import ClientTrust, chain_of
 from klamm_ssl.contexts import (
@@ -563,7 +563,7 @@ def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
 def _pieces_of_file(descriptor: int, position: int, count: int) -> Iterator[Buffer]:
     end = position + count
     while position < end:
-        piece = os.pread(descriptor, min(_PIECE_BYTES, end - position), position)
+        piece = PLATFORM.pread(descriptor, min(_PIECE_BYTES, end - position), position)
         if not piece:
             raise OSError("the file ends before the end of the region")
         position += len(piece)

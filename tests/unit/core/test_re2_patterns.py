@@ -59,7 +59,7 @@ def test_what_is_none_says_why(pattern):
 
 
 def test_without_re2_the_error_says_what_to_install(monkeypatch):
-    """Python 3.15 has no wheel of it yet."""
+    """Some systems have no wheel of it."""
     monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(ValueError, match="google-re2 is not installed"):
+    with pytest.raises(ValueError, match="google-re2 is not installed, which is the extra `regex` of klamm"):
         compile_re2("a")

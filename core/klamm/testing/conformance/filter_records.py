@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import tracemalloc
 from typing import Any, Final
 
 from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold
+from klamm.runtime.platform import PLATFORM
 from klamm.testing.conformance.filled import NAME
 from klamm.testing.conformance.life_cycle import PartCase
 from klamm.testing.conformance.rules import ensure
@@ -57,11 +57,11 @@ class Region:
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Bytes of the file."""
-        return os.pread(self.fileno(), size_bytes, position)
+        return PLATFORM.pread(self.fileno(), size_bytes, position)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill the buffer."""
-        return os.preadv(self.fileno(), [buffer], position)
+        return PLATFORM.preadv(self.fileno(), [buffer], position)
 
     def close(self) -> None:
         """Let the file go."""

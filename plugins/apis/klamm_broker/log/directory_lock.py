@@ -1,18 +1,14 @@
-"""The lock of a data directory, which Kafka's brokers respect too."""
+"""The lock of a data directory, which on Linux Kafka's brokers respect too."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
+from klamm.runtime import PLATFORM
+
 LOCK_FILE: Final = ".lock"
-_LOCKED: Final = frozenset({errno.EACCES, errno.EAGAIN})
-_FLOCK: Final = Struct("@hhqqi0q")
-"""C's `struct flock`: type, whence, start, length, process. A length of 0 is the whole file."""
 
 
 class DataDirectoryLockedError(Exception):
@@ -33,12 +29,12 @@ class DirectoryLock:
     def take(self) -> None:
         """Keep others out from now on. Raises DataDirectoryLockedError, OSError."""
         path = self._directory / LOCK_FILE
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | PLATFORM.open_flags, 0o644)
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            PLATFORM.take_lock(descriptor)
         except OSError as error:
             os.close(descriptor)
-            if error.errno not in _LOCKED:
+            if not isinstance(error, BlockingIOError):
                 raise
             raise DataDirectoryLockedError(
                 f"{self._directory} is in use by another broker ({path} is locked)"

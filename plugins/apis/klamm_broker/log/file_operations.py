@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from klamm.runtime import PLATFORM
+
 _FILE_MODE: Final = 0o644
 
 
@@ -19,14 +21,14 @@ class FileOperations:
     mkdir = staticmethod(os.mkdir)
     rmdir = staticmethod(os.rmdir)
     ftruncate = staticmethod(os.ftruncate)
-    pread = staticmethod(os.pread)
-    pwrite = staticmethod(os.pwrite)
+    pread = staticmethod(PLATFORM.pread)
+    pwrite = staticmethod(PLATFORM.pwrite)
     rename = staticmethod(os.replace)
     unlink = staticmethod(os.unlink)
 
     def open(self, path: str | Path, flags: int) -> int:
         """A descriptor of the file, which is created if `flags` have O_CREAT."""
-        return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+        return os.open(path, flags | PLATFORM.open_flags, _FILE_MODE)
 
     def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write it all, or raise OSError, with any part of it written."""
@@ -39,7 +41,7 @@ class FileOperations:
     def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
         """Replace the file's content atomically: after a crash it has the old or the new content, never a part."""
         temporary = path.with_name(path.name + ".tmp")
-        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
         try:
             self.write_all(descriptor, content, 0)
             if sync:
@@ -66,7 +68,9 @@ class FileOperations:
 
     def sync_directory(self, path: Path) -> None:
         """Make what was created, renamed and removed in a directory durable."""
-        descriptor = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        if not PLATFORM.directory_flags:
+            return
+        descriptor = self.open(path, os.O_RDONLY | PLATFORM.directory_flags)
         try:
             self.fsync(descriptor)
         finally:

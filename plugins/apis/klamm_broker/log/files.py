@@ -12,8 +12,11 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from klamm.runtime import PLATFORM
 from klamm_broker.log.file_operations import FileOperations
 
+_pread: Final = PLATFORM.pread
+_preadv: Final = PLATFORM.preadv
 DEFAULT_MAX_OPEN_FILES: Final = 1024
 
 
@@ -63,11 +66,11 @@ class FileRegion:
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Bytes at `position` of the file; fewer only at its end."""
-        return os.pread(self.fileno(), size_bytes, position)
+        return _pread(self.fileno(), size_bytes, position)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill the buffer from `position` of the file; how many bytes there were."""
-        return os.preadv(self.fileno(), [buffer], position)
+        return _preadv(self.fileno(), [buffer], position)
 
     def read_bytes(self) -> bytes:
         """All of the region."""

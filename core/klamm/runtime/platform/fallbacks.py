@@ -1,0 +1,110 @@
+"""The fallbacks of `Platform`: reads and writes that seek, and locks of other kinds."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final
+
+_FLOCK: Final = Struct("@hhqqi0q")
+"""C's `struct flock` of Linux: type, whence, start, length, process. A length of 0 is the whole file."""
+_LOCKED: Final = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
+_LOCKED_AT: Final = 1 << 30
+"""Windows keeps others from reading locked bytes: no file that is locked has any there."""
+_LOOK_EVERY_S: Final = 0.01
+
+Lock = Callable[[int], None]
+
+
+class SeekingFiles:
+    """Reads and writes at positions with a seek before each, one thread at a time."""
+
+    def __init__(self) -> None:
+        # Protects the positions of all descriptors from a seek until its read or write.
+        self._lock = threading.Lock()
+
+    def pread(self, descriptor: int, size_bytes: int, position: int, /) -> bytes:
+        """Read as `os.pread` does."""
+        with self._lock:
+            os.lseek(descriptor, position, os.SEEK_SET)
+            return os.read(descriptor, size_bytes)
+
+    def preadv(self, descriptor: int, buffers: Any, position: int, /) -> int:
+        """Read as `os.preadv` does, into one buffer after another."""
+        done = 0
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            content = self.pread(descriptor, len(view), position + done)
+            view[: len(content)] = content
+            done += len(content)
+            if len(content) < len(view):
+                break
+        return done
+
+    def pwrite(self, descriptor: int, content: Any, position: int, /) -> int:
+        """Write as `os.pwrite` does."""
+        with self._lock:
+            os.lseek(descriptor, position, os.SEEK_SET)
+            return os.write(descriptor, content)
+
+
+def locks(*, is_generic: bool) -> tuple[Lock, Lock]:
+    """Return the functions that take a lock, and that wait for one; the kinds of lock depend on the system.
+
+    A lock is taken as that of an open file (Linux), which Kafka's brokers respect; else by `flock` (BSD, macOS); else
+    as Windows does. The generic platform has `flock`: without any lock two brokers could write one directory.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        return _of_windows(msvcrt)
+
+    def wait(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    if is_generic or not hasattr(fcntl, "F_OFD_SETLK"):
+        return _raising_blocked(lambda descriptor: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)), wait
+    content = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    return _raising_blocked(lambda descriptor: fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, content)), wait
+
+
+def _of_windows(msvcrt: Any) -> tuple[Lock, Lock]:
+    def lock(descriptor: int) -> None:
+        os.lseek(descriptor, _LOCKED_AT, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    take = _raising_blocked(lock)
+
+    def wait(descriptor: int) -> None:
+        while True:
+            try:
+                return take(descriptor)
+            except BlockingIOError:
+                time.sleep(_LOOK_EVERY_S)
+
+    return take, wait
+
+
+def _raising_blocked(lock: Callable[[int], object]) -> Lock:
+    """Return `lock` with one exception for a file that another one has locked, whatever the system says."""
+
+    def take(descriptor: int) -> None:
+        try:
+            lock(descriptor)
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                raise
+            raise BlockingIOError(error.errno, os.strerror(error.errno)) from error
+
+    return take
+
+
+def open_flags() -> int:
+    """Return the flags of each open file: not for child processes, and no translated line ends."""
+    return getattr(os, "O_CLOEXEC", getattr(os, "O_NOINHERIT", 0)) | getattr(os, "O_BINARY", 0)
