@@ -11,17 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import escape_control_characters
 from klamm.config import check_table, load_settings
 from klamm_spark.errors import LakeError
+from klamm_spark.findings.bodies import one_line
+from klamm_spark.findings.detections import FOLDERS, Rules, by_severity, own_detections, read_detections
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.ocsf import detection_finding
-from klamm_spark.findings.watch import SpoolWatch, Watch, all_findings, follow
+from klamm_spark.findings.watch import SpoolWatch, Watch, follow
 from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.settings.findings import DetectSettings
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from klamm_spark.findings.outputs import Deliveries
 
 Say = Callable[[str], None]
-_GIVEN: Final = ("findings", "webhook", "topic")
+_GIVEN: Final = ("rules", "findings", "webhook", "topic")
 
 
 def add_command(
@@ -47,6 +48,9 @@ def add_command(
     detect.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     detect.add_argument(
         "-f", "--follow", action="store_true", help="go on with new events until interrupted; needs --findings"
+    )
+    detect.add_argument(
+        "--rules", metavar="DIR", type=Path, help="a folder of Sigma rules and filters that run with klamm's own"
     )
     detect.add_argument("--findings", metavar="FILE", type=Path, help="append new findings to this file, each once")
     detect.add_argument("--webhook", metavar="URL", help="post new findings to this URL too")
@@ -65,7 +69,7 @@ def read_settings(options: argparse.Namespace) -> DetectSettings:
     for key, message in check_table(DetectSettings, {key: str(value) for key, value in given.items()}):
         raise LakeError(f"--{key} {message}")
     settings = dataclasses.replace(settings, **given)
-    if settings.findings is None and (options.follow or settings.webhook or settings.topic):
+    if settings.findings is None and (options.follow or settings.webhook or settings.topic or settings.email_to):
         raise LakeError("findings that are followed or sent need a file too, so that each comes once: --findings FILE")
     return settings
 
@@ -78,7 +82,9 @@ def run_on_lake(spark: SparkSession, options: argparse.Namespace, pipeline: Pipe
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
     if options.follow:
-        return _follow(str(lake.root), partial(_watch_lake, spark, lake, settings, options), settings, say)
+        return _follow(
+            str(lake.root), partial(_watch_lake, spark, lake, _rules(settings), settings, options), settings, say
+        )
     views = SparkViews(spark, lake.read(spark), Period(_microseconds(options.since)))
     return _detect_once(views, settings, options.format, say)
 
@@ -88,7 +94,7 @@ def run_on_spool(options: argparse.Namespace, pipeline: Pipeline, say: Say) -> i
     spool = local_spool(pipeline, options.command)
     settings = read_settings(options)
     if options.follow:
-        return _follow(str(spool), partial(_watch_spool, spool, settings, options), settings, say)
+        return _follow(str(spool), partial(_watch_spool, spool, _rules(settings), settings, options), settings, say)
     views = DuckDbViews(spool, Period(_microseconds(options.since)))
     try:
         return _detect_once(views, settings, options.format, say)
@@ -104,10 +110,20 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
+def _rules(settings: DetectSettings) -> Rules:
+    """Return klamm's own rules and those of the folder, whose filters hold for all. Raises LakeError."""
+    detections = own_detections()
+    if settings.rules is not None:
+        from klamm_spark.findings.sigma import RULES, compiled
+
+        detections = by_severity([*read_detections(FOLDERS[0]), *compiled(RULES, settings.rules)])
+    return Rules(detections, settings.ignore)
+
+
 def _detect_once(views: EventViews, settings: DetectSettings, format_name: str, say: Say) -> int:
     print_finding = _FORMATS[format_name]
     if settings.findings is None:
-        for detection, finding in all_findings(views):
+        for detection, finding in _rules(settings).findings(views):
             print_finding(detection_finding(detection, finding, _now_us()))
         return 0
     from klamm_spark.findings.outputs import Deliveries, outputs_of
@@ -115,22 +131,30 @@ def _detect_once(views: EventViews, settings: DetectSettings, format_name: str, 
     outputs = outputs_of(settings)
     with _opened(settings.findings, settings) as log:
         deliveries = Deliveries(log, outputs, say)
-        for found in log.record(all_findings(views), _now_us()):
+        for found in log.record(_rules(settings).findings(views), _now_us()):
             print_finding(found)
         return 0 if deliveries.run() else 1
 
 
 def _watch_spool(
-    spool: Path, settings: DetectSettings, options: argparse.Namespace, log: FindingLog, deliveries: Deliveries
+    spool: Path,
+    rules: Rules,
+    settings: DetectSettings,
+    options: argparse.Namespace,
+    log: FindingLog,
+    deliveries: Deliveries,
 ) -> Watch:
     window_us = settings.window_s * 1_000_000
     since_us = max(_microseconds(options.since), log.seen_us - window_us)
-    return SpoolWatch(spool, log, deliveries, _FORMATS[options.format], window_us=window_us, since_us=since_us)
+    return SpoolWatch(
+        spool, log, deliveries, _FORMATS[options.format], window_us=window_us, since_us=since_us, rules=rules
+    )
 
 
 def _watch_lake(
     spark: SparkSession,
     lake: Lake,
+    rules: Rules,
     settings: DetectSettings,
     options: argparse.Namespace,
     log: FindingLog,
@@ -147,6 +171,7 @@ def _watch_lake(
         _FORMATS[options.format],
         window_us=settings.window_s * 1_000_000,
         since_us=_microseconds(options.since),
+        rules=rules,
     )
     watch.start(settings.findings, settings.poll_interval_ms)
     return watch
@@ -195,18 +220,7 @@ def _opened(path: Path, settings: DetectSettings) -> Iterator[FindingLog]:
 
 
 def _print_text(finding: dict[str, Any]) -> None:
-    evidence = finding.get("evidences", [{}])[0]
-    last = datetime.fromtimestamp(finding["end_time"] / 1000, UTC)
-    words = [
-        f"{last:%Y-%m-%dT%H:%M:%S}Z",
-        _SEVERITY_NAMES[finding["severity_id"]],
-        evidence.get("actor", {}).get("user", {}).get("uid", ""),
-        evidence.get("src_endpoint", {}).get("ip", ""),
-        *(one["name"] for one in finding.get("resources", ())),
-        f"x{finding['count']}",
-        finding["message"],
-    ]
-    print(escape_control_characters(" ".join(filter(None, words))), flush=True)
+    print(one_line(finding), flush=True)
 
 
 def _print_ocsf(finding: dict[str, Any]) -> None:
@@ -215,4 +229,3 @@ def _print_ocsf(finding: dict[str, Any]) -> None:
 
 
 _FORMATS: Final[dict[str, Callable[[dict[str, Any]], None]]] = {"text": _print_text, "ocsf": _print_ocsf}
-_SEVERITY_NAMES: Final = {2: "low", 3: "medium", 4: "high", 5: "critical"}

@@ -1,4 +1,6 @@
-"""Detections: one SQL file each in `detections/`, run over the views of `klamm_spark.queries.event_views`.
+"""Detections: one SQL file each, run over the views of `klamm_spark.queries.event_views`.
+
+Those in `compiled` are made from the Sigma rules in `rules`; those in `detections` say what Sigma cannot.
 
 The head of a file has its title, its severity and what a finding means; `key` are the columns that say whether two
 findings are the same one, by default principal, address and object; `sentence` says it with the values of a finding
@@ -8,20 +10,25 @@ the columns of `Finding`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from klamm.config import did_you_mean
+from klamm_spark.errors import LakeError
 from klamm_spark.queries.event_views import EventViews
 from klamm_spark.queries.sql_files import read_sql
 
 SEVERITIES: Final = ("critical", "high", "medium", "low")
 """The gravest first."""
 _DEFAULT_KEY: Final = "principal, address, object"
-_DEFAULT_SENTENCE: Final = "{detail}[, {principal}][, {object}][, from {address}][ by listener {listener}]"
-_FOLDER: Final = Path(__file__).with_name("detections")
+DEFAULT_SENTENCE: Final = "{detail}[, {principal}][, {object}][, from {address}][ by listener {listener}]"
+DEFAULT_AROUND_S: Final = 2
+FOLDERS: Final = tuple(Path(__file__).with_name(name) for name in ("detections", "compiled"))
+"""What is written by hand, because Sigma cannot say it; and what Sigma rules were compiled to."""
 
 
 class Finding(NamedTuple):
@@ -72,13 +79,48 @@ def read_detection(path: Path) -> Detection:
     key = tuple(column.strip() for column in file.head.get("key", _DEFAULT_KEY).split(","))
     if not set(key) <= set(Finding._fields):
         raise ValueError(f"{path}: key names columns of a finding, not {', '.join(key)}")
-    sentence = file.head.get("sentence", _DEFAULT_SENTENCE)
+    sentence = file.head.get("sentence", DEFAULT_SENTENCE)
     title, severity, doc = (file.head[name] for name in ("title", "severity", "doc"))
-    return Detection(file.name, title, severity, doc, key, file.sql, sentence, int(file.head.get("around", 2)))
+    return Detection(
+        file.name, title, severity, doc, key, file.sql, sentence, int(file.head.get("around", DEFAULT_AROUND_S))
+    )
 
 
 @cache
 def own_detections() -> Sequence[Detection]:
     """klamm's own, the gravest first."""
-    found = [read_detection(path) for path in _FOLDER.glob("*.sql")]
+    return by_severity(one for folder in FOLDERS for one in read_detections(folder))
+
+
+def read_detections(folder: Path) -> Sequence[Detection]:
+    """Return those of a folder's files."""
+    return [read_detection(path) for path in folder.glob("*.sql")]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The detections that run; `ignored` has patterns of accounts, addresses and objects by the name of a detection."""
+
+    detections: Sequence[Detection] = field(default_factory=lambda: own_detections())
+    ignored: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises LakeError if a name is of no detection."""
+        names = [one.name for one in self.detections]
+        for name in self.ignored:
+            if name not in names:
+                raise LakeError(f'[audit.detect] ignore: no detection has the name "{name}"{did_you_mean(name, names)}')
+
+    def findings(self, views: EventViews) -> Iterator[tuple[Detection, Finding]]:
+        """Yield what is found and not ignored, the gravest first."""
+        for detection in self.detections:
+            patterns = self.ignored.get(detection.name, ())
+            for finding in detection.run(views):
+                about = finding.principal, finding.address, finding.object
+                if not any(fnmatchcase(text, pattern) for pattern in patterns for text in about):
+                    yield detection, finding
+
+
+def by_severity(found: Iterable[Detection]) -> Sequence[Detection]:
+    """Return detections, the gravest first."""
     return tuple(sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.name)))

@@ -12,8 +12,9 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import functions as F
 
 from klamm_spark.errors import LakeError
+from klamm_spark.findings.detections import Rules
 from klamm_spark.findings.log import FindingLog
-from klamm_spark.findings.watch import Watch, all_findings
+from klamm_spark.findings.watch import Watch
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ship import explain
 from klamm_spark.queries.event_views import Period, SparkViews
@@ -46,8 +47,9 @@ class LakeWatch(Watch):
         window_us: int,
         since_us: int = 0,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        rules: Rules | None = None,
     ) -> None:
-        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us)
+        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us, rules=rules)
         self._spark = spark
         self._lake = lake
         self._since_us = since_us
@@ -86,7 +88,7 @@ class LakeWatch(Watch):
         # The stream's own session: the views' names are free in it.
         spark = batch.sparkSession
         period = Period.around(first_us, last_us, self._window_us, self._since_us)
-        found = list(all_findings(SparkViews(spark, self._lake.read_events(spark), period)))
+        found = list(self._rules.findings(SparkViews(spark, self._lake.read_events(spark), period)))
         with self._lock:
             if self._is_closed:
                 raise LakeError("the findings are closed; the batch comes again")

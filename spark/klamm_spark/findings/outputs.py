@@ -1,16 +1,20 @@
-"""Where findings go besides their file: a webhook and a topic. Each finding at least once, in order, with its `uid`."""
+"""Outputs of findings besides their file: each gets every finding at least once, in order, with its `uid`."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import smtplib
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from klamm_spark.errors import LakeError
+from klamm_spark.findings.bodies import mail, pagerduty, slack
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.settings.findings import DetectSettings
 
@@ -19,6 +23,8 @@ _FIRST_WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 60.0
 _REFUSED: Final = frozenset({400, 413, 415, 422})
 """Statuses that say that this finding will never be taken."""
+_PERMANENT: Final = 500
+"""SMTP's codes from here on say that this mail will never be taken."""
 
 
 class DeliveryError(Exception):
@@ -44,14 +50,17 @@ class Webhook:
 
     name = "webhook"
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], body: Callable[[bytes], bytes] = lambda finding: finding
+    ) -> None:
         self._url = url
+        self._body = body
         self._headers = {"Content-Type": "application/json", **headers}
 
     def send(self, uid: str, finding: bytes) -> None:
         """Post it; the header Idempotency-Key is the finding's uid."""
         headers = {**self._headers, "Idempotency-Key": uid}
-        request = urllib.request.Request(self._url, finding, headers, method="POST")
+        request = urllib.request.Request(self._url, self._body(finding), headers, method="POST")
         try:
             urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
         except urllib.error.HTTPError as error:
@@ -59,6 +68,43 @@ class Webhook:
             if error.code in _REFUSED:
                 raise RefusedError(f"HTTP status {error.code}") from error
             raise DeliveryError(f"HTTP status {error.code}") from error
+        except OSError as error:
+            raise DeliveryError(str(error)) from error
+
+
+class Mail:
+    """Mails findings, over a connection of its own each: there are few."""
+
+    name = "mail"
+
+    def __init__(self, settings: DetectSettings) -> None:
+        """Raises LakeError if the file with the password cannot be read."""
+        self._settings = settings
+        host, _, port = settings.smtp.rpartition(":")
+        self._server = host, int(port)
+        self._password = ""
+        if settings.smtp_password_file is not None:
+            try:
+                self._password = settings.smtp_password_file.read_text(encoding="utf-8").rstrip("\n")
+            except (OSError, ValueError) as error:
+                raise LakeError(f"[audit.detect] smtp_password_file: {error}") from error
+
+    def send(self, uid: str, finding: bytes) -> None:
+        """Mail it; the message's id is the finding's uid."""
+        settings = self._settings
+        message = mail(finding, settings.email_from, settings.email_to)
+        try:
+            with smtplib.SMTP(*self._server, timeout=_TIMEOUT_S) as server:
+                server.ehlo()
+                # A password that is sent in clear text would be everybody's.
+                if server.has_extn("starttls") or settings.smtp_user:
+                    server.starttls(context=ssl.create_default_context())
+                if settings.smtp_user:
+                    server.login(settings.smtp_user, self._password)
+                server.send_message(message)
+        except smtplib.SMTPDataError as error:
+            kind = RefusedError if error.smtp_code >= _PERMANENT else DeliveryError
+            raise kind(str(error)) from error
         except OSError as error:
             raise DeliveryError(str(error)) from error
 
@@ -100,12 +146,26 @@ def outputs_of(settings: DetectSettings) -> list[Output]:
     """Those that are configured. Raises LakeError."""
     found: list[Output] = []
     if settings.webhook:
-        found.append(Webhook(settings.webhook, settings.webhook_headers))
+        found.append(Webhook(settings.webhook, settings.webhook_headers, _body_of(settings)))
+    if settings.email_to:
+        if not settings.smtp:
+            raise LakeError('[audit.detect] email_to needs smtp = "HOST:PORT"')
+        found.append(Mail(settings))
     if settings.topic:
         if not settings.kafka:
             raise LakeError('[audit.detect] topic needs kafka = { "bootstrap.servers" = "HOST:PORT" }')
         found.append(Topic(settings.topic, settings.kafka))
     return found
+
+
+def _body_of(settings: DetectSettings) -> Callable[[bytes], bytes]:
+    if settings.webhook_format == "slack":
+        return slack
+    if settings.webhook_format == "pagerduty":
+        if not settings.pagerduty_routing_key:
+            raise LakeError('[audit.detect] webhook_format = "pagerduty" needs pagerduty_routing_key')
+        return partial(pagerduty, settings.pagerduty_routing_key)
+    return lambda finding: finding
 
 
 class Deliveries:

@@ -10,24 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.findings.detections import Detection, Finding, own_detections
+from klamm_spark.findings.detections import Detection, Finding, Rules
 from klamm_spark.findings.log import FindingLog
-from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.queries.event_views import DuckDbViews, Period
 from klamm_spark.terminal.spool_lines import SpoolLines
 
 if TYPE_CHECKING:
     from klamm_spark.findings.outputs import Deliveries
 
 _LINES_AT_ONCE: Final = 200_000
-
-
-def all_findings(
-    views: EventViews, detections: Sequence[Detection] | None = None
-) -> Iterator[tuple[Detection, Finding]]:
-    """What the detections find, the gravest first."""
-    for detection in own_detections() if detections is None else detections:
-        for finding in detection.run(views):
-            yield detection, finding
 
 
 class Watch(ABC):
@@ -44,7 +35,9 @@ class Watch(ABC):
         *,
         window_us: int,
         wall_us: Callable[[], int],
+        rules: Rules | None = None,
     ) -> None:
+        self._rules = rules or Rules()
         self._log = log
         self._deliveries = deliveries
         self._report = report
@@ -81,9 +74,10 @@ class SpoolWatch(Watch):
         window_us: int,
         since_us: int = 0,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        rules: Rules | None = None,
     ) -> None:
         """Raises LakeError."""
-        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us)
+        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us, rules=rules)
         self._reader = SpoolLines(spool, since_us=since_us)
         self._views = DuckDbViews(None, Period(before_us=since_us))
         self.problems = self._reader.problems
@@ -94,7 +88,7 @@ class SpoolWatch(Watch):
         is_new = self._load(self._reader.new_lines())
         if is_new:
             now_us = self._wall_us()
-            self._record(all_findings(self._views), now_us)
+            self._record(self._rules.findings(self._views), now_us)
             self._views.forget(now_us - self._window_us)
         self._deliveries.run()
         return is_new

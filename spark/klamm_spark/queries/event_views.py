@@ -116,6 +116,8 @@ class DuckDbViews:
             raise
 
     def _create_views(self, period: Period) -> None:
+        # Spark's name of it.
+        self._database.execute("CREATE MACRO regexp_like(text, pattern) AS regexp_matches(text, pattern)")
         fields = ", ".join(f"{field.name} {_duckdb_type(field)}" for field in FIELDS)
         self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT)")
         for name, (since_us, until_us) in _periods(period).items():

@@ -11,14 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from klamm import escape_control_characters
 from klamm_spark.errors import LakeError
+from klamm_spark.events.lineage import open_lineage
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.reader import local_spool
 from klamm_spark.terminal.event_table import EventTable, QueryError
-from klamm_spark.terminal.formats import FORMATS
+from klamm_spark.terminal.formats import FORMATS, as_json
 from klamm_spark.terminal.spool_lines import SpoolLines
 
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ def add_commands(
     export = commands.add_parser("export", parents=[*spool, where], help="print events of the spool in another format")
     export.add_argument("--until", metavar="WHEN", type=since, help="only events before; as for --since")
     export.add_argument("--format", choices=list(FORMATS), default="jsonl", help="default: jsonl")
+    export.add_argument(
+        "--namespace", metavar="URI", default="", help="with openlineage: of the topics, e.g. kafka://broker:9092"
+    )
 
     query = argparse.ArgumentParser(add_help=False)
     query.add_argument("query", metavar="QUERY", help='e.g. "SELECT principal, count(*) FROM events GROUP BY 1"')
@@ -109,7 +114,12 @@ def _run(
         _WRITERS[options.format](out, *table.select(options.query))
         return
     if options.command == "export":
-        _print(out, table.events(options.where, _microseconds(options.until, _END_OF_TIME)), options.format)
+        _print(
+            out,
+            table.events(options.where, _microseconds(options.until, _END_OF_TIME)),
+            options.format,
+            options.namespace,
+        )
         return
     _print(out, deque(table.events(options.where), options.lines), options.format)
     # Nothing else ends it.
@@ -127,11 +137,13 @@ def _microseconds(moment: datetime | None, default: int) -> int:
     return default if moment is None else round(moment.timestamp() * 1_000_000)
 
 
-def _print(out: TextIO, events: Iterable[str], format_name: str) -> None:
+def _print(out: TextIO, events: Iterable[str], format_name: str, namespace: str = "") -> None:
     if format_name == "jsonl":
         out.writelines(f"{event}\n" for event in events)
         return
     render = FORMATS[format_name]
+    if namespace and format_name == "openlineage":
+        render = as_json(partial(open_lineage, namespace=namespace))
     for event in events:
         line = render(json.loads(event))
         if line is not None:

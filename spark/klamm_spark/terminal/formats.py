@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from klamm import __version__, escape_control_characters
 from klamm_spark.events.event import AUDIT_GAP
+from klamm_spark.events.lineage import open_lineage
 from klamm_spark.events.other_names import TABLE, facts, otlp
 from klamm_spark.events.renderers import RENDERERS, timestamp
 
@@ -124,7 +125,9 @@ def _cef_value(value: str) -> str:
     return escape_control_characters(value.replace("\\", "\\\\").replace("=", "\\="))
 
 
-def _as_json(render: Callable[[Event], dict[str, Any] | None]) -> Callable[[Event], str | None]:
+def as_json(render: Callable[[Event], dict[str, Any] | None]) -> Callable[[Event], str | None]:
+    """Return the format whose lines are the JSON objects that `render` returns."""
+
     def line(event: Event) -> str | None:
         rendered = render(event)
         return None if rendered is None else json.dumps(rendered, separators=(",", ":"))
@@ -143,10 +146,11 @@ def syslog(event: Event) -> str:
 
 FORMATS: Final[dict[str, Callable[[Event], str | None]]] = {
     "text": text,
-    "jsonl": _as_json(dict),
+    "jsonl": as_json(dict),
     "cef": cef,
     "syslog": syslog,
-    "otlp": _as_json(lambda event: otlp(event, text(event), __version__)),
-    **{name: _as_json(render) for name, render in RENDERERS.items()},
+    "openlineage": as_json(open_lineage),
+    "otlp": as_json(lambda event: otlp(event, text(event), __version__)),
+    **{name: as_json(render) for name, render in RENDERERS.items()},
 }
 """By name: one line for an event, or None where the format has no such events."""

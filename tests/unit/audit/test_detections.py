@@ -57,6 +57,55 @@ def fetch(at_s, name="secret", principal="User:b", size=2 << 20, **fields):
     return request(at_s, "Fetch", 1, topic(name, granted=True, bytes=size), principal=principal, **fields)
 
 
+def named(at_s, api, number, kind, name, attributes, **fields):
+    """A change of a resource that is no topic; each attribute has its name, and a value or fields."""
+    listed = [{"name": key, **(value if isinstance(value, dict) else {"value": value})} for key, value in attributes]
+    return request(at_s, api, number, {"type": kind, "name": name, "attributes": listed}, **fields)
+
+
+def revoke(at_s, name="secret", grantee="User:b", binding="DELETE"):
+    about = {"principal": grantee, "operation": "READ", "permission": "ALLOW", "binding": {"operation": binding}}
+    return named(at_s, "DeleteAcls", 31, "TOPIC", name, about.items())
+
+
+def scram(at_s, user="eve", operation="UPSERT"):
+    about = {"mechanism": {"value": "SCRAM-SHA-512", "operation": operation}}
+    return named(at_s, "AlterUserScramCredentials", 51, "USER", user, about.items())
+
+
+def token(at_s, owner, **fields):
+    about = {"owner": owner, "expiry_timestamp_ms": "1767312000000"}
+    return named(at_s, "CreateDelegationToken", 38, "DELEGATION_TOKEN", "t1", about.items(), **fields)
+
+
+def fenced(at_s, error="PRODUCER_FENCED"):
+    return request(at_s, "Produce", 0, topic("t"), outcome="error", error_name=error, client_id="writer")
+
+
+def changed(key, new, old):
+    """An attribute that was changed, as a server notes it."""
+    values = {"value": new, "old_value": old, "new_value": new, "operation": "SET" if new else "DELETE"}
+    return key, {name: value for name, value in values.items() if value is not None}
+
+
+def configure(at_s, key, new, old, **fields):
+    about = [changed(f"config.{key}", new, old)]
+    return named(at_s, "IncrementalAlterConfigs", 44, "TOPIC", "t", about, **fields)
+
+
+def quota(at_s, new, old):
+    about = [("entity", "user=b"), changed("quota.producer_byte_rate", new, old)]
+    return named(at_s, "AlterClientQuotas", 49, "USER", "b", about)
+
+
+def elected(how):
+    return topic("t", attributes=[{"name": "election_type", "value": how}])
+
+
+def commit(at_s, generation):
+    return named(at_s, "OffsetCommit", 8, "GROUP", "g", [("generation", str(generation))])
+
+
 def failures(count, every_s=10, address="10.0.0.1", names=("a",), start_s=0):
     """Failed logins, one after another, of the names in turn."""
     names = itertools.cycle(names)
@@ -74,7 +123,12 @@ CASES = {
         [failures(4), failures(20, every_s=80), [failures(1, address=f"10.0.0.{n}")[0] for n in range(9)]],
     ),
     "password_spraying": (
-        [failures(5, names="abcde"), failures(5, every_s=120, names="abcde")],
+        [
+            failures(5, names="abcde"),
+            failures(5, every_s=120, names="abcde"),
+            # Each account fails once more, much later.
+            [*failures(5, names="abcde"), *failures(5, every_s=DAY, names="abcde", start_s=DAY)],
+        ],
         [failures(30, names="abcd"), failures(5, every_s=160, names="abcde")],
     ),
     "success_after_failures": (
@@ -152,6 +206,122 @@ CASES = {
             [request(n, "Fetch", 1, topic("t", granted=False), outcome="denied") for n in range(50)],
             [request(n, "Fetch", 1, topic(f"t{n}", granted=True)) for n in range(5)],
         ],
+    ),
+    "wildcard_acl": (
+        [
+            [grant(0, grantee="User:*", operation="WRITE")],
+            [grant(0, "*", operation="ALL")],
+            [grant(0, grantee="User:*", operation="READ"), grant(9, grantee="User:*", operation="read")],
+        ],
+        [
+            [grant(0, grantee="User:*", operation="DESCRIBE")],
+            [grant(0, "*")],
+            [grant(0, "*", operation="ALL", permission="DENY")],
+            [grant(0, "all*", grantee="User:x*", operation="ALL")],
+        ],
+    ),
+    "grant_used_then_revoked": (
+        [
+            [grant(0), fetch(60, size=100), revoke(120)],
+            [grant(0), grant(1, "other"), fetch(60, size=100), revoke(90, "other"), revoke(HOUR)],
+        ],
+        [
+            [grant(0), revoke(60), fetch(90, size=100)],
+            [fetch(0, size=100), grant(60), revoke(90)],
+            [grant(0), fetch(60, size=0), revoke(120)],
+            [grant(0), fetch(60, "other", size=100), revoke(120)],
+            [grant(0), fetch(60, principal="User:c", size=100), revoke(120)],
+            [grant(0), fetch(60, size=100), revoke(HOUR + 1)],
+            [grant(0), fetch(60, size=100), revoke(90, binding="FILTER")],
+        ],
+    ),
+    "scram_user_created_then_used": (
+        [[scram(0), login(60, principal="User:eve")]],
+        [
+            [login(0, principal="User:eve"), scram(60)],
+            [scram(0), login(60, principal="User:eva")],
+            [scram(0), login(601, principal="User:eve")],
+            [scram(0, operation="DELETE"), login(60, principal="User:eve")],
+        ],
+    ),
+    "token_for_another": (
+        [[token(0, "User:b")]],
+        [[token(0, "User:a")], [token(0, "User:b", outcome="denied")]],
+    ),
+    "transactions_fenced": (
+        [[fenced(n, ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")[n % 2]) for n in range(3)]],
+        [[fenced(n) for n in range(2)], [fenced(n * 400) for n in range(9)], [fenced(n, "NONE") for n in range(9)]],
+    ),
+    "retention_shortened": (
+        [
+            [configure(0, "retention.ms", "1000", "604800000")],
+            [configure(0, "retention.ms", "1000", None)],
+            [configure(0, "retention.bytes", "9", "-1")],
+            [configure(0, "log.retention.ms", "86400000", "-1")],
+        ],
+        [
+            [configure(0, "retention.ms", "604800000", "1000")],
+            [configure(0, "retention.ms", "-1", "604800000")],
+            [configure(0, "retention.ms", "-1", None)],
+            [configure(0, "retention.ms", "86400000", None)],
+            [configure(0, "segment.ms", "1", "1000")],
+            [configure(0, "retention.ms", "1000", "604800000", outcome="denied")],
+        ],
+    ),
+    "durability_weakened": (
+        [
+            [configure(0, "unclean.leader.election.enable", "true", "false")],
+            [configure(0, "min.insync.replicas", "1", "2")],
+            [request(0, "ElectLeaders", 43, elected("UNCLEAN"))],
+        ],
+        [
+            [configure(0, "unclean.leader.election.enable", "false", "true")],
+            [configure(0, "min.insync.replicas", "2", "1")],
+            [configure(0, "min.insync.replicas", "10", "9")],
+            [request(0, "ElectLeaders", 43, elected("PREFERRED"))],
+        ],
+    ),
+    "quota_lifted": (
+        [[quota(0, "2e6", "1000000.0")], [quota(0, None, "1000000.0")]],
+        [[quota(0, "1000.0", "1000000.0")], [quota(0, "1000.0", None)], [quota(0, "1000.0", "1000.0")]],
+    ),
+    "offsets_reset": (
+        [
+            [commit(0, -1)],
+            [request(0, "OffsetDelete", 47, {"type": "GROUP", "name": "g"}, topic("t"))],
+        ],
+        [[commit(0, 7)], [commit(0, 1)], [request(0, "OffsetFetch", 9, {"type": "GROUP", "name": "g"})]],
+    ),
+    "partitions_moved": (
+        [[request(0, "AlterPartitionReassignments", 45, topic("t"))]],
+        [
+            [request(0, "ListPartitionReassignments", 46, topic("t"))],
+            [request(0, "AlterPartitionReassignments", 45, topic("t", error_code=29), outcome="denied")],
+        ],
+    ),
+    "anonymous_change": (
+        [
+            [request(0, "CreateTopics", 19, topic("t"), principal="User:ANONYMOUS")],
+            [request(0, "DeleteRecords", 21, topic("t"), principal="User:ANONYMOUS")],
+        ],
+        [
+            [request(0, "CreateTopics", 19, topic("t"))],
+            [request(0, "Produce", 0, topic("t"), principal="User:ANONYMOUS")],
+            [request(0, "CreateTopics", 19, topic("t"), principal="User:ANONYMOUS", outcome="denied")],
+        ],
+    ),
+    "plaintext_password": (
+        [[{**login(0), "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}]],
+        [
+            [{**login(0), "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}],
+            [{**login(0), "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}],
+            [{**login(0, "127.0.0.9"), "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}],
+            [{**login(0, "::1"), "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}],
+        ],
+    ),
+    "internal_topic_read": (
+        [[fetch(0, "__consumer_offsets"), fetch(9, "__consumer_offsets")]],
+        [[fetch(0, "_schemas")], [fetch(0, "a__b")], [fetch(0, "__consumer_offsets", size=0)]],
     ),
     "first_admin_use": (
         [[*SOME, request(200, "CreateTopics", 19, topic("t"), principal="User:c")]],

@@ -2,7 +2,9 @@
 
 import json
 import random
+import socketserver
 import threading
+from email import message_from_bytes, policy
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 
@@ -14,7 +16,8 @@ from klamm_spark.errors import LakeError
 from klamm_spark.findings.detections import Finding, own_detections
 from klamm_spark.findings.log import STATE_SUFFIX, FindingLog
 from klamm_spark.findings.ocsf import detection_finding
-from klamm_spark.findings.outputs import Deliveries, DeliveryError, RefusedError, Webhook
+from klamm_spark.findings.outputs import Deliveries, DeliveryError, RefusedError, Webhook, outputs_of
+from klamm_spark.settings.findings import DetectSettings
 from klamm_spark.storage.files import SpoolFiles
 
 HOUR_US = 3_600_000_000
@@ -300,3 +303,98 @@ def test_a_webhook(server, open_log):
     assert posted[0][1]["Idempotency-Key"] == uids[0]
     with pytest.raises(DeliveryError):
         Webhook("http://127.0.0.1:9/", {}).send("u", b"{}")
+
+
+HARM = "<!channel> & \x1b[31m\nred"
+
+
+def rendered(**changes):
+    return json.dumps(detection_finding(BRUTE_FORCE, finding(principal=HARM, **changes), HOUR_US)).encode()
+
+
+def outputs(**settings):
+    return outputs_of(DetectSettings(**settings))
+
+
+def test_slack_gets_a_line_without_mentions(server):
+    url, _, posted = server
+    (webhook,) = outputs(webhook=url, webhook_format="slack")
+    webhook.send("u", rendered())
+    body = posted[0][2]
+    assert body.keys() == {"text"}
+    assert "high &lt;!channel&gt; &amp; \\x1b[31m\\nred 10.0.0.1 front x5 Brute force" in body["text"]
+
+
+def test_pagerduty_gets_an_event_that_opens_one_incident(server):
+    url, _, posted = server
+    (webhook,) = outputs(webhook=url, webhook_format="pagerduty", pagerduty_routing_key="k" * 32)
+    one = rendered(detail="x" * 2000)
+    webhook.send("u", one)
+    event = posted[0][2]
+    assert (event["routing_key"], event["event_action"]) == ("k" * 32, "trigger")
+    assert event["dedup_key"] == json.loads(one)["finding_info"]["uid"]
+    payload = event["payload"]
+    assert (payload["severity"], payload["source"], payload["class"]) == ("error", "klamm", "brute_force")
+    assert len(payload["summary"]) == 1024
+    assert payload["timestamp"] == "1970-01-01T00:00:00+00:00"
+    assert payload["custom_details"] == json.loads(one)
+    with pytest.raises(LakeError, match="needs pagerduty_routing_key"):
+        outputs(webhook=url, webhook_format="pagerduty")
+
+
+@pytest.fixture
+def smtp():
+    """A mail server: where it is, its answer to each mail, and what came."""
+    came, answers = [], []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.say("220 here")
+            while line := self.rfile.readline():
+                word = line[:4].upper()
+                if word == b"DATA":
+                    self.say("354 go on")
+                    lines = iter(self.rfile.readline, b".\r\n")
+                    came.append(message_from_bytes(b"".join(lines), policy=policy.default))
+                    self.say(answers.pop(0) if answers else "250 taken")
+                else:
+                    self.say("221 bye" if word == b"QUIT" else "250 good")
+
+        def say(self, text):
+            self.wfile.write(f"{text}\r\n".encode())
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}", answers, came
+        server.shutdown()
+        thread.join()
+
+
+def test_a_mail(smtp, tmp_path):
+    address, answers, came = smtp
+    where = {"email_to": ("a@x", "b@x"), "email_from": "klamm@x"}
+    (mail,) = outputs(smtp=address, **where)
+    one = rendered()
+    mail.send("u", one)
+    message = came[0]
+    uid = json.loads(one)["finding_info"]["uid"]
+    assert (message["To"], message["From"], message["Message-ID"]) == ("a@x, b@x", "klamm@x", f"<{uid}@klamm>")
+    assert message["Subject"] == "[high] Brute force: 5 failed logins"
+    assert "\\x1b[31m\\nred" in message.get_content().partition("\n")[0]
+    answers += ["451 later", "554 never"]
+    with pytest.raises(DeliveryError):
+        mail.send("u", one)
+    with pytest.raises(RefusedError):
+        mail.send("u", one)
+    # A password goes over TLS alone.
+    (tmp_path / "password").write_text("secret\n")
+    (secret,) = outputs(smtp=address, smtp_user="u", smtp_password_file=tmp_path / "password", **where)
+    with pytest.raises(DeliveryError, match="STARTTLS"):
+        secret.send("u", one)
+    with pytest.raises(DeliveryError):
+        outputs(smtp="127.0.0.1:9", **where)[0].send("u", one)
+    with pytest.raises(LakeError, match="email_to needs smtp"):
+        outputs(**where)
+    with pytest.raises(LakeError, match="smtp_password_file"):
+        outputs(smtp=address, smtp_password_file=tmp_path / "none", **where)

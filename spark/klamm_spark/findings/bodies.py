@@ -1,0 +1,72 @@
+"""Bodies that services take instead of a finding in OCSF: a message for Slack, an event for PagerDuty, a mail."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+from typing import Any, Final
+
+from klamm import escape_control_characters
+
+SEVERITY_NAMES: Final = {2: "low", 3: "medium", 4: "high", 5: "critical"}
+_PAGERDUTY_SEVERITIES: Final = {2: "info", 3: "warning", 4: "error", 5: "critical"}
+_MAX_SUMMARY_CHARACTERS: Final = 1024
+
+
+def one_line(finding: dict[str, Any]) -> str:
+    """Return a finding as a line: when, how grave, who, from where, at what, how often, and what it is."""
+    evidence = finding.get("evidences", [{}])[0]
+    last = datetime.fromtimestamp(finding["end_time"] / 1000, UTC)
+    words = [
+        f"{last:%Y-%m-%dT%H:%M:%S}Z",
+        SEVERITY_NAMES[finding["severity_id"]],
+        evidence.get("actor", {}).get("user", {}).get("uid", ""),
+        evidence.get("src_endpoint", {}).get("ip", ""),
+        *(one["name"] for one in finding.get("resources", ())),
+        f"x{finding['count']}",
+        finding["message"],
+    ]
+    return escape_control_characters(" ".join(filter(None, words)))
+
+
+def slack(finding: bytes) -> bytes:
+    """Return the body of a post to one of Slack's incoming webhooks."""
+    found = json.loads(finding)
+    text = one_line(found)
+    # Else a name that a client chose could call everybody, or be a link.
+    for character, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, written)
+    return json.dumps({"text": f"{text}\n{found['finding_info']['uid']}"}).encode()
+
+
+def pagerduty(routing_key: str, finding: bytes) -> bytes:
+    """Return an event of PagerDuty's Events API v2; one that is sent again opens no second incident."""
+    found = json.loads(finding)
+    event = {
+        "routing_key": routing_key,
+        "event_action": "trigger",
+        "dedup_key": found["finding_info"]["uid"],
+        "payload": {
+            "summary": one_line(found)[:_MAX_SUMMARY_CHARACTERS],
+            "source": found["metadata"]["product"]["name"],
+            "severity": _PAGERDUTY_SEVERITIES[found["severity_id"]],
+            "timestamp": datetime.fromtimestamp(found["end_time"] / 1000, UTC).isoformat(),
+            "class": found["metadata"]["event_code"],
+            "custom_details": found,
+        },
+    }
+    return json.dumps(event).encode()
+
+
+def mail(finding: bytes, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
+    """Return a mail whose id is the finding's."""
+    found = json.loads(finding)
+    message = EmailMessage()
+    message["Subject"] = f"[{SEVERITY_NAMES[found['severity_id']]}] {escape_control_characters(found['message'])}"
+    message["From"], message["To"] = sender, ", ".join(recipients)
+    message["Date"] = format_datetime(datetime.fromtimestamp(found["time"] / 1000, UTC))
+    message["Message-ID"] = f"<{found['finding_info']['uid']}@klamm>"
+    message.set_content(f"{one_line(found)}\n\n{found['finding_info']['desc']}\n\n{json.dumps(found, indent=2)}\n")
+    return message
