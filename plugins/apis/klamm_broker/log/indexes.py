@@ -157,7 +157,7 @@ class Index(StoredPath):
         Recovery may rebuild what was synced long ago, and not look at it again after a power cut: it must stay.
         """
         found = self.path.read_bytes()
-        equal_bytes = len(found) if data.startswith(found) else len(os.path.commonprefix((found, bytes(data))))
+        equal_bytes = len(found) if data.startswith(found) else _equal_bytes(found, data)
         if equal_bytes < len(found):
             self._operations.ftruncate(descriptor, equal_bytes)
         return equal_bytes
@@ -270,3 +270,11 @@ class TransactionIndex(Index):
     def truncate_to(self, offset: int) -> None:
         """Drop those whose marker is at or behind an offset."""
         self._truncate(lambda entry: bool(entry[3] < offset))
+
+
+def _equal_bytes(found: bytes, wanted: bytes | bytearray) -> int:
+    """Return with how many bytes both begin alike."""
+    for position, (one, other) in enumerate(zip(found, wanted, strict=False)):
+        if one != other:
+            return position
+    return min(len(found), len(wanted))
