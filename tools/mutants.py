@@ -1,4 +1,4 @@
-"""How many small changes of the code the unit tests notice: `python tools/mutants.py [AREA...]`.
+"""Counts the small changes of the code that the unit tests notice: `python tools/mutants.py [AREA...]`.
 
 Each mutant is one change: a comparison, a condition, a number or a constant is another one. The tests of its area run
 on a copy of the tree. A mutant survives if no test fails. Some survivors are equal to the original; the others lack a
