@@ -1,4 +1,4 @@
-"""A certificate authority with the files of a server and of clients, made anew for each run.
+"""A certificate authority with the files of a server and of clients, made for each run.
 
 files = TlsFiles(tmp_path)
 start(*files.server_settings(client_auth="required"))

@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def wait_until(condition: Callable[[], object], what: str = "waited in vain", *, within_s: float = 120.0) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str = "the condition did not become true", *, within_s: float = 120.0
+) -> None:
     """Return once the condition holds; AssertionError with `what` if it does not in that time."""
     deadline = time.monotonic() + within_s
     while not condition():

@@ -52,7 +52,7 @@ def page_of(kind: str) -> Path:
 
 
 def page(kind: str) -> str:
-    """The whole page: its beginning as it is, the rest made anew."""
+    """Return the whole page: its unchanged beginning, and the regenerated rest."""
     written = page_of(kind).read_text(encoding="utf-8").partition(MARK)[0].rstrip()
     hook = KINDS[kind].hook
     parts = [written, MARK, *_methods(kind, contract_of(ProviderKind(hook))), *_example(kind)]

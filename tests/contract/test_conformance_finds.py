@@ -96,7 +96,7 @@ def grow(self, server):
 ONE = Beside(None)
 LIFE_CYCLE = {
     "fits_its_contract": changed(Beside, ready=lambda self, more: None),
-    "is_made_anew": lambda settings: ONE,
+    "can_be_made_again": lambda settings: ONE,
     "opens_and_closes": changed(Beside, close=lambda self: 1 / 0),
     "ends_its_threads": changed(Beside, open=in_background),
     "leaves_no_timer_that_fails": changed(Beside, open=failing_timer),

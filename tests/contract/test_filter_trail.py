@@ -169,7 +169,7 @@ def trailed(tmp_path):
     return serve
 
 
-def said_of(folder, *apis):
+def errors_of(folder, *apis):
     """By event: the error of each resource."""
     events = [one for one in events_of(folder / "spool") if one.get("api_name") in apis]
     return [{one["name"]: one.get("error_code", 0) for one in event["resources"]} for event in events]
@@ -194,7 +194,7 @@ def test_what_a_filter_takes_out_of_a_request_is_in_the_trail(trailed, api_set, 
             codes = {one.name: one.partition_responses[0].error_code for one in answered}
             assert codes == {name: INVALID_RECORD if name == STRICT else 0 for name in wanted}
     strict, free = f"{prefix}{STRICT}", f"{prefix}free"
-    assert said_of(tmp_path, "Produce") == [{strict: INVALID_RECORD, free: 0}, {strict: INVALID_RECORD}]
+    assert errors_of(tmp_path, "Produce") == [{strict: INVALID_RECORD, free: 0}, {strict: INVALID_RECORD}]
 
 
 @on_both
@@ -206,4 +206,4 @@ def test_topics_that_are_named_by_their_ids_have_their_names_in_the_trail(traile
         assert produce(client, "", batch((b"k", b"v")), version=13, topic_id=topic_id)[0].error_code == 0
         assert len(records_of(fetch(client, "", version=13, topic_id=topic_id))) == 1
     name = f"{PREFIX}t" if "topic_prefix" in names else "t"
-    assert said_of(tmp_path, "Produce", "Fetch") == [{name: 0}, {name: 0}]
+    assert errors_of(tmp_path, "Produce", "Fetch") == [{name: 0}, {name: 0}]

@@ -52,16 +52,16 @@ def bearer(key=KEY, **changes):
     claims = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 86_400, "aud": "kafka", "iss": "idp", "scope": "use"}
     claims = {name: value for name, value in {**claims, **changes}.items() if value is not None}
     token = jws.serialize_compact({"alg": "RS256", "kid": key.kid}, json.dumps(claims).encode(), key)
-    return said(token)
+    return bearer_message(token)
 
 
-def said(token, authzid=""):
+def bearer_message(token, authzid=""):
     return f"n,{authzid},\x01auth=Bearer {token}\x01\x01".encode()
 
 
 def unsigned(header, payload, signature=""):
     parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (header, payload))
-    return said(".".join([*parts, signature]))
+    return bearer_message(".".join([*parts, signature]))
 
 
 def changed_last(change):
@@ -242,7 +242,7 @@ WAYS = [
     ("the token is not signed", token("OAUTHBEARER", unsigned({"alg": "none"}, {"sub": "alice"}))),
     ("the token is not an unsecured token of three parts", token("OAUTHBEARER", unsigned({"alg": "none"}, {}, "AA")),
      "listeners.default.sasl.OAUTHBEARER.unsecured_development_tokens=true"),
-    ("the token is not a JWT", token("OAUTHBEARER", said("a.b.c"))),
+    ("the token is not a JWT", token("OAUTHBEARER", bearer_message("a.b.c"))),
     ("Authentication failed: Client requested an authorization id (bob) that is different",
      token("OAUTHBEARER", bearer().replace(b"n,,", b"n,a=bob,"))),
     ("an OAUTHBEARER message is not UTF-8", token("OAUTHBEARER", b"\xff")),

@@ -514,7 +514,7 @@ def test_expiry_is_a_metric_and_a_warning(serve, files, caplog):
     assert line == "listener=default: the certificate for server name soon.example.org expires in 10.0 days"
 
 
-def test_a_name_that_no_certificate_is_for_is_counted_and_said_but_served(serve, files, caplog):
+def test_a_name_without_a_certificate_is_counted_and_reported_but_served(serve, files, caplog):
     caplog.set_level("INFO", "klamm.ssl")
     other = files.issue("other", "CN=other", hosts=("other.example.org",))
     server = serve(*files.server_settings(sni=f'{{"other.example.org"={{certificate="{other.both}"}}}}'))

@@ -32,13 +32,13 @@ def record_filters(listener, folder, before=(), behind=()):
     ]
 
 
-def holds(client, door, topic_id, topic):
+def holds(client, plain, topic_id, topic):
     """Fail if Produce by id is not validated, or not encrypted."""
     (partition,) = produce(client, "", batch((b"k", b"no json")), version=13, topic_id=topic_id)
     assert partition.error_code == INVALID_RECORD
     (partition,) = produce(client, "", batch((b"k", b'"secret"')), version=13, topic_id=topic_id)
     assert partition.error_code == 0
-    stored = records_of(fetch(door, topic))
+    stored = records_of(fetch(plain, topic))
     assert stored
     assert not any(b"secret" in one.value for one in stored)
 
@@ -59,16 +59,16 @@ def test_another_cluster_says_nothing_of_this_ones_topics(tmp_path):
         import klamm_gateway
 
         server = EmbeddedServer(settings, plugins=[klamm_filters, klamm_gateway])
-        with server, RawClient(server.address()) as client, RawClient(server.address("plain")) as door:
+        with server, RawClient(server.address()) as client, RawClient(server.address("plain")) as plain:
             server.admin.create_topic(SECRET)
-            topic_id = topic_id_of(door, SECRET)
+            topic_id = topic_id_of(plain, SECRET)
             node.topics = [MetadataResponseTopic(name="public", topic_id=topic_id)]
             with RawClient(server.address("evil")) as outside:
                 assert [one.name for one in outside.call(MetadataRequest(None), 12).topics] == ["public"]
-                holds(client, door, topic_id, SECRET)
+                holds(client, plain, topic_id, SECRET)
                 assert topic_id_of(client, SECRET) == topic_id
                 outside.call(MetadataRequest(None), 12)
-            holds(client, door, topic_id, SECRET)
+            holds(client, plain, topic_id, SECRET)
 
 
 def test_another_cluster_gives_this_ones_topics_no_names_in_the_audit(tmp_path):
@@ -106,8 +106,8 @@ def test_a_broker_says_its_names_to_all_its_listeners(tmp_path):
     """No response has named the id on this listener: the broker knows it."""
     with served("broker", [*record_filters("default", tmp_path), "listeners.plain.bind=127.0.0.1:0"]) as (broker, _):
         broker.admin.create_topic(SECRET)
-        with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as door:
-            holds(client, door, topic_id_of(door, SECRET), SECRET)
+        with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as plain:
+            holds(client, plain, topic_id_of(plain, SECRET), SECRET)
 
 
 @pytest.mark.parametrize("tenancy", ["before", "behind"])
@@ -121,9 +121,9 @@ def test_names_are_those_that_a_filter_sees_in_its_place(tenancy, tmp_path):
     ]
     with served("broker", settings) as (broker, _):
         broker.admin.create_topic(topic)
-        with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as door:
-            holds(client, door, topic_id_of(client, topic), prefix + topic)
-            own = topic_id_of(door, prefix + topic)
+        with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as plain:
+            holds(client, plain, topic_id_of(client, topic), prefix + topic)
+            own = topic_id_of(plain, prefix + topic)
             (partition,) = produce(client, "", batch((b"k", b"1")), version=13, topic_id=own)
             assert partition.error_code == UNKNOWN_TOPIC_ID
 

@@ -34,6 +34,7 @@ BANNED = {
     "begun": "use started",
     "of its own accord": "say what causes it",
     "rubbish": "use garbage, invalid bytes",
+    "anew": "use again, or say rewrite, recompress",
 }
 _PHRASES = re.compile(
     rf"(?<![a-z])({'|'.join(phrase.replace(' ', '[ _]') for phrase in BANNED)})(?![a-z])", re.IGNORECASE

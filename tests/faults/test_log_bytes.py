@@ -57,7 +57,7 @@ def test_no_request_writes_much_into_the_log(settings: tuple[str, ...], counting
         counting.taken()
         too_much, apis, lines = {}, set(), 0
         for number, each in enumerate(frames_of(meter.served, **LIMITS)):
-            # What is limited for each principal is counted for each frame anew.
+            # Each frame starts with fresh counts of the limits for each principal.
             meter.connection.principal = KafkaPrincipal(f"{number}-" + "x" * 5_000)
             meter.run(each.frame)
             size_bytes, first = counting.taken()

@@ -1,4 +1,4 @@
-"""Java's clients of earlier releases of Apache Kafka: each call is answered as to the newest.
+"""Java's clients of earlier releases of Apache Kafka: each call gets the same answer as the newest client.
 
 Slow: `pytest -m slow tests/interop/test_old_java_clients.py`. Maven fetches each release once. With
 `KLAMM_INTEROP_TARGET=kafka` the server is Kafka.

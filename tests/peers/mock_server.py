@@ -29,7 +29,7 @@ def _build(folder: Path, program: Path) -> None:
 
 
 class MockServer(Server):
-    """Follows no settings: topics are created on demand, with 4 partitions. It chooses its port anew at each start."""
+    """Follows no settings: topics are created on demand, with 4 partitions. It chooses a new port at each start."""
 
     name = "mock"
     start_timeout_s = 15.0

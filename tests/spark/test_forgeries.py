@@ -74,7 +74,7 @@ def verify(spark, place):
 
 
 def rewrite(lake, change):
-    """Write the table of seals anew, by a function of its rows."""
+    """Rewrite the table of seals by a function of its rows."""
     rows = [row for file in read_seal_files(lake, lines_of=None) for row in file.rows]
     shutil.rmtree(lake.seals)
     write_rows(lake, change(rows))

@@ -127,7 +127,7 @@ def digests_now(spark, lake):
 
 
 def test_who_has_all_keys_of_server_and_lake_is_found_by_a_checkpoint_that_was_kept(spark, sealed, signer):
-    """A row is changed, and the ledger, its chain, its signatures and the log are written anew to fit."""
+    """A row is changed, and the ledger, its chain, its signatures and the log are rewritten to fit."""
     attack = LakeAttack(sealed.lake, random.Random(1))
     attack.change_a_row()
     attack.make_seals_fit(digests_now(spark, sealed.lake), signer)

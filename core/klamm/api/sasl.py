@@ -48,8 +48,8 @@ class SaslProof:
     """The credential or token that a session rests on: the session ends when it is revoked.
 
     `key` is what `SessionRegistry.recheck` selects by: the name of the user for a credential of a store.
-    `revoked_because()` returns why the credential or token is not valid any more, or None while it is. It is called
-    from any thread and must not block.
+    `revoked_because()` returns the reason why the credential or token has become invalid, or None while it is valid. It
+    is called from any thread and must not block.
     """
 
     key: Hashable

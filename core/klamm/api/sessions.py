@@ -52,8 +52,8 @@ class SessionRegistry(Generic[C]):
     """The sessions of one listener that rest on a credential, a token, a key or a certificate.
 
     A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
-    token, key or certificate has changed. A session that is not valid any more is ended: its connection is closed, and
-    the log and an administrative event `sessions_ended` say why. A session that expires makes no event.
+    token, key or certificate has changed. A session that has become invalid is ended: its connection is closed, and the
+    log and an administrative event `sessions_ended` say why. A session that expires makes no event.
 
     A check that raises is tried again every `RETRY_CHECK_MS`, and the session goes on meanwhile. If it raises for
     `UNCHECKED_MAX_MS`, the session ends as if it were revoked.
@@ -126,7 +126,7 @@ class SessionRegistry(Generic[C]):
         return key in self._by_key
 
     def recheck(self, keys: Iterable[Hashable] | None = None) -> None:
-        """Check all sessions, or those with one of `keys`, and end those that are not valid any more.
+        """Check all sessions, or those with one of `keys`, and end the invalid ones.
 
         Does so on the scheduler's thread, `RECHECK_DELAY_MS` after the first call.
         """

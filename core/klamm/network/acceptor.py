@@ -278,7 +278,7 @@ class Acceptor:
             self.stopping = False
 
     def stop(self) -> None:
-        """Accept no more, and close the listening socket. No loop watches it any more."""
+        """Stop accepting, and close the listening socket. No loop watches it then."""
         self.stopping = True
         with self._accepting:
             held, self._held = self._held, None

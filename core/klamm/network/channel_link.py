@@ -14,7 +14,8 @@ from klamm.network.selector import Selector
 
 
 class ChannelLink(ConnectionLink):
-    """Made and used on its processor's thread, but for `call_soon`. `abort` closes a channel for a reason."""
+    """A link that is made and used on its processor's thread, except `call_soon`. `abort` closes a channel for a
+    reason."""
 
     def __init__(
         self,

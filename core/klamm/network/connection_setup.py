@@ -24,7 +24,7 @@ _ACCEPTS_A_TURN: Final = 4
 
 
 class ConnectionSetup:
-    """Runs on its processor's thread, but for `listen` and `stop_listening`.
+    """Set-up of connections on their processor's thread; other threads call only `listen` and `stop_listening`.
 
     Only a processor that is alone on its listener accepts connections itself. `wake` wakes the thread,
     `process_completed` has channels served that became ready.

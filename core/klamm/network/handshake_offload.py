@@ -62,7 +62,7 @@ class HandshakeOffload:
         return channel in self._under_way
 
     def close(self) -> None:
-        """The selector takes nothing back any more: what is under way closes when its step is over."""
+        """Take no channel back to the selector: a channel that is under way closes when its step is over."""
         with self._lock:
             self._closed = True
         self._close_done()

@@ -62,7 +62,7 @@ class RequestChannel:
 class WaitingRequests:
     """Requests of one processor for which the queue had no room: by lane, so that none waits for another lane's.
 
-    Used on the processor's thread, but for `room_made`, which handlers call. `give_up` ends a request that the
+    It is used on the processor's thread, except `room_made`, which handlers call. `give_up` ends a request that the
     scheduler raises for.
     """
 

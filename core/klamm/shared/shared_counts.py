@@ -18,8 +18,9 @@ class SharedCounts:
     """A count-min sketch in shared memory: each worker writes its own part of the table and reads all.
 
     A killed worker can leave no lock behind, and its part is cleared when it has ended. `key` is secret, so that no
-    client can choose names that count together. Counts are never too low but for what another worker adds in the same
-    moment. A count is too high if other names share all four positions with it: with 10,000 names, for one of 2,500.
+    client can choose names that count together. Counts are never too low, except by the counts that another worker adds
+    in the same moment. A count is too high if other names share all four positions with it: with 10,000 names, for one
+    of 2,500.
     """
 
     def __init__(self, table: memoryview, number: int, key: bytes) -> None:

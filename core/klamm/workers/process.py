@@ -28,7 +28,7 @@ class WorkerProcess:
         self.reporting = False
 
     def send(self, message: bytes) -> bool:
-        """Send a message; False if the worker does not read any more, or has ended."""
+        """Send a message; return False if the worker has stopped reading, or has ended."""
         try:
             return self.channel.send(message) == len(message)
         except OSError:

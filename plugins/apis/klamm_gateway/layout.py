@@ -44,7 +44,7 @@ class Layout:
 class Cluster:
     """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
 
-    `node_of` says which node a connection is for, as `NodePlaces` does. `refresh` has it learned anew soon.
+    `node_of` returns the node that a connection is for, as `NodePlaces` does. `refresh` requests a new layout.
     `renamed` reports an id that gets another name. `clients_log_in` says that SASL requests are passed on;
     `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know. `offers` are answers to
     ApiVersions that were made for this layout, by listener and whether they have features from level 0 on.
@@ -83,7 +83,7 @@ class Cluster:
         return cluster_id == (self.layout.cluster_id or cluster_id) and node_id == self.node_of(connection)
 
     def note_node(self, node_id: int, host: str, port: int) -> None:
-        """A response names a node. If it is new, or elsewhere, the layout is learned anew."""
+        """Record a node that a response names. If it is new, or elsewhere, request a new layout."""
         known = self.layout.nodes.get(node_id)
         if known is None or (known.host, known.port) != (host, port):
             self.refresh()

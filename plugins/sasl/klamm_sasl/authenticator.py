@@ -33,7 +33,7 @@ _NOT_A_CLIENT: Final = (
     "a client without SASL, of another protocol, or older than KIP-43"
 )
 _MAX_FRAME_BYTES: Final = 8 * 1024
-"""Largest frame before authentication, but for tokens: they have `sasl.server.max.receive.size`."""
+"""Largest frame before authentication, except tokens: their limit is `sasl.server.max.receive.size`."""
 _MAX_ELEMENTS: Final = 1000
 """Most elements of arrays and tagged fields in one frame before authentication."""
 _LASTING: Final = SaslProof(None, lambda: None)

@@ -48,7 +48,7 @@ class Ids:
 
 
 class Case(NamedTuple):
-    """A request, made anew for each version and server."""
+    """A request, made again for each version and server."""
 
     name: str
     make: Callable[[int, Ids], Any]

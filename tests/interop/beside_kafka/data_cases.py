@@ -156,7 +156,7 @@ def timestamp_cases(sound: bytes) -> Iterator[Case]:
     yield Case("a timestamp of 0", produce(("data", 0, batch(b"v", timestamps=(0,)))))
     for timestamp in (-1, 0, -2, -(2**62)):
         yield Case(
-            f"a timestamp of {timestamp}, compressed anew",
+            f"a timestamp of {timestamp}, recompressed",
             produce(("gzipped", 0, batch(b"v", timestamps=(timestamp,)))),
             differs="refuses a record from before 1970" if timestamp < -1 else "",
         )

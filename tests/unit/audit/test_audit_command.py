@@ -340,7 +340,7 @@ def test_other_masters_are_left_to_spark(url):
     session.require_reachable(url)
 
 
-def test_no_name_in_a_lake_hides_what_is_said(capsys):
+def test_no_name_in_a_lake_hides_the_report(capsys):
     for say in (cli.say, cli._print):
         say("\x1b[2K\r2 rows \ud800")
     said = capsys.readouterr()

@@ -118,7 +118,7 @@ def test_it_rests_as_long_as_it_works():
     assert waits == [0, 7, 7]
 
 
-def test_a_segment_that_cannot_be_read_is_said_at_once(watch, spool):
+def test_an_unreadable_segment_is_reported_at_once(watch, spool):
     damaged = spool.path / "node-1" / f"{'f' * 20}-{0:020d}.jsonl.zst"
     events, at = [], []
 
@@ -154,7 +154,7 @@ def test_once(capsys, spool, tmp_path):
     assert detect(capsys, spool.path, "--since", "1h") == (0, "", "")
 
 
-def test_what_is_wrong_is_said(capsys, spool, tmp_path):
+def test_faults_are_reported(capsys, spool, tmp_path):
     assert "--findings FILE" in detect(capsys, spool.path, "--follow")[2]
     assert "--findings FILE" in detect(capsys, spool.path, "--webhook", "http://x")[2]
     findings = "--findings", tmp_path / "f"
@@ -166,7 +166,7 @@ def test_what_is_wrong_is_said(capsys, spool, tmp_path):
     assert (code, "cannot be read" in err) == (2, True)
 
 
-def test_a_disk_that_fails_as_the_findings_are_closed_is_said(capsys, spool, tmp_path, monkeypatch):
+def test_a_disk_that_fails_as_the_findings_are_closed_is_reported(capsys, spool, tmp_path, monkeypatch):
     state = tmp_path / "f.state"
 
     def replace_state(finding):

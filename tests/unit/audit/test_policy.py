@@ -109,7 +109,7 @@ def test_a_listener_can_say_more_than_the_common_table(tmp_path, registry):
         ('spool = "s"\nqueue_capacity = 0', "audit.queue_capacity: must be at least 1"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path, registry, line, message):
+def test_faults_are_reported_with_their_place(tmp_path, registry, line, message):
     with pytest.raises(ConfigError) as caught:
         plan_of(tmp_path, registry, f'[listeners.a]\nobservers = ["audit"]\n[audit]\n{line}\n')
     assert any(message in str(problem) for problem in caught.value.problems), caught.value.problems

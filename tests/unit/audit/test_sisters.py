@@ -69,7 +69,7 @@ def test_an_end_that_was_cut_off_is_named(seals, mark):
         assert behind[0].startswith(f"{folder_name(NODE, stream_of(mark))}: the lake has {left} of its seals, and ")
 
 
-def test_a_stream_that_was_written_anew_is_named(seals):
+def test_a_rewritten_stream_is_named(seals):
     changed = {
         name: replace(seal, chain="0" * 64) if stream_mark(seal.boot) == "s" else seal for name, seal in seals.items()
     }

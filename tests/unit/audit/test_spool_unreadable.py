@@ -72,7 +72,7 @@ def test_a_newest_seal_that_is_unreadable_is_put_aside_and_reported(tmp_path, ca
     assert writer.spool.unreadable_count == 0
 
 
-def test_a_seal_that_may_not_be_read_is_put_aside_and_the_chain_begins_anew_if_it_was_the_only_one(writer):
+def test_a_seal_that_may_not_be_read_is_put_aside_and_the_chain_starts_again_if_it_was_the_only_one(writer):
     writer.start()
     boot = writer.spool.boot
     writer.write(2)

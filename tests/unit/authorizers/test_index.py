@@ -85,7 +85,7 @@ def test_index_and_walk_agree(
     st.sampled_from(OPERATIONS[1:]),
     st.sampled_from(NAMES),
 )
-def test_an_index_that_was_changed_is_one_made_anew(
+def test_a_changed_index_equals_a_rebuilt_one(
     first: list[AclBinding],
     changes: list[tuple[bool, AclBinding]],
     principal: str,
@@ -102,13 +102,13 @@ def test_an_index_that_was_changed_is_one_made_anew(
             gone = next(iter(sorted(expected)), binding)
             changed.remove(gone)
             expected.discard(gone)
-    anew = AclIndex(expected)
+    rebuilt = AclIndex(expected)
     assert set(changed.bindings()) == expected
     assert len(changed) == len(expected)
     for default in (True, False):
         asked = (principal, HOSTS[0], operation, TOPIC, name)
-        assert changed.decide(*asked, default=default).granted == anew.decide(*asked, default=default).granted
-    assert changed.decide_for_any(*asked[:4]) == anew.decide_for_any(*asked[:4])
+        assert changed.decide(*asked, default=default).granted == rebuilt.decide(*asked, default=default).granted
+    assert changed.decide_for_any(*asked[:4]) == rebuilt.decide_for_any(*asked[:4])
 
 
 @given(st.lists(bindings, max_size=10), st.sampled_from(HOSTS))

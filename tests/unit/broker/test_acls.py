@@ -148,7 +148,7 @@ def test_the_cluster_is_asked(guarded: BrokerHarness) -> None:
     assert create(guarded, creation())[0][0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_one_rule_more_or_less_does_not_make_the_index_anew(guarded: BrokerHarness) -> None:
+def test_one_rule_more_or_less_does_not_rebuild_the_index(guarded: BrokerHarness) -> None:
     authorizer = guarded.listener.authorizer
     assert isinstance(authorizer, AclAuthorizer)
     create(guarded, *[creation(f"topic-{number}") for number in range(10)])

@@ -70,7 +70,7 @@ KINDS: Final[dict[ApiKey, tuple[str, set[str]]]] = {
 
 @pytest.mark.parametrize("api_key", KINDS, ids=lambda api_key: api_key.name)
 def test_records_are_the_same_as_things_change_and_in_a_comparison(harness: BrokerHarness, api_key: ApiKey) -> None:
-    """And all of them go with what they are about: a topic that is written anew lacks what is gone."""
+    """All of them go with their subjects: a rewritten topic has no record of a deleted subject."""
     topic, kinds = KINDS[api_key]
     prepare(harness)
     for key_type in (0, 1):
@@ -83,7 +83,7 @@ def test_records_are_the_same_as_things_change_and_in_a_comparison(harness: Brok
     assert {each.kind for each in found.values()} >= kinds
     before = len(raw_records(harness, topic))
     for projection in harness.broker.internal_topics._projections.values():
-        projection.compare_anew()
+        projection.compare_again()
     assert shown(harness, topic) == found
     assert len(raw_records(harness, topic)) == before
     tables = ("offsets", "groups", "group_members", "consumer_groups", "consumer_group_members", "share_groups")

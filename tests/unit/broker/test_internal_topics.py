@@ -256,7 +256,7 @@ def test_a_clean_stop_leaves_nothing_to_compare(harness: BrokerHarness) -> None:
     assert len(raw_records(harness, OFFSETS)) == 1
 
 
-def test_a_topic_that_was_deleted_is_written_anew(harness: BrokerHarness) -> None:
+def test_a_deleted_topic_is_written_again(harness: BrokerHarness) -> None:
     """As the store is the truth, groups outlive it."""
     prepared(harness)
     commit(harness, "a", 0, 1)

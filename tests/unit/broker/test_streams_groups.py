@@ -100,7 +100,7 @@ def test_internal_topics_are_created_as_the_topology_describes_them(harness: Bro
         (TopicInfo("g.changelog", 0, 0, []), "g_changelog"),
     ],
 )
-def test_what_cannot_be_created_is_said(harness: BrokerHarness, changelog: TopicInfo, problem: str) -> None:
+def test_topics_that_cannot_be_created_are_reported(harness: BrokerHarness, changelog: TopicInfo, problem: str) -> None:
     harness.create_topic("g_changelog")
     topology = Topology(0, [Subtopology("0", ["t"], state_changelog_topics=[changelog])])
     (status,) = ask(harness, join("g", topology=topology)).status

@@ -169,7 +169,7 @@ def test_a_start_says_which_file_or_address_it_cannot_use(check, tmp_path, capsy
         ("listeners.a", "filters", ["a", 3], "item 2: must be a string, not 3"),
     ],
 )
-def test_what_is_wrong_with_a_value_is_said(check, table, key, value, said):
+def test_the_fault_of_a_value_is_reported(check, table, key, value, said):
     found = next(one for one in wrong_settings.tables() if one.name == table)
     _code, problems = check(found.text({key: value}))
     assert [(name, message) for _line, name, message in problems] == [(f"{table}.{key}", said)]

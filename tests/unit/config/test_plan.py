@@ -186,7 +186,7 @@ def test_bind_moves_the_first_listener_and_data_dir_is_relative_to_the_caller(lo
     assert plan.server.data_dir == tmp_path.parent / "here"
 
 
-def test_without_a_file_there_is_one_listener_each_time_anew(load):
+def test_without_a_file_each_plan_has_one_new_listener(load):
     load(None, "listeners.default.api_set=echo", "listeners.default.processors=3")
     plan = load(None, "listeners.default.api_set=echo")
     (listener,) = plan.listeners
@@ -352,7 +352,7 @@ def test_nodes_have_the_ports_that_a_listener_names(load, plugins):
     assert [plan.advertise for plan in two] == [("proxy", 1000), ("proxy", 1001), ("proxy", 1002)]
 
 
-def test_a_key_of_kafkas_that_klamm_has_by_another_name_is_said_for_set_too():
+def test_a_key_of_kafkas_that_klamm_has_by_another_name_is_reported_for_set_too():
     with pytest.raises(ConfigError) as caught:
         load_plan(None, PluginRegistry(), ["control.plane.listener.name=internal"])
     (problem,) = caught.value.problems

@@ -225,7 +225,7 @@ def test_kafkas_listeners_are_no_table(problems):
     assert 'klamm.toml:1:1  listeners: must be a table: write [listeners.NAME] and below it bind = "HOST:PORT"' in found
 
 
-def test_all_that_is_wrong_is_said_at_once(problems):
+def test_all_faults_are_reported_at_once(problems):
     assert problems(
         """\
 [server]
@@ -312,7 +312,7 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
         ("inter.broker.listener.name=a", "--set inter.broker.listener.name=a  inter.broker.listener.name: unknown key"),
     ],
 )
-def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override, problem):
+def test_faults_of_the_command_line_are_reported_as_such(problems, override, problem):
     assert problems(TOPICS, override) == [problem]
 
 

@@ -166,7 +166,7 @@ def test_a_check_that_fails_is_tried_again_until_it_answers(sessions, answer, en
     assert sessions.ended == ended
 
 
-def test_a_fault_of_the_check_that_comes_back_counts_anew(sessions):
+def test_a_recurring_fault_of_the_check_counts_from_zero(sessions):
     check = Check()
     sessions.registry.add(ConnectionContext("a", sessions.listener, HERE, HERE), "a", check)
     sessions.pass_time(UNCHECKED_MAX_MS - RETRY_CHECK_MS)
@@ -192,7 +192,7 @@ def test_a_session_that_can_never_be_checked_ends_with_an_event(sessions, caplog
     assert "for 60 s it could not be checked" in sessions.events[0].detail
     tracebacks = [record for record in caplog.records if record.exc_info]
     assert len(tracebacks) <= 2, "one a minute, however many sessions there are"
-    assert "cannot check whether the session may go on" in caplog.text
+    assert "cannot check if the session may continue" in caplog.text
 
 
 def test_what_could_not_be_checked_is_forgotten_with_its_connection(sessions):

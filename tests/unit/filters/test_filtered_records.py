@@ -102,7 +102,7 @@ def test_dropped_records_of_a_fetch_leave_the_offsets_as_they_are(access, droppe
     assert (header.base_offset, header.last_offset) == (7, 8)
     left = [(7, b"a"), (8, b"b")]
     assert [(one.offset, one.value) for one in decode_records(each)] == [one for one in left if one[1] not in dropped]
-    with pytest.raises(ValueError, match="Produce alone"), access.of(partition) as records:
+    with pytest.raises(ValueError, match="only the records of a Produce"), access.of(partition) as records:
         records.change(lambda one: one, append=[Record()])
 
 

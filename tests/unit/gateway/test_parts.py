@@ -99,7 +99,7 @@ def test_metadata_names_the_gateway(addresses, missed, refreshed):
     rewrite_metadata(response, addresses)
     assert [(one.node_id, one.host, one.port, one.rack) for one in response.brokers] == [(1, "front", 9093, "r")]
     assert missed == [7]
-    assert refreshed, "a node that is not known has the layout learned anew"
+    assert refreshed, "an unknown node causes a request for a new layout"
     assert addresses.cluster.topic_name(b"i" * 16) == "t"
 
 

@@ -110,7 +110,7 @@ def test_a_deleted_group_forgets_the_member_ids_it_has_promised(play: Playbook) 
     assert join.result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_commit_after_a_deletion_makes_the_group_anew(play: Playbook) -> None:
+def test_a_commit_after_a_deletion_creates_the_group_again(play: Playbook) -> None:
     play.commit(PartitionCommit("t", 0, 1))
     call: Call[Mapping[str, ErrorCode]] = Call()
     play.coordinator.administration.delete_groups([GROUP], call)

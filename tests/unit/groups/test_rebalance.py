@@ -290,7 +290,7 @@ def test_a_waiting_sync_holds_the_session(play: Playbook) -> None:
     play.settle()
     assert sync.result.assignment == b"late"
     play.advance(SESSION_MS - 1)
-    assert play.state() == "Stable", "the sessions began anew with the answers"
+    assert play.state() == "Stable", "the sessions started again with the answers"
     play.advance(2)
     assert play.state() == "Empty"
 

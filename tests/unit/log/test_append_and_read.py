@@ -21,79 +21,79 @@ LONG = 2**63
 
 
 def test_offsets_follow_each_other(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
 
-    assert book.append(b"a", b"b") == 0
-    assert book.append(b"c") == 2
-    assert book.log.end_offset == book.log.high_watermark == book.log.last_stable_offset == 3
-    assert [(record.offset, record.value) for record in book.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert playbook.append(b"a", b"b") == 0
+    assert playbook.append(b"c") == 2
+    assert playbook.log.end_offset == playbook.log.high_watermark == playbook.log.last_stable_offset == 3
+    assert [(record.offset, record.value) for record in playbook.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
 def test_result_has_offsets_and_start(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a", b"b")
-    book.log.delete_records(1)
+    playbook = open_log()
+    playbook.append(b"a", b"b")
+    playbook.log.delete_records(1)
 
-    result = book.log.append(produced(b"c", b"d"), now_ms=START_MS)
+    result = playbook.log.append(produced(b"c", b"d"), now_ms=START_MS)
 
     assert result == (2, 3, -1, 1, False, False)
 
 
 def test_leader_epoch_is_in_the_batch_and_the_crc_still_right(open_log: OpenLog) -> None:
-    book = open_log()
-    book.log.append(produced(b"a"), now_ms=START_MS, leader_epoch=7)
+    playbook = open_log()
+    playbook.log.append(produced(b"a"), now_ms=START_MS, leader_epoch=7)
 
-    data = (book.directory / "00000000000000000000.log").read_bytes()
+    data = (playbook.directory / "00000000000000000000.log").read_bytes()
 
     assert read_header(data).partition_leader_epoch == 7
     assert [record.value for record in decode_records(data)] == [b"a"]
-    assert book.log.end_offset_for_epoch(7) == (7, 1)
+    assert playbook.log.end_offset_for_epoch(7) == (7, 1)
 
 
 def test_read_only_buffer_is_taken_and_left_alone(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a")
+    playbook = open_log()
+    playbook.append(b"a")
     batch = bytes(produced(b"b"))
 
-    book.log.append(memoryview(batch), now_ms=START_MS)
+    playbook.log.append(memoryview(batch), now_ms=START_MS)
 
     assert read_header(batch).base_offset == 0
-    assert book.values() == [b"a", b"b"]
+    assert playbook.values() == [b"a", b"b"]
 
 
 def test_read_starts_with_the_batch_that_holds_the_offset(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a", b"b", b"c")
-    book.append(b"d")
+    playbook = open_log()
+    playbook.append(b"a", b"b", b"c")
+    playbook.append(b"d")
 
-    assert [record.offset for record in fetch(book.log, 1)] == [0, 1, 2, 3]
-    assert [record.offset for record in fetch(book.log, 3)] == [3]
+    assert [record.offset for record in fetch(playbook.log, 1)] == [0, 1, 2, 3]
+    assert [record.offset for record in fetch(playbook.log, 3)] == [3]
 
 
 def test_read_at_the_end_gives_nothing(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a")
+    playbook = open_log()
+    playbook.append(b"a")
 
-    assert book.log.read(1, 100) == (1, 1, 0, b"", None)
+    assert playbook.log.read(1, 100) == (1, 1, 0, b"", None)
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
 def test_read_outside_is_out_of_range(open_log: OpenLog, offset: int) -> None:
-    book = open_log()
-    book.append(b"a", b"b")
+    playbook = open_log()
+    playbook.append(b"a", b"b")
 
     with pytest.raises(KafkaError) as error:
-        book.log.read(offset, 100)
+        playbook.log.read(offset, 100)
     assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_read_is_cut_at_max_bytes(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a" * 100)
-    book.append(b"b" * 100)
+    playbook = open_log()
+    playbook.append(b"a" * 100)
+    playbook.append(b"b" * 100)
     first_bytes = len(produced(b"a" * 100))
 
-    records = book.log.read(0, first_bytes + 10).records
+    records = playbook.log.read(0, first_bytes + 10).records
 
     assert isinstance(records, FileRegion)
     assert (records.position, records.size_bytes) == (0, first_bytes + 10)
@@ -101,48 +101,48 @@ def test_read_is_cut_at_max_bytes(open_log: OpenLog) -> None:
 
 
 def test_a_first_batch_that_does_not_fit(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a" * 100)
-    book.append(b"b" * 100)
+    playbook = open_log()
+    playbook.append(b"a" * 100)
+    playbook.append(b"b" * 100)
 
-    whole = book.log.read(0, 10, min_one_message=True).records
+    whole = playbook.log.read(0, 10, min_one_message=True).records
 
     assert isinstance(whole, FileRegion)
     assert whole.size_bytes == len(produced(b"a" * 100))
-    assert book.log.read(0, 10).records == b""
+    assert playbook.log.read(0, 10).records == b""
 
 
 def test_read_does_not_see_what_is_not_published(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a")
-    with (book.directory / "00000000000000000000.log").open("ab") as file:
+    playbook = open_log()
+    playbook.append(b"a")
+    with (playbook.directory / "00000000000000000000.log").open("ab") as file:
         file.write(produced(b"half", b"written")[:-3])
 
-    assert [record.value for record in fetch(book.log, 0)] == [b"a"]
+    assert [record.value for record in fetch(playbook.log, 0)] == [b"a"]
 
 
 def test_region_outlives_roll_retention_and_removal(open_log: OpenLog) -> None:
-    book = open_log(retention_bytes=0, file_delete_delay_ms=0)
-    book.append(b"a")
-    records = book.log.read(0, 1000).records
+    playbook = open_log(retention_bytes=0, file_delete_delay_ms=0)
+    playbook.append(b"a")
+    records = playbook.log.read(0, 1000).records
     assert isinstance(records, FileRegion)
 
-    assert book.log.delete_old_segments(START_MS) == 1
-    book.context.deletions.run_due(START_MS)
+    assert playbook.log.delete_old_segments(START_MS) == 1
+    playbook.context.deletions.run_due(START_MS)
 
     assert [record.value for record in decode_records(records.read_bytes())] == [b"a"]
-    assert not [name for name in book.files() if name.startswith("0" * 20 + ".log")]
+    assert not [name for name in playbook.files() if name.startswith("0" * 20 + ".log")]
     records.close()
 
 
 def test_closed_region_gives_its_descriptor_back(open_log: OpenLog, tmp_path: Path) -> None:
-    book = open_log()
-    book.append(b"a")
+    playbook = open_log()
+    playbook.append(b"a")
     before = open_below(tmp_path)
-    records = book.log.read(0, 1000).records
+    records = playbook.log.read(0, 1000).records
     assert isinstance(records, FileRegion)
 
-    book.log.close(START_MS)
+    playbook.log.close(START_MS)
     assert open_below(tmp_path) == before
     records.close()
     records.close()
@@ -153,13 +153,13 @@ def test_closed_region_gives_its_descriptor_back(open_log: OpenLog, tmp_path: Pa
 
 
 def test_few_descriptors_for_many_segments(open_log: OpenLog, tmp_path: Path) -> None:
-    book = open_log(segment_bytes=100)
+    playbook = open_log(segment_bytes=100)
     before = open_below(tmp_path)
     for index in range(50):
-        book.append(b"%d" % index)
+        playbook.append(b"%d" % index)
 
-    assert book.values() == [b"%d" % index for index in range(50)]
-    assert len(book.log.segments) == 50
+    assert playbook.values() == [b"%d" % index for index in range(50)]
+    assert len(playbook.log.segments) == 50
     assert open_below(tmp_path) <= before + 8
 
 
@@ -167,66 +167,66 @@ def test_few_descriptors_for_many_segments(open_log: OpenLog, tmp_path: Path) ->
 
 
 def test_rolls_when_a_segment_is_full(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200)
+    playbook = open_log(segment_bytes=200)
     for value in (b"a", b"b", b"c", b"d", b"e"):
-        book.append(value)
+        playbook.append(value)
 
-    assert [segment.base_offset for segment in book.log.segments] == [0, 2, 4]
-    assert book.values() == [b"a", b"b", b"c", b"d", b"e"]
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 2, 4]
+    assert playbook.values() == [b"a", b"b", b"c", b"d", b"e"]
     assert {
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
         "00000000000000000002.snapshot",
-    } <= book.files()
+    } <= playbook.files()
 
 
 def test_rolls_when_the_records_time_is_over(open_log: OpenLog) -> None:
-    book = open_log(segment_ms=1000)
-    book.append(b"a")
-    book.clock.advance_ms(1000)
-    book.append(b"b")
-    book.clock.advance_ms(1)
-    book.append(b"c")
+    playbook = open_log(segment_ms=1000)
+    playbook.append(b"a")
+    playbook.clock.advance_ms(1000)
+    playbook.append(b"b")
+    playbook.clock.advance_ms(1)
+    playbook.append(b"c")
 
-    assert [segment.base_offset for segment in book.log.segments] == [0, 2]
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 2]
 
 
 def test_jitter_rolls_earlier(open_log: OpenLog) -> None:
-    book = open_log(segment_ms=1000, segment_jitter_ms=100)
-    book.append(b"a")
-    book.log.roll(book.clock.wall_ms())
-    book.append(b"b")
-    book.clock.advance_ms(902)
-    book.append(b"c")
+    playbook = open_log(segment_ms=1000, segment_jitter_ms=100)
+    playbook.append(b"a")
+    playbook.log.roll(playbook.clock.wall_ms())
+    playbook.append(b"b")
+    playbook.clock.advance_ms(902)
+    playbook.append(b"c")
 
-    assert [segment.base_offset for segment in book.log.segments] == [0, 1, 2]
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 1, 2]
 
 
 def test_records_without_timestamps_roll_by_the_clock(open_log: OpenLog) -> None:
-    book = open_log(segment_ms=1000)
-    book.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
-    book.log.append(produced(b"b", timestamp_ms=-1), now_ms=START_MS + 500)
-    book.log.append(produced(b"c", timestamp_ms=-1), now_ms=START_MS + 1501)
+    playbook = open_log(segment_ms=1000)
+    playbook.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
+    playbook.log.append(produced(b"b", timestamp_ms=-1), now_ms=START_MS + 500)
+    playbook.log.append(produced(b"c", timestamp_ms=-1), now_ms=START_MS + 1501)
 
-    assert [segment.base_offset for segment in book.log.segments] == [0, 2]
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 2]
 
 
 def test_a_record_without_a_timestamp_does_not_end_a_segment_that_began_with_one(open_log: OpenLog) -> None:
-    book = open_log(segment_ms=1000)
-    book.append(b"a")
-    book.log.append(produced(b"b", timestamp_ms=-1), now_ms=START_MS)
-    book.log.append(produced(b"c", timestamp_ms=-1), now_ms=START_MS + 5000)
-    book.log.append(produced(b"d", timestamp_ms=START_MS + 5000), now_ms=START_MS + 5000)
+    playbook = open_log(segment_ms=1000)
+    playbook.append(b"a")
+    playbook.log.append(produced(b"b", timestamp_ms=-1), now_ms=START_MS)
+    playbook.log.append(produced(b"c", timestamp_ms=-1), now_ms=START_MS + 5000)
+    playbook.log.append(produced(b"d", timestamp_ms=START_MS + 5000), now_ms=START_MS + 5000)
 
-    assert [segment.base_offset for segment in book.log.segments] == [0, 3]
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 3]
 
 
 def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
-    book = open_log(index_interval_bytes=0, segment_index_bytes=24)
+    playbook = open_log(index_interval_bytes=0, segment_index_bytes=24)
     for _ in range(6):
-        book.append(b"a")
+        playbook.append(b"a")
 
-    assert [segment.base_offset for segment in book.log.segments] == [0, 4]
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 4]
 
 
 # What a topic refuses
@@ -244,29 +244,29 @@ def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
     ],
 )
 def test_bad_batches_change_nothing(open_log: OpenLog, batch: bytes, code: ErrorCode) -> None:
-    book = open_log(max_message_bytes=1000)
-    book.append(b"a")
+    playbook = open_log(max_message_bytes=1000)
+    playbook.append(b"a")
 
     with pytest.raises(KafkaError) as error:
-        book.log.append(batch, now_ms=START_MS)
+        playbook.log.append(batch, now_ms=START_MS)
     assert error.value.error_code is code
-    assert book.values() == [b"a"]
+    assert playbook.values() == [b"a"]
 
 
 def test_batch_larger_than_a_segment(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=100)
+    playbook = open_log(segment_bytes=100)
 
     with pytest.raises(KafkaError) as error:
-        book.append(b"x" * 100)
+        playbook.append(b"x" * 100)
     assert error.value.error_code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 def test_timestamps_that_are_too_old_are_reported_one_by_one(open_log: OpenLog) -> None:
-    book = open_log(message_timestamp_before_max_ms=1000)
+    playbook = open_log(message_timestamp_before_max_ms=1000)
     records = [Record(timestamp_ms=START_MS - age_ms, value=b"v") for age_ms in (1000, 1001, 0, 5000)]
 
     with pytest.raises(RecordValidationError) as error:
-        book.log.append(encode_batch(records), now_ms=START_MS)
+        playbook.log.append(encode_batch(records), now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _message in error.value.record_errors] == [1, 3]
 
@@ -292,13 +292,13 @@ def test_timestamps_before_1970_are_checked_one_by_one(
     open_log: OpenLog, base_ms: int, deltas_ms: tuple[int, ...], refused: list[int]
 ) -> None:
     """As in Kafka: by default the earliest one that a topic takes is 2^63 - 1 before now."""
-    book = open_log()
+    playbook = open_log()
     batch = batch_from(base_ms, *deltas_ms)
     if not refused:
-        book.log.append(batch, now_ms=START_MS)
+        playbook.log.append(batch, now_ms=START_MS)
         return
     with pytest.raises(RecordValidationError) as error:
-        book.log.append(batch, now_ms=START_MS)
+        playbook.log.append(batch, now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _message in error.value.record_errors] == refused
 
@@ -314,9 +314,9 @@ TOO_WIDE = batch_from(-LONG, 0, START_MS)
 @pytest.mark.parametrize("configs", [COMPRESSED, COMPACTED], ids=str)
 def test_timestamps_beyond_64_bits_are_refused(open_log: OpenLog, configs: dict[str, str], batch: bytearray) -> None:
     most = str(LONG - 1)
-    book = open_log(message_timestamp_before_max_ms=most, message_timestamp_after_max_ms=most, **configs)
+    playbook = open_log(message_timestamp_before_max_ms=most, message_timestamp_after_max_ms=most, **configs)
     with pytest.raises(RecordValidationError) as error:
-        book.log.append(bytes(batch), now_ms=START_MS)
+        playbook.log.append(bytes(batch), now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
 
 
@@ -327,43 +327,43 @@ def test_timestamps_beyond_64_bits_are_refused(open_log: OpenLog, configs: dict[
 def test_timestamps_beyond_64_bits_are_not_kept_where_the_broker_sets_them(
     open_log: OpenLog, configs: dict[str, str], batch: bytearray
 ) -> None:
-    book = open_log(message_timestamp_type="LogAppendTime", **configs)
-    book.log.append(bytes(batch), now_ms=START_MS)
-    assert [record.timestamp_ms for record in book.records()] == [START_MS] * 2
+    playbook = open_log(message_timestamp_type="LogAppendTime", **configs)
+    playbook.log.append(bytes(batch), now_ms=START_MS)
+    assert [record.timestamp_ms for record in playbook.records()] == [START_MS] * 2
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_topic_that_compresses_anew_takes_no_timestamps_before_1970(open_log: OpenLog, kind: str) -> None:
+def test_a_topic_that_recompresses_takes_no_timestamps_before_1970(open_log: OpenLog, kind: str) -> None:
     """As in Kafka. A record without a timestamp has -1."""
-    book = open_log(message_timestamp_type=kind, compression_type="gzip")
+    playbook = open_log(message_timestamp_type=kind, compression_type="gzip")
     with pytest.raises(RecordValidationError) as error:
-        book.log.append(bytes(batch_from(-1, 0, -1, 6)), now_ms=START_MS)
+        playbook.log.append(bytes(batch_from(-1, 0, -1, 6)), now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _message in error.value.record_errors] == [1]
-    book.log.append(bytes(batch_from(-1, 0, 1, START_MS)), now_ms=START_MS)
+    playbook.log.append(bytes(batch_from(-1, 0, 1, START_MS)), now_ms=START_MS)
     expected = [START_MS] * 3 if kind == "LogAppendTime" else [-1, 0, START_MS - 1]
-    assert [record.timestamp_ms for record in book.records()] == expected
+    assert [record.timestamp_ms for record in playbook.records()] == expected
 
 
 def test_compacted_topic_wants_keys(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
+    playbook = open_log(cleanup_policy="compact")
 
     with pytest.raises(RecordValidationError) as error:
-        book.append(b"a", b"b", key=None)
+        playbook.append(b"a", b"b", key=None)
     assert error.value.error_code is ErrorCode.INVALID_RECORD
     assert [index for index, _message in error.value.record_errors] == [0, 1]
-    assert book.append(b"a") == 0
+    assert playbook.append(b"a") == 0
 
 
 def test_header_that_claims_a_later_timestamp_is_set_right(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
     batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v")], log_append_time_ms=START_MS + 9_999_999)
     batch[22] &= ~LOG_APPEND_TIME
     batch[17:21] = _crc(batch)
 
-    book.log.append(batch, now_ms=START_MS)
+    playbook.log.append(batch, now_ms=START_MS)
 
-    assert book.log.max_timestamp() == (START_MS, 0, 0)
+    assert playbook.log.max_timestamp() == (START_MS, 0, 0)
 
 
 def _crc(batch: bytearray) -> bytes:
@@ -373,29 +373,29 @@ def _crc(batch: bytearray) -> bytes:
 
 
 def test_log_append_time(open_log: OpenLog) -> None:
-    book = open_log(message_timestamp_type="LogAppendTime")
+    playbook = open_log(message_timestamp_type="LogAppendTime")
 
-    result = book.log.append(produced(b"a", b"b", timestamp_ms=5), now_ms=START_MS)
+    result = playbook.log.append(produced(b"a", b"b", timestamp_ms=5), now_ms=START_MS)
 
     assert result.log_append_time_ms == START_MS
-    assert [record.timestamp_ms for record in book.records()] == [START_MS, START_MS]
-    assert book.crash().end_offset == 2
+    assert [record.timestamp_ms for record in playbook.records()] == [START_MS, START_MS]
+    assert playbook.crash().end_offset == 2
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_codecs_pass_through(open_log: OpenLog, codec: Codec) -> None:
-    book = open_log()
+    playbook = open_log()
     batch = encode_batch([Record(value=b"v" * 50) for _ in range(20)], codec=codec)
 
-    book.log.append(batch, now_ms=START_MS)
+    playbook.log.append(batch, now_ms=START_MS)
 
-    stored = (book.directory / "00000000000000000000.log").read_bytes()
+    stored = (playbook.directory / "00000000000000000000.log").read_bytes()
     assert stored[21:] == bytes(batch)[21:]
-    assert book.values() == [b"v" * 50] * 20
+    assert playbook.values() == [b"v" * 50] * 20
 
 
 def test_topic_with_a_codec_of_its_own(open_log: OpenLog) -> None:
-    book = open_log(compression_type="zstd")
+    playbook = open_log(compression_type="zstd")
     batch = encode_batch(
         [Record(timestamp_ms=START_MS + n, key=b"%d" % n, value=b"v" * 50) for n in range(20)],
         codec=Codec.GZIP,
@@ -404,19 +404,19 @@ def test_topic_with_a_codec_of_its_own(open_log: OpenLog) -> None:
         base_sequence=0,
     )
 
-    book.log.append(bytes(batch), now_ms=START_MS)
+    playbook.log.append(bytes(batch), now_ms=START_MS)
 
-    header = read_header((book.directory / "00000000000000000000.log").read_bytes())
+    header = read_header((playbook.directory / "00000000000000000000.log").read_bytes())
     assert (header.codec, header.producer_id, header.base_sequence) == (Codec.ZSTD, 7, 0)
-    assert [record.key for record in book.records()] == [b"%d" % n for n in range(20)]
-    assert book.log.append(bytes(batch), now_ms=START_MS).duplicate
+    assert [record.key for record in playbook.records()] == [b"%d" % n for n in range(20)]
+    assert playbook.log.append(bytes(batch), now_ms=START_MS).duplicate
 
 
 def test_changed_settings_count_from_the_next_batch(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"x" * 1000)
+    playbook = open_log()
+    playbook.append(b"x" * 1000)
 
-    book.log.update_config(type(book.config)({"max.message.bytes": "500"}))
+    playbook.log.update_config(type(playbook.config)({"max.message.bytes": "500"}))
 
     with pytest.raises(KafkaError):
-        book.append(b"x" * 1000)
+        playbook.append(b"x" * 1000)

@@ -22,55 +22,57 @@ OpenLog = Callable[..., LogPlaybook]
 DAY_MS = 86_400_000
 
 
-def clean(book: LogPlaybook, checkpoint: int = 0, *, now_ms: int = START_MS, map_bytes: int = 1 << 20) -> int:
+def clean(playbook: LogPlaybook, checkpoint: int = 0, *, now_ms: int = START_MS, map_bytes: int = 1 << 20) -> int:
     """One pass over all but the active segment."""
-    return Cleaner(book.context, map_bytes).clean(book.log, dirty_range(book.log, checkpoint, now_ms), now_ms)
+    return Cleaner(playbook.context, map_bytes).clean(
+        playbook.log, dirty_range(playbook.log, checkpoint, now_ms), now_ms
+    )
 
 
-def kept(book: LogPlaybook) -> list[tuple[int, bytes | None, bytes | None]]:
+def kept(playbook: LogPlaybook) -> list[tuple[int, bytes | None, bytes | None]]:
     """Offset, key and value of all records."""
-    return [(record.offset, record.key, record.value) for record in book.records()]
+    return [(record.offset, record.key, record.value) for record in playbook.records()]
 
 
 def test_last_record_of_each_key_stays(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
-    book.append_keyed((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
-    book.append_keyed((b"c", b"1"), (b"b", b"2"))
-    book.log.roll(START_MS)
-    book.append_keyed((b"a", b"3"))
+    playbook = open_log(cleanup_policy="compact")
+    playbook.append_keyed((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    playbook.append_keyed((b"c", b"1"), (b"b", b"2"))
+    playbook.log.roll(START_MS)
+    playbook.append_keyed((b"a", b"3"))
 
-    assert clean(book) == 5
-    assert kept(book) == [(2, b"a", b"2"), (3, b"c", b"1"), (4, b"b", b"2"), (5, b"a", b"3")]
+    assert clean(playbook) == 5
+    assert kept(playbook) == [(2, b"a", b"2"), (3, b"c", b"1"), (4, b"b", b"2"), (5, b"a", b"3")]
 
 
 def test_offsets_go_on_and_survive(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
+    playbook = open_log(cleanup_policy="compact")
     for number in range(10):
-        book.append_keyed((b"a", b"%d" % number))
-    book.log.roll(START_MS)
-    clean(book)
-    expected = kept(book)
+        playbook.append_keyed((b"a", b"%d" % number))
+    playbook.log.roll(START_MS)
+    clean(playbook)
+    expected = kept(playbook)
     assert expected == [(9, b"a", b"9")]
 
-    for how in (book.reopen, book.crash):
+    for how in (playbook.reopen, playbook.crash):
         how()
-        assert kept(book) == expected
-        assert book.log.end_offset == 10
-    assert book.append_keyed((b"a", b"x")) == 10
+        assert kept(playbook) == expected
+        assert playbook.log.end_offset == 10
+    assert playbook.append_keyed((b"a", b"x")) == 10
 
 
 def test_consumers_get_over_the_gaps(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", index_interval_bytes=0)
+    playbook = open_log(cleanup_policy="compact", index_interval_bytes=0)
     for number in range(40):
-        book.append_keyed((b"%d" % (number % 7), b"v" * 50))
-    book.log.roll(START_MS)
-    clean(book)
+        playbook.append_keyed((b"%d" % (number % 7), b"v" * 50))
+    playbook.log.roll(START_MS)
+    clean(playbook)
 
-    for how in (lambda: None, book.reopen, book.crash):
+    for how in (lambda: None, playbook.reopen, playbook.crash):
         how()
         for offset in range(41):
-            found = book.log.read(offset, 1, min_one_message=True)
-            expected = next((each[0] for each in kept(book) if each[0] >= offset), None)
+            found = playbook.log.read(offset, 1, min_one_message=True)
+            expected = next((each[0] for each in kept(playbook) if each[0] >= offset), None)
             if isinstance(found.records, FileRegion):
                 header, batch = next(iterate_batches(found.records.read_bytes()))
                 assert [record.offset for record in decode_records(batch)] == [expected]
@@ -79,50 +81,50 @@ def test_consumers_get_over_the_gaps(open_log: OpenLog) -> None:
 
 
 def test_a_reader_never_takes_a_later_file_of_the_same_name(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = open_log(cleanup_policy="compact")
+    playbook = open_log(cleanup_policy="compact")
     for number in range(4):
-        book.append_keyed((b"k%d" % number, b"old"))
-    book.append_keyed((b"k0", b"new"))
-    book.log.roll(START_MS)
-    old = book.log.segments[0]
+        playbook.append_keyed((b"k%d" % number, b"old"))
+    playbook.append_keyed((b"k0", b"new"))
+    playbook.log.roll(START_MS)
+    old = playbook.log.segments[0]
     position_of = LogSegment.position_of
 
     def compacted_meanwhile(segment: LogSegment, offset: int, end: int) -> int | None:
         found = position_of(segment, offset, end)
         if segment is old:
             monkeypatch.undo()
-            clean(book)
+            clean(playbook)
             # Its file was deleted, and a segment that was replaced later has left a shorter one of that name.
             old.file.path.write_bytes(b"")
         return found
 
     monkeypatch.setattr(LogSegment, "position_of", compacted_meanwhile)
-    read = book.log.read(1, 10_000)
+    read = playbook.log.read(1, 10_000)
     assert isinstance(read.records, FileRegion)
     assert [header.base_offset for header, _ in iterate_batches(read.records.read_bytes())] == [1, 2, 3, 4]
     read.records.close()
 
 
 def test_small_segments_become_one(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", segment_bytes=300)
+    playbook = open_log(cleanup_policy="compact", segment_bytes=300)
     for number in range(30):
-        book.append_keyed((b"%d" % (number % 3), b"v" * 50))
-    before = len(book.log.segments)
+        playbook.append_keyed((b"%d" % (number % 3), b"v" * 50))
+    before = len(playbook.log.segments)
 
-    clean(book)
-    clean(book)
+    clean(playbook)
+    clean(playbook)
 
     assert before > 10
-    assert len(book.log.segments) < before / 2
-    assert [segment.base_offset for segment in book.log.segments][0] == 0
-    assert [each[0] for each in kept(book)][-1] == 29
+    assert len(playbook.log.segments) < before / 2
+    assert [segment.base_offset for segment in playbook.log.segments][0] == 0
+    assert [each[0] for each in kept(playbook)][-1] == 29
 
 
 def test_groups_follow_each_other_and_fit(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200)
+    playbook = open_log(segment_bytes=200)
     for _ in range(9):
-        book.append(b"v" * 40)
-    segments = book.log.segments
+        playbook.append(b"v" * 40)
+    segments = playbook.log.segments
     size_bytes = segments[0].size_bytes
 
     groups = list(group_segments(segments[:-1], segments, 2 * size_bytes))
@@ -132,251 +134,253 @@ def test_groups_follow_each_other_and_fit(open_log: OpenLog) -> None:
 
 
 def test_tombstones_go_in_the_second_pass_after_their_time(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", delete_retention_ms=1000)
-    book.append_keyed((b"a", b"1"), (b"b", b"1"))
-    book.append_keyed((b"a", None))
-    book.append_keyed((b"c", b"1"))
-    book.log.roll(START_MS)
+    playbook = open_log(cleanup_policy="compact", delete_retention_ms=1000)
+    playbook.append_keyed((b"a", b"1"), (b"b", b"1"))
+    playbook.append_keyed((b"a", None))
+    playbook.append_keyed((b"c", b"1"))
+    playbook.log.roll(START_MS)
 
-    clean(book, now_ms=START_MS)
-    assert kept(book) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
-    timestamps = [record.timestamp_ms for record in book.records()]
+    clean(playbook, now_ms=START_MS)
+    assert kept(playbook) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+    timestamps = [record.timestamp_ms for record in playbook.records()]
     assert timestamps == [START_MS] * 3
-    clean(book, now_ms=START_MS + 999)
-    assert (2, b"a", None) in kept(book)
+    clean(playbook, now_ms=START_MS + 999)
+    assert (2, b"a", None) in kept(playbook)
 
-    clean(book, now_ms=START_MS + 1000)
+    clean(playbook, now_ms=START_MS + 1000)
 
-    assert kept(book) == [(1, b"b", b"1"), (3, b"c", b"1")]
-    assert book.crash().end_offset == 4
+    assert kept(playbook) == [(1, b"b", b"1"), (3, b"c", b"1")]
+    assert playbook.crash().end_offset == 4
 
 
 def test_nothing_is_looked_at_twice(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
-    book.append_keyed((b"a", b"1"), (b"a", b"2"))
-    book.log.roll(START_MS)
-    end_offset = clean(book)
+    playbook = open_log(cleanup_policy="compact")
+    playbook.append_keyed((b"a", b"1"), (b"a", b"2"))
+    playbook.log.roll(START_MS)
+    end_offset = clean(playbook)
 
-    assert dirty_range(book.log, end_offset, START_MS).dirty_bytes == 0
-    assert not dirty_range(book.log, end_offset, START_MS).is_due(book.config)
+    assert dirty_range(playbook.log, end_offset, START_MS).dirty_bytes == 0
+    assert not dirty_range(playbook.log, end_offset, START_MS).is_due(playbook.config)
 
 
 def test_ratio_decides(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.6, segment_bytes=200)
+    playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.6, segment_bytes=200)
     for number in range(4):
-        book.append_keyed((b"%d" % number, b"v" * 100))
-    book.log.roll(START_MS)
+        playbook.append_keyed((b"%d" % number, b"v" * 100))
+    playbook.log.roll(START_MS)
 
-    assert dirty_range(book.log, 0, START_MS).is_due(book.config)
-    assert dirty_range(book.log, 1, START_MS).is_due(book.config)
-    assert not dirty_range(book.log, 2, START_MS).is_due(book.config)
+    assert dirty_range(playbook.log, 0, START_MS).is_due(playbook.config)
+    assert dirty_range(playbook.log, 1, START_MS).is_due(playbook.config)
+    assert not dirty_range(playbook.log, 2, START_MS).is_due(playbook.config)
 
 
 def test_what_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
-    book.append_keyed((b"a", b"1"))
-    book.log.roll(START_MS)
+    playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
+    playbook.append_keyed((b"a", b"1"))
+    playbook.log.roll(START_MS)
 
-    assert not dirty_range(book.log, 0, START_MS + 1000).is_due(book.config)
-    assert dirty_range(book.log, 0, START_MS + 1001).is_due(book.config)
+    assert not dirty_range(playbook.log, 0, START_MS + 1000).is_due(playbook.config)
+    assert dirty_range(playbook.log, 0, START_MS + 1001).is_due(playbook.config)
 
 
 def test_what_is_young_is_left_alone(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", min_compaction_lag_ms=1000)
+    playbook = open_log(cleanup_policy="compact", min_compaction_lag_ms=1000)
     for number in range(3):
-        book.append_keyed((b"a", b"%d" % number))
-        book.append_keyed((b"a", b"%d'" % number))
-        book.log.roll(START_MS)
-        book.clock.advance_ms(1000)
+        playbook.append_keyed((b"a", b"%d" % number))
+        playbook.append_keyed((b"a", b"%d'" % number))
+        playbook.log.roll(START_MS)
+        playbook.clock.advance_ms(1000)
 
-    assert clean(book, now_ms=START_MS + 2000) == 4
-    assert [value for _offset, _key, value in kept(book)] == [b"1'", b"2", b"2'"]
+    assert clean(playbook, now_ms=START_MS + 2000) == 4
+    assert [value for _offset, _key, value in kept(playbook)] == [b"1'", b"2", b"2'"]
 
 
 def test_open_transaction_is_left_alone(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
-    book.append_keyed((b"a", b"1"), (b"a", b"2"))
-    Producer(book, 1).send(b"a")
-    book.log.roll(START_MS)
+    playbook = open_log(cleanup_policy="compact")
+    playbook.append_keyed((b"a", b"1"), (b"a", b"2"))
+    Producer(playbook, 1).send(b"a")
+    playbook.log.roll(START_MS)
 
-    assert clean(book) == 2
-    assert [each[0] for each in kept(book)] == [1, 2]
+    assert clean(playbook) == 2
+    assert [each[0] for each in kept(playbook)] == [1, 2]
 
 
 def test_an_open_transaction_makes_nothing_due_again(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1000)
-    book.append_keyed((b"a", b"1"), (b"a", b"2"))
-    book.log.roll(START_MS)
-    book.append_keyed((b"a", b"3"), (b"a", b"4"))
-    Producer(book, 1).send(b"a")
-    book.log.roll(START_MS)
+    playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1000)
+    playbook.append_keyed((b"a", b"1"), (b"a", b"2"))
+    playbook.log.roll(START_MS)
+    playbook.append_keyed((b"a", b"3"), (b"a", b"4"))
+    Producer(playbook, 1).send(b"a")
+    playbook.log.roll(START_MS)
     late_ms = START_MS + DAY_MS
 
-    first = dirty_range(book.log, 0, late_ms)
-    assert first.is_due(book.config)
-    assert first.dirty_bytes == book.log.segments[0].size_bytes
-    end_offset = clean(book, now_ms=late_ms)
+    first = dirty_range(playbook.log, 0, late_ms)
+    assert first.is_due(playbook.config)
+    assert first.dirty_bytes == playbook.log.segments[0].size_bytes
+    end_offset = clean(playbook, now_ms=late_ms)
     assert end_offset == 4
-    assert not dirty_range(book.log, end_offset, late_ms).is_due(book.config)
+    assert not dirty_range(playbook.log, end_offset, late_ms).is_due(playbook.config)
 
 
 def test_map_that_is_full_ends_the_pass_earlier(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
+    playbook = open_log(cleanup_policy="compact")
     for number in range(20):
-        book.append_keyed((b"key %d" % (number % 10), b"%d" % number))
-    book.log.roll(START_MS)
-    first = clean(book, map_bytes=800)
+        playbook.append_keyed((b"key %d" % (number % 10), b"%d" % number))
+    playbook.log.roll(START_MS)
+    first = clean(playbook, map_bytes=800)
 
     assert 0 < first < 20
     checkpoint = first
     while checkpoint < 20:
-        checkpoint = clean(book, checkpoint, map_bytes=800)
-    assert [value for _offset, _key, value in kept(book)] == [b"%d" % number for number in range(10, 20)]
+        checkpoint = clean(playbook, checkpoint, map_bytes=800)
+    assert [value for _offset, _key, value in kept(playbook)] == [b"%d" % number for number in range(10, 20)]
 
 
 def test_aborted_records_go_and_their_marker_later(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", delete_retention_ms=1000)
-    producer, other = Producer(book, 1), Producer(book, 2)
+    playbook = open_log(cleanup_policy="compact", delete_retention_ms=1000)
+    producer, other = Producer(playbook, 1), Producer(playbook, 2)
     producer.send(b"a", b"b")
     producer.abort()
     other.send(b"a")
     other.commit()
     producer.send(b"c")
     producer.commit()
-    book.log.roll(START_MS)
-    expected = committed(book)
+    playbook.log.roll(START_MS)
+    expected = committed(playbook)
 
     markers = []
     for now_ms in (START_MS, START_MS + 1, START_MS + 1000 + 1):
-        clean(book, now_ms=now_ms)
-        assert committed(book) == expected == [b"a", b"c"]
-        markers.append(control_types(book))
+        clean(playbook, now_ms=now_ms)
+        assert committed(playbook) == expected == [b"a", b"c"]
+        markers.append(control_types(playbook))
 
     abort, commit = ControlRecordType.ABORT, ControlRecordType.COMMIT
     assert markers == [[abort, commit, commit], [abort, commit, commit], [commit, commit]]
-    assert [record.value for record in book.records() if record.key in (b"a", b"b", b"c")] == [b"a", b"c"]
+    assert [record.value for record in playbook.records() if record.key in (b"a", b"b", b"c")] == [b"a", b"c"]
 
 
-def control_types(book: LogPlaybook) -> list[ControlRecordType]:
+def control_types(playbook: LogPlaybook) -> list[ControlRecordType]:
     """The markers that the log has."""
-    return [ControlRecordType(record.key[3]) for record in book.records() if record.key and record.key[:2] == b"\0\0"]
+    return [
+        ControlRecordType(record.key[3]) for record in playbook.records() if record.key and record.key[:2] == b"\0\0"
+    ]
 
 
 def test_records_whose_abort_marker_lies_in_the_active_segment(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
-    book.append_keyed((b"a", b"committed"))
-    producer = Producer(book, 7)
+    playbook = open_log(cleanup_policy="compact")
+    playbook.append_keyed((b"a", b"committed"))
+    producer = Producer(playbook, 7)
     producer.send(b"a")
-    book.log.roll(START_MS)
+    playbook.log.roll(START_MS)
     producer.abort()
 
-    clean(book)
+    clean(playbook)
 
-    assert committed(book) == [b"committed"]
+    assert committed(playbook) == [b"committed"]
 
 
 def test_aborted_transaction_of_an_earlier_pass_does_not_affect_later_ones(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
-    producer = Producer(book, 7)
+    playbook = open_log(cleanup_policy="compact")
+    producer = Producer(playbook, 7)
     producer.send(b"a")
     producer.abort()
-    book.log.roll(START_MS)
-    checkpoint = clean(book)
+    playbook.log.roll(START_MS)
+    checkpoint = clean(playbook)
     producer.send(b"b")
     producer.send(b"b")
     producer.commit()
-    book.log.roll(START_MS)
+    playbook.log.roll(START_MS)
 
-    clean(book, checkpoint)
+    clean(playbook, checkpoint)
 
-    assert [offset for offset, key, _value in kept(book) if key == b"b"] == [3]
+    assert [offset for offset, key, _value in kept(playbook) if key == b"b"] == [3]
 
 
 def test_bad_batch_keeps_its_segment_as_it_is(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
+    playbook = open_log(cleanup_policy="compact")
     for value in (b"1", b"2", b"3"):
-        book.append_keyed((b"a", value))
-    book.log.roll(START_MS)
-    path = book.directory / "00000000000000000000.log"
+        playbook.append_keyed((b"a", value))
+    playbook.log.roll(START_MS)
+    path = playbook.directory / "00000000000000000000.log"
     content = bytearray(path.read_bytes())
     content[-len(content) // 2] ^= 0xFF
     path.write_bytes(content)
 
     with pytest.raises(KafkaError) as error:
-        clean(book)
+        clean(playbook)
     assert error.value.error_code is ErrorCode.CORRUPT_MESSAGE
     assert path.read_bytes() == content
 
 
 def test_producers_go_on_after_compaction_and_replay(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
-    producer = Producer(book, 1)
+    playbook = open_log(cleanup_policy="compact")
+    producer = Producer(playbook, 1)
     for _ in range(3):
         producer.send(b"a", attributes=0)
-    book.append_keyed((b"a", b"last"))
-    book.log.roll(START_MS)
-    clean(book)
-    book.log.close(START_MS)
-    for path in book.directory.glob("*.snapshot"):
+    playbook.append_keyed((b"a", b"last"))
+    playbook.log.roll(START_MS)
+    clean(playbook)
+    playbook.log.close(START_MS)
+    for path in playbook.directory.glob("*.snapshot"):
         path.unlink()
 
-    book.open(is_clean=False)
+    playbook.open(is_clean=False)
 
-    assert [value for _offset, _key, value in kept(book)] == [b"last"]
-    assert book.log.active_producers()[0].last_sequence == 2
+    assert [value for _offset, _key, value in kept(playbook)] == [b"last"]
+    assert playbook.log.active_producers()[0].last_sequence == 2
     assert producer.send(b"a", attributes=0) == 4
 
 
 def test_failure_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact")
+    playbook = open_log(cleanup_policy="compact")
     for number in range(5):
-        book.append_keyed((b"a", b"%d" % number))
-    book.log.roll(START_MS)
-    expected, files = kept(book), book.files()
+        playbook.append_keyed((b"a", b"%d" % number))
+    playbook.log.roll(START_MS)
+    expected, files = kept(playbook), playbook.files()
     for failing in ("pwrite", "fsync", "rename"):
-        book.disk.failing = {failing}
+        playbook.disk.failing = {failing}
         with pytest.raises((OSError, KafkaError)):
-            clean(book)
-        book.disk.failing = set()
-        assert kept(book) == expected
-        assert book.files() == files
-    assert clean(book) == 5
+            clean(playbook)
+        playbook.disk.failing = set()
+        assert kept(playbook) == expected
+        assert playbook.files() == files
+    assert clean(playbook) == 5
 
 
 def test_segments_that_went_meanwhile(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact,delete", retention_ms=1000)
+    playbook = open_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(5):
-        book.append_keyed((b"a", b"%d" % number))
-    book.log.roll(START_MS)
+        playbook.append_keyed((b"a", b"%d" % number))
+    playbook.log.roll(START_MS)
 
     def retention_comes_between() -> None:
-        book.disk.after_rename = None
-        book.log.delete_old_segments(START_MS + 10_000)
+        playbook.disk.after_rename = None
+        playbook.log.delete_old_segments(START_MS + 10_000)
 
-    book.disk.after_rename = retention_comes_between
-    clean(book)
+    playbook.disk.after_rename = retention_comes_between
+    clean(playbook)
 
-    assert kept(book) == []
-    assert book.log.log_start_offset == 5
-    assert not [name for name in book.files() if name.endswith((".swap", ".cleaned"))]
+    assert kept(playbook) == []
+    assert playbook.log.log_start_offset == 5
+    assert not [name for name in playbook.files() if name.endswith((".swap", ".cleaned"))]
 
 
 def test_crash_at_every_step_of_the_swap(open_log: OpenLog, tmp_path: Path) -> None:
-    book = open_log(cleanup_policy="compact", segment_bytes=300)
+    playbook = open_log(cleanup_policy="compact", segment_bytes=300)
     for number in range(20):
-        book.append_keyed((b"%d" % (number % 3), b"%d" % number))
-    book.log.roll(START_MS)
-    latest = {record.key: record.value for record in book.records()}
+        playbook.append_keyed((b"%d" % (number % 3), b"%d" % number))
+    playbook.log.roll(START_MS)
+    latest = {record.key: record.value for record in playbook.records()}
     states: list[Path] = []
 
     def remember() -> None:
         state = tmp_path / f"state-{len(states)}"
-        shutil.copytree(book.directory, state)
+        shutil.copytree(playbook.directory, state)
         states.append(state)
 
-    book.disk.after_rename = remember
-    clean(book)
-    book.disk.after_rename = None
+    playbook.disk.after_rename = remember
+    clean(playbook)
+    playbook.disk.after_rename = None
 
     assert len(states) > 20
     for state in states:
@@ -402,25 +406,25 @@ def test_against_a_dictionary(
     rolls: set[int],
     passes: set[int],
 ) -> None:
-    book = LogPlaybook(tmp_path_factory.mktemp("log") / "topic-0", cleanup_policy="compact", delete_retention_ms=3)
+    playbook = LogPlaybook(tmp_path_factory.mktemp("log") / "topic-0", cleanup_policy="compact", delete_retention_ms=3)
     written: dict[int, Record] = {}
     checkpoint = 0
     now_ms = START_MS
     for number, pairs in enumerate(batches):
-        offset = book.log.append(
+        offset = playbook.log.append(
             encode_batch([Record(timestamp_ms=START_MS, key=key, value=value) for key, value in pairs]),
             now_ms=START_MS,
         ).base_offset
         for index, (key, value) in enumerate(pairs):
             written[offset + index] = Record(offset + index, START_MS, key, value, [])
         if number in rolls:
-            book.log.roll(START_MS)
+            playbook.log.roll(START_MS)
         if number in passes:
-            checkpoint = clean(book, checkpoint, now_ms=now_ms)
+            checkpoint = clean(playbook, checkpoint, now_ms=now_ms)
             now_ms += 2
     last = {record.key: record for record in written.values()}
 
-    records = book.records()
+    records = playbook.records()
 
     assert all(written[record.offset] == record for record in records)
     assert {record.key: record.value for record in records if record.value is not None} | {
@@ -429,34 +433,36 @@ def test_against_a_dictionary(
     below = [record for record in records if record.offset < checkpoint]
     keys_below = [record.key for record in below]
     assert len(set(keys_below)) == len(keys_below)
-    book.crash()
-    assert book.records() == records
+    playbook.crash()
+    assert playbook.records() == records
 
 
 def test_a_pass_that_is_stopped_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", segment_bytes=200)
+    playbook = open_log(cleanup_policy="compact", segment_bytes=200)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    before, files = book.values(), book.files()
-    dirty = dirty_range(book.log, 0, START_MS)
+        playbook.append(b"%d" % number * 10)
+    before, files = playbook.values(), playbook.files()
+    dirty = dirty_range(playbook.log, 0, START_MS)
     for stop_at in range(8):
         answers = iter([False] * stop_at + [True] * 99)
         with pytest.raises(CleaningStoppedError):
-            Cleaner(book.context, should_stop=lambda answers=answers: next(answers)).clean(book.log, dirty, START_MS)
-        assert book.values() == before
-        assert book.files() >= files
-        assert not [name for name in book.files() if name.endswith((".cleaned", ".swap"))]
-    Cleaner(book.context).clean(book.log, dirty, START_MS)
-    assert len(book.values()) < len(before)
+            Cleaner(playbook.context, should_stop=lambda answers=answers: next(answers)).clean(
+                playbook.log, dirty, START_MS
+            )
+        assert playbook.values() == before
+        assert playbook.files() >= files
+        assert not [name for name in playbook.files() if name.endswith((".cleaned", ".swap"))]
+    Cleaner(playbook.context).clean(playbook.log, dirty, START_MS)
+    assert len(playbook.values()) < len(before)
 
 
 def test_what_a_failed_pass_left_does_not_follow_what_the_next_one_writes(open_log: OpenLog) -> None:
-    book = open_log(cleanup_policy="compact", segment_bytes=200)
+    playbook = open_log(cleanup_policy="compact", segment_bytes=200)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    (book.directory / "00000000000000000000.log.cleaned").write_bytes(b"left over" * 99)
-    Cleaner(book.context).clean(book.log, dirty_range(book.log, 0, START_MS), START_MS)
-    expected = book.values()
-    book.crash()
-    assert book.values() == expected
-    assert not [name for name in book.files() if "set-aside" in name]
+        playbook.append(b"%d" % number * 10)
+    (playbook.directory / "00000000000000000000.log.cleaned").write_bytes(b"left over" * 99)
+    Cleaner(playbook.context).clean(playbook.log, dirty_range(playbook.log, 0, START_MS), START_MS)
+    expected = playbook.values()
+    playbook.crash()
+    assert playbook.values() == expected
+    assert not [name for name in playbook.files() if "set-aside" in name]

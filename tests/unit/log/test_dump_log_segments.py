@@ -42,26 +42,28 @@ def dump(files: list[Path], *options: str) -> str:
 @pytest.fixture
 def busy_log(open_log: OpenLog) -> LogPlaybook:
     """A log of several segments with all codecs, producers, transactions, tombstones, and a compacted part."""
-    book = open_log(segment_bytes=2000, index_interval_bytes=200, cleanup_policy="compact", delete_retention_ms=1000)
-    first, second = Producer(book, 1), Producer(book, 2)
+    playbook = open_log(
+        segment_bytes=2000, index_interval_bytes=200, cleanup_policy="compact", delete_retention_ms=1000
+    )
+    first, second = Producer(playbook, 1), Producer(playbook, 2)
     for number in range(60):
-        book.clock.advance_ms(3)
+        playbook.clock.advance_ms(3)
         codec = Codec(number % len(Codec))
         records = [
-            Record(timestamp_ms=book.clock.wall_ms(), key=b"key-%d" % (each % 5), value=b"value-%d" % number)
+            Record(timestamp_ms=playbook.clock.wall_ms(), key=b"key-%d" % (each % 5), value=b"value-%d" % number)
             for each in range(4)
         ]
-        book.log.append(encode_batch(records, codec=codec), now_ms=book.clock.wall_ms())
+        playbook.log.append(encode_batch(records, codec=codec), now_ms=playbook.clock.wall_ms())
         if number % 10 == 4:
-            book.append_keyed((b"key-1", None))
+            playbook.append_keyed((b"key-1", None))
             first.send(b"aborted-%d" % number)
             second.send(b"committed-%d" % number)
             first.abort()
             second.commit()
         if number == 40:
-            clean(book, now_ms=book.clock.wall_ms())
-    book.log.close(START_MS)
-    return book
+            clean(playbook, now_ms=playbook.clock.wall_ms())
+    playbook.log.close(START_MS)
+    return playbook
 
 
 def test_every_file_is_read_and_found_right(busy_log: LogPlaybook) -> None:

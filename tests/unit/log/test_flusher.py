@@ -113,22 +113,22 @@ def test_an_unexpected_error_is_reported_and_ends_no_other_sync(
 
 
 def test_a_batch_that_is_sent_again_after_a_failed_sync_is_refused(open_log: OpenLog) -> None:
-    book = open_log(flush_messages=1)
+    playbook = open_log(flush_messages=1)
     batch = bytes(produced(b"x", producer_id=7, producer_epoch=0, base_sequence=0))
-    book.disk.failing = {"fsync"}
+    playbook.disk.failing = {"fsync"}
     for _ in range(2):
         with pytest.raises(KafkaError):
-            book.log.append(batch, now_ms=START_MS)
+            playbook.log.append(batch, now_ms=START_MS)
 
 
 def test_an_index_that_is_not_in_memory_is_synced_too(open_log: OpenLog) -> None:
-    book = open_log(**SMALL)
+    playbook = open_log(**SMALL)
     for number in range(4):
-        book.append(b"%d" % number * 10)
-    book.log.release_indexes()
-    book.log.flush_to(2)
+        playbook.append(b"%d" % number * 10)
+    playbook.log.release_indexes()
+    playbook.log.flush_to(2)
 
-    assert {os.path.basename(name) for name in book.disk.synced} >= {
+    assert {os.path.basename(name) for name in playbook.disk.synced} >= {
         "00000000000000000000.log",
         "00000000000000000000.timeindex",
     }

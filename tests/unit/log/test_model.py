@@ -31,7 +31,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(segment_bytes=st.integers(240, 900), index_interval_bytes=st.sampled_from([0, 200, 4096]))
     def open(self, segment_bytes: int, index_interval_bytes: int) -> None:
         number = len(list(self.root.iterdir()))
-        self.book = LogPlaybook(
+        self.playbook = LogPlaybook(
             self.root / f"topic-{number}", segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes
         )
 
@@ -42,69 +42,69 @@ class LogMachine(RuleBasedStateMachine):
     @rule(values=VALUES, codec=st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]))
     def append(self, values: list[bytes], codec: Codec) -> None:
         batch = encode_batch([Record(timestamp_ms=START_MS, value=value) for value in values], codec=codec)
-        offset = self.book.log.append(batch, now_ms=START_MS).base_offset
+        offset = self.playbook.log.append(batch, now_ms=START_MS).base_offset
         assert offset == self.end_offset
         self.batches.append((offset, values))
 
     @rule(values=VALUES, free_bytes=st.integers(0, 60))
     def append_to_a_full_disk(self, values: list[bytes], free_bytes: int) -> None:
-        self.book.disk.free_bytes = free_bytes
+        self.playbook.disk.free_bytes = free_bytes
         with pytest.raises(KafkaError) as error:
-            self.book.append(*values)
+            self.playbook.append(*values)
         assert error.value.error_code is ErrorCode.KAFKA_STORAGE_ERROR
-        self.book.disk.free_bytes = None
+        self.playbook.disk.free_bytes = None
 
     @rule()
     def roll(self) -> None:
-        self.book.log.roll(START_MS)
+        self.playbook.log.roll(START_MS)
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
         offset = self.start_offset + int(share * (self.end_offset - self.start_offset))
-        self.book.log.truncate_to(offset)
+        self.playbook.log.truncate_to(offset)
         self.batches = [batch for batch in self.batches if batch[0] + len(batch[1]) <= offset]
         self._check_end()
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
         offset = self.start_offset + int(share * (self.end_offset - self.start_offset))
-        self.book.log.delete_records(offset)
+        self.playbook.log.delete_records(offset)
         end_offset = self.end_offset
         self.start_offset = offset
         self.batches = [batch for batch in self.batches if batch[0] + len(batch[1]) > offset]
-        self.book.log.delete_old_segments(START_MS)
+        self.playbook.log.delete_old_segments(START_MS)
         assert self.end_offset == end_offset
 
     @rule()
     def reopen(self) -> None:
-        self.book.reopen()
+        self.playbook.reopen()
 
     @rule()
     def kill(self) -> None:
-        self.book.crash()
+        self.playbook.crash()
 
     @precondition(lambda self: self.batches)
     @rule(share=st.floats(0, 1, exclude_max=True))
     def kill_with_a_torn_tail(self, share: float) -> None:
-        path = self.book.log.segments[-1].file.path
+        path = self.playbook.log.segments[-1].file.path
         data = path.read_bytes()
         if not data:
             return
         *_whole, (header, last) = iterate_batches(data)
         path.write_bytes(data[: len(data) - len(last) + int(share * len(last))])
-        self.book.crash()
+        self.playbook.crash()
         if header.base_offset >= self.start_offset:
             self.batches.pop()
         else:
             self.batches = []
-            self.start_offset = self.book.log.log_start_offset
+            self.start_offset = self.playbook.log.log_start_offset
         self._check_end()
 
     @precondition(lambda self: self.batches)
     @rule(share=st.floats(0, 1), max_bytes=st.integers(1, 500), whole=st.booleans())
     def read(self, share: float, max_bytes: int, whole: bool) -> None:
         offset = self.start_offset + int(share * (self.end_offset - self.start_offset))
-        found = self.book.log.read(offset, max_bytes, min_one_message=whole)
+        found = self.playbook.log.read(offset, max_bytes, min_one_message=whole)
         assert (found.high_watermark, found.log_start_offset) == (self.end_offset, self.start_offset)
         if offset == self.end_offset:
             assert found.records == b""
@@ -121,7 +121,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_is_there(self) -> None:
-        if not hasattr(self, "book"):
+        if not hasattr(self, "playbook"):
             return
         expected = [
             (offset + index, value)
@@ -129,14 +129,14 @@ class LogMachine(RuleBasedStateMachine):
             for index, value in enumerate(values)
             if offset + index >= self.start_offset
         ]
-        assert [(record.offset, record.value) for record in self.book.records()] == expected
+        assert [(record.offset, record.value) for record in self.playbook.records()] == expected
 
     def _check_end(self) -> None:
-        assert self.book.log.end_offset == self.end_offset
+        assert self.playbook.log.end_offset == self.end_offset
 
     def teardown(self) -> None:
-        if hasattr(self, "book"):
-            self.book.log.close_files()
+        if hasattr(self, "playbook"):
+            self.playbook.log.close_files()
 
 
 def test_log_against_a_list(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ OpenLog = Callable[..., LogPlaybook]
 LAST_SEQUENCE = 2**31 - 1
 
 
-def send(book: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> AppendResult:
+def send(playbook: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> AppendResult:
     """A producer's batch."""
     batch = encode_batch(
         [Record(timestamp_ms=START_MS, value=b"v")] * count,
@@ -24,54 +24,54 @@ def send(book: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0, pr
         producer_epoch=epoch,
         base_sequence=sequence,
     )
-    return book.log.append(batch, now_ms=START_MS)
+    return playbook.log.append(batch, now_ms=START_MS)
 
 
-def refused(book: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0) -> ErrorCode:
+def refused(playbook: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0) -> ErrorCode:
     """The error for a producer's batch."""
-    end_offset = book.log.end_offset
+    end_offset = playbook.log.end_offset
     with pytest.raises(KafkaError) as error:
-        send(book, sequence, count, epoch=epoch)
-    assert book.log.end_offset == end_offset
+        send(playbook, sequence, count, epoch=epoch)
+    assert playbook.log.end_offset == end_offset
     return error.value.error_code
 
 
 def test_repeat_gets_the_place_of_the_first_time(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, 0, 3)
-    send(book, 3, 2)
+    playbook = open_log()
+    send(playbook, 0, 3)
+    send(playbook, 3, 2)
 
-    assert send(book, 0, 3) == (0, 2, START_MS, 0, True, False)
-    assert send(book, 3, 2) == (3, 4, START_MS, 0, True, False)
-    assert book.log.end_offset == 5
+    assert send(playbook, 0, 3) == (0, 2, START_MS, 0, True, False)
+    assert send(playbook, 3, 2) == (3, 4, START_MS, 0, True, False)
+    assert playbook.log.end_offset == 5
 
 
 def test_five_batches_are_remembered(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
     for sequence in range(6):
-        send(book, sequence)
+        send(playbook, sequence)
 
-    assert send(book, 1).duplicate
-    assert refused(book, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(playbook, 1).duplicate
+    assert refused(playbook, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_producer_without_an_epoch_continues_anywhere(open_log: OpenLog, epoch: int) -> None:
-    book = open_log()
-    send(book, 0, epoch=-1)
-    assert send(book, 5, epoch=epoch).base_offset == 1
-    assert send(book, 5, epoch=epoch).duplicate
-    send(book, 6, epoch=0)
-    assert refused(book, 9, epoch=0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    playbook = open_log()
+    send(playbook, 0, epoch=-1)
+    assert send(playbook, 5, epoch=epoch).base_offset == 1
+    assert send(playbook, 5, epoch=epoch).duplicate
+    send(playbook, 6, epoch=0)
+    assert refused(playbook, 9, epoch=0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(1, 1), (3, 1), (0, 1), (1, 2)])
 def test_only_the_next_sequence_number_goes_on(open_log: OpenLog, sequence: int, count: int) -> None:
-    book = open_log()
-    send(book, 0, 2)
+    playbook = open_log()
+    send(playbook, 0, 2)
 
-    assert refused(book, sequence, count) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(book, 2).base_offset == 2
+    assert refused(playbook, sequence, count) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(playbook, 2).base_offset == 2
 
 
 def test_unknown_producer_may_start_anywhere(open_log: OpenLog) -> None:
@@ -79,102 +79,102 @@ def test_unknown_producer_may_start_anywhere(open_log: OpenLog) -> None:
 
 
 def test_producers_do_not_mix(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
 
-    assert not send(book, 0, producer=1).duplicate
-    assert not send(book, 0, producer=2).duplicate
+    assert not send(playbook, 0, producer=1).duplicate
+    assert not send(playbook, 0, producer=2).duplicate
 
 
 def test_new_epoch_starts_at_zero(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, 0)
+    playbook = open_log()
+    send(playbook, 0)
 
-    assert refused(book, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert not send(book, 0, epoch=1).duplicate
-    assert refused(book, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(playbook, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(playbook, 0, epoch=1).duplicate
+    assert refused(playbook, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_sequence_numbers_wrap_around(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, LAST_SEQUENCE - 1, 4)
+    playbook = open_log()
+    send(playbook, LAST_SEQUENCE - 1, 4)
 
-    assert send(book, LAST_SEQUENCE - 1, 4).duplicate
-    assert not send(book, 2).duplicate
-    assert book.log.active_producers()[0].last_sequence == 2
+    assert send(playbook, LAST_SEQUENCE - 1, 4).duplicate
+    assert not send(playbook, 2).duplicate
+    assert playbook.log.active_producers()[0].last_sequence == 2
 
 
 def test_zero_follows_the_last_sequence_number(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, LAST_SEQUENCE)
+    playbook = open_log()
+    send(playbook, LAST_SEQUENCE)
 
-    assert refused(book, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert not send(book, 0).duplicate
+    assert refused(playbook, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(playbook, 0).duplicate
 
 
 @pytest.mark.parametrize("how", ["reopen", "crash"])
 def test_producers_survive(open_log: OpenLog, how: str) -> None:
-    book = open_log(segment_bytes=300)
+    playbook = open_log(segment_bytes=300)
     for sequence in range(10):
-        send(book, sequence)
+        send(playbook, sequence)
 
-    getattr(book, how)()
+    getattr(playbook, how)()
 
-    assert send(book, 9) == (9, 9, START_MS, 0, True, False)
-    assert refused(book, 11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(book, 10).base_offset == 10
+    assert send(playbook, 9) == (9, 9, START_MS, 0, True, False)
+    assert refused(playbook, 11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(playbook, 10).base_offset == 10
 
 
 def test_clean_reopening_reads_the_snapshot_alone(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, 0, 3)
-    book.reopen()
+    playbook = open_log()
+    send(playbook, 0, 3)
+    playbook.reopen()
 
-    assert "00000000000000000003.snapshot" in book.files()
-    assert book.log.active_producers()[0].last_sequence == 2
+    assert "00000000000000000003.snapshot" in playbook.files()
+    assert playbook.log.active_producers()[0].last_sequence == 2
 
 
 def test_damaged_snapshot_is_replaced_by_a_replay(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, 0, 3)
-    book.log.close(START_MS)
-    path = book.directory / "00000000000000000003.snapshot"
+    playbook = open_log()
+    send(playbook, 0, 3)
+    playbook.log.close(START_MS)
+    path = playbook.directory / "00000000000000000003.snapshot"
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
 
-    book.open(is_clean=True)
+    playbook.open(is_clean=True)
 
-    assert send(book, 0, 3).duplicate
-    assert "00000000000000000003.snapshot" not in book.files()
+    assert send(playbook, 0, 3).duplicate
+    assert "00000000000000000003.snapshot" not in playbook.files()
 
 
 def test_truncation_takes_producers_back(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=150)
+    playbook = open_log(segment_bytes=150)
     for sequence in range(6):
-        send(book, sequence)
+        send(playbook, sequence)
 
-    book.log.truncate_to(3)
+    playbook.log.truncate_to(3)
 
-    assert send(book, 2).duplicate
-    assert send(book, 3).base_offset == 3
+    assert send(playbook, 2).duplicate
+    assert send(playbook, 3).base_offset == 3
 
 
 def test_idle_producers_are_forgotten(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, 0)
+    playbook = open_log()
+    send(playbook, 0)
 
-    book.log.with_producers(lambda producers: producers.remove_expired(START_MS + 999, 1000))
-    assert len(book.log.active_producers()) == 1
-    book.log.with_producers(lambda producers: producers.remove_expired(START_MS + 1000, 1000))
-    assert not book.log.active_producers()
+    playbook.log.with_producers(lambda producers: producers.remove_expired(START_MS + 999, 1000))
+    assert len(playbook.log.active_producers()) == 1
+    playbook.log.with_producers(lambda producers: producers.remove_expired(START_MS + 1000, 1000))
+    assert not playbook.log.active_producers()
 
 
 def test_repeat_is_known_after_a_failed_write(open_log: OpenLog) -> None:
-    book = open_log()
-    send(book, 0)
-    book.disk.free_bytes = 10
-    assert refused(book, 1) is ErrorCode.KAFKA_STORAGE_ERROR
-    book.disk.free_bytes = None
+    playbook = open_log()
+    send(playbook, 0)
+    playbook.disk.free_bytes = 10
+    assert refused(playbook, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    playbook.disk.free_bytes = None
 
-    assert send(book, 1) == (1, 1, -1, 0, False, False)
+    assert send(playbook, 1) == (1, 1, -1, 0, False, False)
 
 
 def test_snapshot_without_producers() -> None:
@@ -195,10 +195,10 @@ def test_snapshot_without_producers() -> None:
     ],
 )
 def test_damaged_snapshots(open_log: OpenLog, damage: Callable[[bytes], bytes]) -> None:
-    book = open_log()
-    send(book, 0)
-    book.log.roll(START_MS)
-    data = (book.directory / "00000000000000000001.snapshot").read_bytes()
+    playbook = open_log()
+    send(playbook, 0)
+    playbook.log.roll(START_MS)
+    data = (playbook.directory / "00000000000000000001.snapshot").read_bytes()
 
     with pytest.raises(CorruptSnapshotError):
         ProducerStateManager().load(damage(data))
@@ -206,18 +206,18 @@ def test_damaged_snapshots(open_log: OpenLog, damage: Callable[[bytes], bytes]) 
 
 @pytest.mark.parametrize("producer_id", [-2, -(2**63)])
 def test_ids_below_minus_one_are_no_producers(open_log: OpenLog, producer_id: int) -> None:
-    book = open_log()
+    playbook = open_log()
     for _ in range(2):
-        book.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    assert book.log.end_offset == 2
-    assert book.log.active_producers() == []
-    book.crash()
-    assert book.log.active_producers() == []
+        playbook.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    assert playbook.log.end_offset == 2
+    assert playbook.log.active_producers() == []
+    playbook.crash()
+    assert playbook.log.active_producers() == []
 
 
 def test_the_highest_producer_id(open_log: OpenLog) -> None:
-    book = open_log()
-    assert book.log.with_producers(lambda producers: producers.highest_id) == -1
+    playbook = open_log()
+    assert playbook.log.with_producers(lambda producers: producers.highest_id) == -1
     for producer_id in (5, 7, 2**63 - 1):
-        book.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    assert book.log.with_producers(lambda producers: producers.highest_id) == 7
+        playbook.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    assert playbook.log.with_producers(lambda producers: producers.highest_id) == 7

@@ -186,14 +186,14 @@ def test_a_large_batch_is_checked_where_that_is_allowed() -> None:
 
 
 def test_a_log_takes_none_of_them(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
     lying = with_header(produced(b"x"), records_count=2**31 - 1)
     with pytest.raises(KafkaError):
-        book.log.append(lying, now_ms=START_MS)
-    assert book.log.end_offset == 0
-    book.context.validates_records = False
+        playbook.log.append(lying, now_ms=START_MS)
+    assert playbook.log.end_offset == 0
+    playbook.context.validates_records = False
     with pytest.raises(KafkaError):
-        book.log.append(lying, now_ms=START_MS)
+        playbook.log.append(lying, now_ms=START_MS)
     trusted = with_body(produced(b"x" * 50), b"?" * 50)
-    book.log.append(trusted, now_ms=START_MS)
-    assert book.log.end_offset == 1
+    playbook.log.append(trusted, now_ms=START_MS)
+    assert playbook.log.end_offset == 1

@@ -21,97 +21,97 @@ def indexes(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in (".index", ".timeindex")}
 
 
-def fill(book: LogPlaybook, count: int = 20) -> list[bytes | None]:
+def fill(playbook: LogPlaybook, count: int = 20) -> list[bytes | None]:
     """Append batches, later ones with later timestamps."""
     for number in range(count):
-        book.clock.advance_ms(7)
-        book.append(b"%d" % number * 10)
-    return book.values()
+        playbook.clock.advance_ms(7)
+        playbook.append(b"%d" % number * 10)
+    return playbook.values()
 
 
 @pytest.mark.parametrize("how", ["reopen", "crash"])
 def test_everything_is_there_again(open_log: OpenLog, how: str) -> None:
-    book = open_log(segment_bytes=500, index_interval_bytes=100)
-    values = fill(book)
+    playbook = open_log(segment_bytes=500, index_interval_bytes=100)
+    values = fill(playbook)
 
-    getattr(book, how)()
+    getattr(playbook, how)()
 
-    assert len(book.log.segments) > 3
-    assert book.values() == values
-    assert book.append(b"next") == 20
-    assert book.log.max_timestamp() == (book.clock.wall_ms(), 19, 0)
+    assert len(playbook.log.segments) > 3
+    assert playbook.values() == values
+    assert playbook.append(b"next") == 20
+    assert playbook.log.max_timestamp() == (playbook.clock.wall_ms(), 19, 0)
 
 
 def test_recovery_makes_the_same_indexes(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=500, index_interval_bytes=100)
-    fill(book)
-    book.log.close(START_MS)
-    expected = indexes(book.directory)
+    playbook = open_log(segment_bytes=500, index_interval_bytes=100)
+    fill(playbook)
+    playbook.log.close(START_MS)
+    expected = indexes(playbook.directory)
     for name in expected:
-        (book.directory / name).write_bytes(b"\xff" * 7)
+        (playbook.directory / name).write_bytes(b"\xff" * 7)
 
-    book.open(is_clean=False)
-    book.log.close(START_MS)
+    playbook.open(is_clean=False)
+    playbook.log.close(START_MS)
 
-    assert indexes(book.directory) == expected
+    assert indexes(playbook.directory) == expected
     assert any(expected.values())
 
 
 def test_recovery_starts_at_the_recovery_point(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=500, index_interval_bytes=100)
-    fill(book)
-    second = book.log.segments[1].base_offset
-    book.log.close(START_MS)
-    first_index = book.directory / "00000000000000000000.index"
+    playbook = open_log(segment_bytes=500, index_interval_bytes=100)
+    fill(playbook)
+    second = playbook.log.segments[1].base_offset
+    playbook.log.close(START_MS)
+    first_index = playbook.directory / "00000000000000000000.index"
     first_index.write_bytes(b"\x00" * 8)
-    second_index = book.directory / f"{second:020d}.index"
+    second_index = playbook.directory / f"{second:020d}.index"
     second_index.write_bytes(b"\x00" * 8)
 
-    book.open(is_clean=False, recovery_point=second)
+    playbook.open(is_clean=False, recovery_point=second)
 
     assert first_index.read_bytes() == b"\x00" * 8
     assert second_index.read_bytes() != b"\x00" * 8
 
 
 def test_missing_indexes_come_back_even_after_a_clean_stop(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=500, index_interval_bytes=100)
-    values = fill(book)
-    book.log.close(START_MS)
-    expected = indexes(book.directory)
+    playbook = open_log(segment_bytes=500, index_interval_bytes=100)
+    values = fill(playbook)
+    playbook.log.close(START_MS)
+    expected = indexes(playbook.directory)
     for name in list(expected)[1:4]:
-        (book.directory / name).unlink()
+        (playbook.directory / name).unlink()
 
-    book.open(is_clean=True)
+    playbook.open(is_clean=True)
 
-    assert book.values() == values
-    book.log.close(START_MS)
-    assert indexes(book.directory) == expected
+    assert playbook.values() == values
+    playbook.log.close(START_MS)
+    assert indexes(playbook.directory) == expected
 
 
 def test_torn_at_every_byte_of_the_last_batch(open_log: OpenLog, tmp_path: Path) -> None:
-    book = open_log()
-    book.append(b"first")
-    book.append(b"second")
-    path = book.directory / "00000000000000000000.log"
+    playbook = open_log()
+    playbook.append(b"first")
+    playbook.append(b"second")
+    path = playbook.directory / "00000000000000000000.log"
     sound_bytes = path.stat().st_size
-    book.append(b"third")
+    playbook.append(b"third")
     whole = path.read_bytes()
     for size_bytes in range(sound_bytes, len(whole)):
         path.write_bytes(whole[:size_bytes])
 
-        book.crash()
+        playbook.crash()
 
-        assert book.values() == [b"first", b"second"]
+        assert playbook.values() == [b"first", b"second"]
         assert path.stat().st_size == sound_bytes
-    assert book.append(b"again") == 2
+    assert playbook.append(b"again") == 2
 
 
 def test_flipped_at_every_byte_of_the_last_batch(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"first")
-    path = book.directory / "00000000000000000000.log"
+    playbook = open_log()
+    playbook.append(b"first")
+    path = playbook.directory / "00000000000000000000.log"
     start = path.stat().st_size
-    book.append(b"second")
+    playbook.append(b"second")
     whole = path.read_bytes()
     # The leader epoch, bytes 12 to 15, may be anything: nothing covers it.
     for position in [*range(start, start + 12), *range(start + 16, len(whole))]:
@@ -119,39 +119,39 @@ def test_flipped_at_every_byte_of_the_last_batch(open_log: OpenLog) -> None:
         damaged[position] ^= 0x80
         path.write_bytes(damaged)
 
-        book.crash()
+        playbook.crash()
 
-        assert [record.value for record in book.records()] in ([b"first"], [b"first", b"second"])
+        assert [record.value for record in playbook.records()] in ([b"first"], [b"first", b"second"])
         if position >= start + 16:
-            assert book.log.end_offset == 1
+            assert playbook.log.end_offset == 1
 
 
 def test_segments_behind_a_bad_one_go(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200)
-    fill(book, 8)
-    assert [segment.base_offset for segment in book.log.segments] == [0, 2, 4, 6]
-    path = book.directory / "00000000000000000002.log"
+    playbook = open_log(segment_bytes=200)
+    fill(playbook, 8)
+    assert [segment.base_offset for segment in playbook.log.segments] == [0, 2, 4, 6]
+    path = playbook.directory / "00000000000000000002.log"
     path.write_bytes(path.read_bytes()[:-1])
 
-    book.crash()
+    playbook.crash()
 
-    assert book.values() == [b"0" * 10, b"1" * 10, b"2" * 10]
-    assert {name for name in book.files() if name.endswith(".log")} == {f"{base:020d}.log" for base in (0, 2)}
-    assert not any(int(name[:20]) > 3 for name in book.files() if name.endswith(".snapshot"))
+    assert playbook.values() == [b"0" * 10, b"1" * 10, b"2" * 10]
+    assert {name for name in playbook.files() if name.endswith(".log")} == {f"{base:020d}.log" for base in (0, 2)}
+    assert not any(int(name[:20]) > 3 for name in playbook.files() if name.endswith(".snapshot"))
 
 
 def test_left_over_files_go(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book, 3)
-    book.log.close(START_MS)
+    playbook = open_log()
+    fill(playbook, 3)
+    playbook.log.close(START_MS)
     for name in ("5.log.deleted", "0.log.cleaned", "9.index", "9.txnindex", "7.snapshot.tmp"):
         number, kind = name.split(".", 1)
-        (book.directory / f"{int(number):020d}.{kind}").write_bytes(b"junk")
-    (book.directory / "of a user.txt").write_bytes(b"stays")
+        (playbook.directory / f"{int(number):020d}.{kind}").write_bytes(b"junk")
+    (playbook.directory / "of a user.txt").write_bytes(b"stays")
 
-    book.open(is_clean=True)
+    playbook.open(is_clean=True)
 
-    assert book.files() == {
+    assert playbook.files() == {
         "of a user.txt",
         "leader-epoch-checkpoint",
         "00000000000000000003.snapshot",
@@ -160,108 +160,108 @@ def test_left_over_files_go(open_log: OpenLog) -> None:
 
 
 def test_log_that_ends_before_its_start_starts_over(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book, 3)
-    book.log.close(START_MS)
+    playbook = open_log()
+    fill(playbook, 3)
+    playbook.log.close(START_MS)
 
-    book.open(is_clean=False, log_start_offset=10)
+    playbook.open(is_clean=False, log_start_offset=10)
 
-    assert (book.log.log_start_offset, book.log.end_offset) == (10, 10)
-    assert book.append(b"x") == 10
+    assert (playbook.log.log_start_offset, playbook.log.end_offset) == (10, 10)
+    assert playbook.append(b"x") == 10
 
 
 def test_empty_directory_starts_at_the_given_offset(open_log: OpenLog) -> None:
-    book = open_log()
-    book.log.close(START_MS)
-    (book.directory / "00000000000000000000.log").unlink()
+    playbook = open_log()
+    playbook.log.close(START_MS)
+    (playbook.directory / "00000000000000000000.log").unlink()
 
-    book.open(is_clean=False, log_start_offset=5)
+    playbook.open(is_clean=False, log_start_offset=5)
 
-    assert book.append(b"x") == 5
+    assert playbook.append(b"x") == 5
 
 
 def test_killed_right_after_a_roll(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book, 3)
-    book.log.roll(START_MS)
+    playbook = open_log()
+    fill(playbook, 3)
+    playbook.log.roll(START_MS)
 
-    book.crash()
+    playbook.crash()
 
-    assert book.log.end_offset == 3
-    assert len(book.log.segments) == 2
-    assert book.append(b"x") == 3
+    assert playbook.log.end_offset == 3
+    assert len(playbook.log.segments) == 2
+    assert playbook.append(b"x") == 3
 
 
 def test_damaged_leader_epochs_are_done_without(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book, 3)
-    book.log.close(START_MS)
-    (book.directory / "leader-epoch-checkpoint").write_text("what?\n")
+    playbook = open_log()
+    fill(playbook, 3)
+    playbook.log.close(START_MS)
+    (playbook.directory / "leader-epoch-checkpoint").write_text("what?\n")
 
-    book.open(is_clean=True)
+    playbook.open(is_clean=True)
 
-    assert book.append(b"x") == 3
-    assert book.log.end_offset_for_epoch(0) == (0, 4)
+    assert playbook.append(b"x") == 3
+    assert playbook.log.end_offset_for_epoch(0) == (0, 4)
 
 
 def test_killed_with_an_epoch_but_no_record_of_it(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book, 3)
-    book.disk.free_bytes = 60
+    playbook = open_log()
+    fill(playbook, 3)
+    playbook.disk.free_bytes = 60
     with pytest.raises(Exception, match="no space"):
-        book.log.append(produced(b"x" * 100), now_ms=START_MS, leader_epoch=4)
-    book.disk.free_bytes = None
+        playbook.log.append(produced(b"x" * 100), now_ms=START_MS, leader_epoch=4)
+    playbook.disk.free_bytes = None
 
-    book.crash()
+    playbook.crash()
 
-    assert book.log.end_offset_for_epoch(4) is None
-    assert book.log.end_offset_for_epoch(0) == (0, 3)
+    assert playbook.log.end_offset_for_epoch(4) is None
+    assert playbook.log.end_offset_for_epoch(0) == (0, 3)
 
 
 def test_what_recovery_cuts_off_is_durable(open_log: OpenLog) -> None:
     """Records before the cut may be synced, and then a clean shutdown syncs nothing."""
-    book = open_log()
-    book.append(b"synced")
-    book.log.flush(START_MS)
-    path = book.directory / "00000000000000000000.log"
+    playbook = open_log()
+    playbook.append(b"synced")
+    playbook.log.flush(START_MS)
+    path = playbook.directory / "00000000000000000000.log"
     with path.open("ab") as file:
         file.write(b"torn")
-    book.disk.synced.clear()
-    book.crash(recovery_point=1)
-    assert book.disk.synced[:1] == [str(path)]
-    assert str(book.directory) in book.disk.synced
+    playbook.disk.synced.clear()
+    playbook.crash(recovery_point=1)
+    assert playbook.disk.synced[:1] == [str(path)]
+    assert str(playbook.directory) in playbook.disk.synced
 
 
 def test_segments_that_recovery_sets_aside_do_not_come_back(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=100)
+    playbook = open_log(segment_bytes=100)
     for value in (b"a", b"b", b"c"):
-        book.append(value * 20)
-    book.log.flush(START_MS)
-    path = book.directory / "00000000000000000001.log"
+        playbook.append(value * 20)
+    playbook.log.flush(START_MS)
+    path = playbook.directory / "00000000000000000001.log"
     path.write_bytes(b"?" + path.read_bytes()[1:])
-    book.disk.synced.clear()
-    book.crash()
-    assert book.log.end_offset == 1
-    assert str(book.directory) in book.disk.synced
+    playbook.disk.synced.clear()
+    playbook.crash()
+    assert playbook.log.end_offset == 1
+    assert str(playbook.directory) in playbook.disk.synced
 
 
 @pytest.mark.parametrize("rolls", [False, True])
 def test_a_failed_write_that_was_cut_off_does_not_come_back(open_log: OpenLog, rolls: bool) -> None:
-    book = open_log()
-    book.append(b"synced")
-    book.log.flush(START_MS)
-    path = book.directory / "00000000000000000000.log"
-    book.disk.free_bytes = 7
+    playbook = open_log()
+    playbook.append(b"synced")
+    playbook.log.flush(START_MS)
+    path = playbook.directory / "00000000000000000000.log"
+    playbook.disk.free_bytes = 7
     with pytest.raises(KafkaError):
-        book.append(b"refused")
-    book.disk.free_bytes = None
-    book.disk.synced.clear()
+        playbook.append(b"refused")
+    playbook.disk.free_bytes = None
+    playbook.disk.synced.clear()
     if rolls:
-        book.log.roll(START_MS)
-        assert book.disk.synced[:1] == [str(path)], "before another segment is the one that recovery checks"
+        playbook.log.roll(START_MS)
+        assert playbook.disk.synced[:1] == [str(path)], "before another segment is the one that recovery checks"
     else:
-        book.reopen()
-        assert str(path) in book.disk.synced
+        playbook.reopen()
+        assert str(path) in playbook.disk.synced
 
 
 def old_message(magic: int, offset: int) -> bytes:
@@ -276,18 +276,18 @@ def old_message(magic: int, offset: int) -> bytes:
 def test_a_log_ends_at_the_first_message_of_an_old_format_and_keeps_the_rest_aside(
     open_log: OpenLog, magic: int, sound: int
 ) -> None:
-    book = open_log()
+    playbook = open_log()
     for number in range(sound):
-        book.append(b"%d" % number)
-    path = book.directory / "00000000000000000000.log"
+        playbook.append(b"%d" % number)
+    path = playbook.directory / "00000000000000000000.log"
     start = path.stat().st_size
     old = b"".join(old_message(magic, sound + number) for number in range(3))
     path.write_bytes(path.read_bytes() + old)
 
-    book.crash()
+    playbook.crash()
 
-    assert book.values() == [b"%d" % number for number in range(sound)]
+    assert playbook.values() == [b"%d" % number for number in range(sound)]
     assert path.stat().st_size == start
-    (aside,) = [each for each in book.directory.iterdir() if "set-aside" in each.name]
+    (aside,) = [each for each in playbook.directory.iterdir() if "set-aside" in each.name]
     assert aside.read_bytes() == old
-    assert book.append(b"next") == sound
+    assert playbook.append(b"next") == sound

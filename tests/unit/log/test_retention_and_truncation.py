@@ -16,147 +16,147 @@ OpenLog = Callable[..., LogPlaybook]
 BATCH_BYTES = len(produced(b"0"))
 
 
-def bases(book: LogPlaybook) -> list[int]:
+def bases(playbook: LogPlaybook) -> list[int]:
     """Base offsets of the segments."""
-    return [segment.base_offset for segment in book.log.segments]
+    return [segment.base_offset for segment in playbook.log.segments]
 
 
-def fill(book: LogPlaybook, count: int = 6) -> None:
+def fill(playbook: LogPlaybook, count: int = 6) -> None:
     """One batch of one record per segment, a second apart."""
     for number in range(count):
-        book.append(b"%d" % number)
-        book.clock.advance_ms(1000)
+        playbook.append(b"%d" % number)
+        playbook.clock.advance_ms(1000)
 
 
 def test_old_segments_go(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000)
-    fill(book)
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000)
+    fill(playbook)
 
-    assert book.log.delete_old_segments(book.clock.wall_ms()) == 3
-    assert bases(book) == [3, 4, 5]
-    assert book.log.log_start_offset == 3
-    assert book.values() == [b"3", b"4", b"5"]
+    assert playbook.log.delete_old_segments(playbook.clock.wall_ms()) == 3
+    assert bases(playbook) == [3, 4, 5]
+    assert playbook.log.log_start_offset == 3
+    assert playbook.values() == [b"3", b"4", b"5"]
     with pytest.raises(KafkaError) as error:
-        book.log.read(2, 100)
+        playbook.log.read(2, 100)
     assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_when_all_is_old_the_offsets_go_on(open_log: OpenLog) -> None:
-    book = open_log(retention_ms=3000)
-    fill(book)
+    playbook = open_log(retention_ms=3000)
+    fill(playbook)
 
-    book.log.delete_old_segments(START_MS + 10_000)
+    playbook.log.delete_old_segments(START_MS + 10_000)
 
-    assert (book.log.log_start_offset, book.log.end_offset) == (6, 6)
-    assert book.values() == []
-    assert book.crash().end_offset == 6
-    assert book.append(b"x") == 6
+    assert (playbook.log.log_start_offset, playbook.log.end_offset) == (6, 6)
+    assert playbook.values() == []
+    assert playbook.crash().end_offset == 6
+    assert playbook.append(b"x") == 6
 
 
 def test_empty_log_keeps_its_segment(open_log: OpenLog) -> None:
-    book = open_log(retention_ms=0, retention_bytes=0)
+    playbook = open_log(retention_ms=0, retention_bytes=0)
 
-    assert book.log.delete_old_segments(START_MS) == 0
-    assert bases(book) == [0]
+    assert playbook.log.delete_old_segments(START_MS) == 0
+    assert bases(playbook) == [0]
 
 
 def test_age_of_segments_without_timestamps_is_their_files(open_log: OpenLog) -> None:
-    book = open_log(retention_ms=1000)
-    book.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
-    modified_ms = book.log.segments[0].file.modified_ms()
+    playbook = open_log(retention_ms=1000)
+    playbook.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
+    modified_ms = playbook.log.segments[0].file.modified_ms()
 
-    assert book.log.delete_old_segments(modified_ms + 1000) == 0
-    assert book.log.delete_old_segments(modified_ms + 1001) == 1
+    assert playbook.log.delete_old_segments(modified_ms + 1000) == 0
+    assert playbook.log.delete_old_segments(modified_ms + 1001) == 1
 
 
 def test_retention_of_minus_one_is_for_ever(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=-1, retention_bytes=-1)
-    fill(book)
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=-1, retention_bytes=-1)
+    fill(playbook)
 
-    assert book.log.delete_old_segments(START_MS + 10**12) == 0
+    assert playbook.log.delete_old_segments(START_MS + 10**12) == 0
 
 
 @pytest.mark.parametrize(("batches", "kept"), [(6, 6), (5, 5), (3, 3), (2, 2)])
 def test_segments_beyond_the_size_go(open_log: OpenLog, batches: int, kept: int) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_bytes=batches * BATCH_BYTES)
-    fill(book)
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_bytes=batches * BATCH_BYTES)
+    fill(playbook)
 
-    book.log.delete_old_segments(START_MS)
+    playbook.log.delete_old_segments(START_MS)
 
-    assert len(book.values()) == kept
+    assert len(playbook.values()) == kept
 
 
 def test_size_is_not_undercut(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_bytes=3 * BATCH_BYTES - 1)
-    fill(book)
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_bytes=3 * BATCH_BYTES - 1)
+    fill(playbook)
 
-    book.log.delete_old_segments(START_MS)
+    playbook.log.delete_old_segments(START_MS)
 
-    assert len(book.values()) == 3
+    assert len(playbook.values()) == 3
 
 
 def test_compacted_topic_deletes_nothing(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=0, retention_bytes=0, cleanup_policy="compact")
-    fill(book)
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=0, retention_bytes=0, cleanup_policy="compact")
+    fill(playbook)
 
-    assert book.log.delete_old_segments(START_MS + 10**9) == 0
+    assert playbook.log.delete_old_segments(START_MS + 10**9) == 0
 
 
 def test_files_go_after_the_delay(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000, file_delete_delay_ms=500)
-    fill(book)
-    now_ms = book.clock.wall_ms()
-    book.log.delete_old_segments(now_ms)
-    assert "00000000000000000000.log.deleted" in book.files()
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000, file_delete_delay_ms=500)
+    fill(playbook)
+    now_ms = playbook.clock.wall_ms()
+    playbook.log.delete_old_segments(now_ms)
+    assert "00000000000000000000.log.deleted" in playbook.files()
 
-    book.context.deletions.run_due(now_ms + 499)
-    assert "00000000000000000000.log.deleted" in book.files()
-    book.context.deletions.run_due(now_ms + 500)
+    playbook.context.deletions.run_due(now_ms + 499)
+    assert "00000000000000000000.log.deleted" in playbook.files()
+    playbook.context.deletions.run_due(now_ms + 500)
 
-    assert not [name for name in book.files() if name.endswith(".deleted")]
-    assert not [name for name in book.files() if name.startswith("00000000000000000002.")]
+    assert not [name for name in playbook.files() if name.endswith(".deleted")]
+    assert not [name for name in playbook.files() if name.startswith("00000000000000000002.")]
 
 
 def test_delete_records(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=3 * BATCH_BYTES)
-    fill(book)
-    book.log.delete_records(4)
+    playbook = open_log(segment_bytes=3 * BATCH_BYTES)
+    fill(playbook)
+    playbook.log.delete_records(4)
 
-    assert book.log.log_start_offset == 4
-    assert book.values() == [b"4", b"5"]
-    assert book.log.delete_old_segments(START_MS) == 1
-    assert bases(book) == [3]
-    assert book.reopen().log_start_offset == 4
+    assert playbook.log.log_start_offset == 4
+    assert playbook.values() == [b"4", b"5"]
+    assert playbook.log.delete_old_segments(START_MS) == 1
+    assert bases(playbook) == [3]
+    assert playbook.reopen().log_start_offset == 4
 
 
 def test_delete_records_moves_only_forward(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book)
-    book.log.delete_records(4)
-    book.log.delete_records(2)
+    playbook = open_log()
+    fill(playbook)
+    playbook.log.delete_records(4)
+    playbook.log.delete_records(2)
 
-    assert book.log.log_start_offset == 4
+    assert playbook.log.log_start_offset == 4
 
 
 def test_delete_records_behind_the_end(open_log: OpenLog) -> None:
-    book = open_log()
-    fill(book)
+    playbook = open_log()
+    fill(playbook)
 
     with pytest.raises(KafkaError) as error:
-        book.log.delete_records(7)
+        playbook.log.delete_records(7)
     assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_delete_records_moves_epochs(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
     for epoch in (0, 0, 2, 5):
-        book.log.append(produced(b"x"), now_ms=START_MS, leader_epoch=epoch)
-    book.log.delete_records(1)
-    assert book.log.leader_epochs.entries == ((0, 1), (2, 2), (5, 3))
+        playbook.log.append(produced(b"x"), now_ms=START_MS, leader_epoch=epoch)
+    playbook.log.delete_records(1)
+    assert playbook.log.leader_epochs.entries == ((0, 1), (2, 2), (5, 3))
 
-    book.log.delete_records(3)
+    playbook.log.delete_records(3)
 
-    assert book.reopen().leader_epochs.entries == ((5, 3),)
+    assert playbook.reopen().leader_epochs.entries == ((5, 3),)
 
 
 def test_end_offsets_of_epochs(open_log: OpenLog) -> None:
@@ -180,75 +180,75 @@ def test_end_offsets_of_epochs(open_log: OpenLog) -> None:
 
 @pytest.mark.parametrize("offset", range(7))
 def test_truncation(open_log: OpenLog, offset: int) -> None:
-    book = open_log(segment_bytes=2 * BATCH_BYTES, index_interval_bytes=0)
-    fill(book)
+    playbook = open_log(segment_bytes=2 * BATCH_BYTES, index_interval_bytes=0)
+    fill(playbook)
 
-    book.log.truncate_to(offset)
+    playbook.log.truncate_to(offset)
 
-    assert book.log.end_offset == offset
-    assert book.values() == [b"%d" % number for number in range(offset)]
-    assert book.append(b"new") == offset
-    expected = book.values()
-    book.reopen()
-    assert book.values() == expected
-    book.crash()
-    assert book.values() == expected
+    assert playbook.log.end_offset == offset
+    assert playbook.values() == [b"%d" % number for number in range(offset)]
+    assert playbook.append(b"new") == offset
+    expected = playbook.values()
+    playbook.reopen()
+    assert playbook.values() == expected
+    playbook.crash()
+    assert playbook.values() == expected
 
 
 def test_truncation_takes_a_batch_as_a_whole(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"a")
-    book.append(b"b", b"c", b"d")
-    book.log.truncate_to(2)
+    playbook = open_log()
+    playbook.append(b"a")
+    playbook.append(b"b", b"c", b"d")
+    playbook.log.truncate_to(2)
 
-    assert book.log.end_offset == 1
-    assert book.values() == [b"a"]
+    assert playbook.log.end_offset == 1
+    assert playbook.values() == [b"a"]
 
 
 def test_truncation_before_the_first_segment(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=BATCH_BYTES, retention_bytes=0)
-    fill(book)
-    book.log.delete_old_segments(START_MS)
+    playbook = open_log(segment_bytes=BATCH_BYTES, retention_bytes=0)
+    fill(playbook)
+    playbook.log.delete_old_segments(START_MS)
 
-    book.log.truncate_to(2)
+    playbook.log.truncate_to(2)
 
-    assert (book.log.log_start_offset, book.log.end_offset) == (2, 2)
-    assert book.append(b"x") == 2
+    assert (playbook.log.log_start_offset, playbook.log.end_offset) == (2, 2)
+    assert playbook.append(b"x") == 2
 
 
 def test_a_late_reader_of_a_dropped_segment_leaves_no_file_open(open_log: OpenLog, tmp_path: Path) -> None:
-    book = open_log(segment_bytes=200, retention_bytes=200)
+    playbook = open_log(segment_bytes=200, retention_bytes=200)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    dropped = book.log.segments[0]
-    book.log.delete_old_segments(book.clock.wall_ms())
+        playbook.append(b"%d" % number * 10)
+    dropped = playbook.log.segments[0]
+    playbook.log.delete_old_segments(playbook.clock.wall_ms())
     open_before = open_below(tmp_path)
     region = dropped.file.region(0, 10)
     assert len(region.read_bytes()) == 10
     region.close()
     assert dropped.file.read(0, 10)
     assert open_below(tmp_path) <= open_before
-    assert dropped.file not in book.open_files._files
+    assert dropped.file not in playbook.open_files._files
 
 
 def test_a_reader_from_before_the_deletion_is_the_last_to_hold_the_file(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200, retention_bytes=200)
+    playbook = open_log(segment_bytes=200, retention_bytes=200)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    dropped = book.log.segments[0]
+        playbook.append(b"%d" % number * 10)
+    dropped = playbook.log.segments[0]
     content = dropped.file.path.read_bytes()
     region = dropped.file.region(0, len(content))
-    book.log.delete_old_segments(book.clock.wall_ms())
-    assert dropped not in book.log.segments
+    playbook.log.delete_old_segments(playbook.clock.wall_ms())
+    assert dropped not in playbook.log.segments
 
     def holders() -> list[str]:
         links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
         targets = [os.readlink(link) for link in links if os.path.lexists(link)]
         base = f"{dropped.base_offset:020d}."
-        return [each for each in targets if str(book.directory) in each and base in each]
+        return [each for each in targets if str(playbook.directory) in each and base in each]
 
     assert len(holders()) == 1
     assert region.read_bytes() == content
     region.close()
     assert holders() == []
-    assert dropped.file not in book.open_files._files
+    assert dropped.file not in playbook.open_files._files

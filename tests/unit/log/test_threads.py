@@ -111,27 +111,27 @@ def jump(log: PartitionLog, seed: int) -> Callable[[], None]:
     return step
 
 
-def delete_old(book: LogPlaybook) -> Callable[[], None]:
+def delete_old(playbook: LogPlaybook) -> Callable[[], None]:
     """Retention, and the removal of files at once."""
 
     def step() -> None:
-        book.log.delete_old_segments(START_MS)
-        book.context.deletions.run_due(START_MS)
+        playbook.log.delete_old_segments(START_MS)
+        playbook.context.deletions.run_due(START_MS)
 
     return step
 
 
-def compact(book: LogPlaybook) -> Callable[[], None]:
+def compact(playbook: LogPlaybook) -> Callable[[], None]:
     """Compaction without end, and the removal of files at once."""
-    cleaner = Cleaner(book.context)
+    cleaner = Cleaner(playbook.context)
     checkpoint = 0
 
     def step() -> None:
         nonlocal checkpoint
-        dirty = dirty_range(book.log, checkpoint, START_MS)
+        dirty = dirty_range(playbook.log, checkpoint, START_MS)
         if dirty.dirty_bytes:
-            checkpoint = cleaner.clean(book.log, dirty, START_MS)
-        book.context.deletions.run_due(START_MS)
+            checkpoint = cleaner.clean(playbook.log, dirty, START_MS)
+        playbook.context.deletions.run_due(START_MS)
 
     return step
 
@@ -146,18 +146,18 @@ def _threads_take_turns_often() -> Iterator[None]:
 
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact"])
 def test_readers_meanwhile(open_log: OpenLog, cleanup_policy: str) -> None:
-    book = open_log(
+    playbook = open_log(
         cleanup_policy=cleanup_policy,
         segment_bytes=4000,
         index_interval_bytes=300,
         retention_bytes=20_000,
         file_delete_delay_ms=0,
     )
-    log = book.log
+    log = playbook.log
     threads = Threads()
     threads.start(tail(log))
     threads.start(jump(log, seed=2))
-    threads.start({"delete": delete_old, "compact": compact}[cleanup_policy](book))
+    threads.start({"delete": delete_old, "compact": compact}[cleanup_policy](playbook))
     threads.start(log.release_indexes)
     threads.start(lambda: log.flush(START_MS))
 
@@ -166,8 +166,8 @@ def test_readers_meanwhile(open_log: OpenLog, cleanup_policy: str) -> None:
     finally:
         threads.finish()
 
-    latest = {record.key: record.value for record in book.records()}
+    latest = {record.key: record.value for record in playbook.records()}
     assert latest[b"%d" % ((log.end_offset - 1) % KEYS)] == b"%d" % (log.end_offset - 1) + b"." * 40
-    expected = book.records()
-    assert list(book.reopen().segments) != []
-    assert book.records() == expected
+    expected = playbook.records()
+    assert list(playbook.reopen().segments) != []
+    assert playbook.records() == expected

@@ -13,66 +13,66 @@ from tests.unit.log.playbook import START_MS, LogPlaybook
 OpenLog = Callable[..., LogPlaybook]
 
 
-def append_at(book: LogPlaybook, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
+def append_at(playbook: LogPlaybook, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
     """One batch with these timestamps, relative to the start."""
     records = [Record(timestamp_ms=START_MS + each, value=b"v" * 30) for each in timestamps_ms]
-    book.log.append(encode_batch(records, codec=codec), now_ms=START_MS)
+    playbook.log.append(encode_batch(records, codec=codec), now_ms=START_MS)
 
 
 @pytest.mark.parametrize("index_interval_bytes", [0, 4096])
 @pytest.mark.parametrize("reopened", [False, True])
 def test_first_record_at_or_after_a_timestamp(open_log: OpenLog, index_interval_bytes: int, reopened: bool) -> None:
-    book = open_log(segment_bytes=400, index_interval_bytes=index_interval_bytes)
+    playbook = open_log(segment_bytes=400, index_interval_bytes=index_interval_bytes)
     timestamps_ms = [5, 3, 8, 8, 2, 20, 15, 30, 25, 40, 41, 42]
     for first, second in zip(timestamps_ms[::2], timestamps_ms[1::2], strict=True):
-        append_at(book, first, second, codec=Codec.GZIP)
+        append_at(playbook, first, second, codec=Codec.GZIP)
     if reopened:
-        book.reopen()
+        playbook.reopen()
 
     for wanted in range(45):
-        found = book.log.offset_for_timestamp(START_MS + wanted)
+        found = playbook.log.offset_for_timestamp(START_MS + wanted)
         expected = next(
             ((START_MS + each, offset, 0) for offset, each in enumerate(timestamps_ms) if each >= wanted), None
         )
         assert found == expected, wanted
-    assert book.log.max_timestamp() == (START_MS + 42, 11, 0)
+    assert playbook.log.max_timestamp() == (START_MS + 42, 11, 0)
 
 
 def test_records_before_the_start_do_not_count(open_log: OpenLog) -> None:
-    book = open_log()
-    append_at(book, 1, 2, 3)
-    append_at(book, 4)
-    book.log.delete_records(2)
+    playbook = open_log()
+    append_at(playbook, 1, 2, 3)
+    append_at(playbook, 4)
+    playbook.log.delete_records(2)
 
-    assert book.log.offset_for_timestamp(0) == (START_MS + 3, 2, 0)
+    assert playbook.log.offset_for_timestamp(0) == (START_MS + 3, 2, 0)
 
 
 def test_largest_timestamp_is_reported_once(open_log: OpenLog) -> None:
-    book = open_log()
-    append_at(book, 1, 9, 9)
-    append_at(book, 9)
-    append_at(book, 3)
+    playbook = open_log()
+    append_at(playbook, 1, 9, 9)
+    append_at(playbook, 9)
+    append_at(playbook, 3)
 
-    assert book.log.max_timestamp() == (START_MS + 9, 1, 0)
+    assert playbook.log.max_timestamp() == (START_MS + 9, 1, 0)
 
 
 def test_largest_timestamp_of_a_record_before_the_start(open_log: OpenLog) -> None:
-    book = open_log()
-    append_at(book, 1, 9, 2)
-    append_at(book, 4)
-    book.log.delete_records(3)
+    playbook = open_log()
+    append_at(playbook, 1, 9, 2)
+    append_at(playbook, 4)
+    playbook.log.delete_records(3)
 
-    assert book.log.max_timestamp() == (START_MS + 9, 1, 0)
+    assert playbook.log.max_timestamp() == (START_MS + 9, 1, 0)
 
 
 def test_largest_timestamp_in_an_old_segment(open_log: OpenLog) -> None:
-    book = open_log()
-    append_at(book, 9)
-    book.log.roll(START_MS)
-    append_at(book, 3)
+    playbook = open_log()
+    append_at(playbook, 9)
+    playbook.log.roll(START_MS)
+    append_at(playbook, 3)
 
-    assert book.log.max_timestamp() == (START_MS + 9, 0, 0)
-    assert book.reopen().max_timestamp() == (START_MS + 9, 0, 0)
+    assert playbook.log.max_timestamp() == (START_MS + 9, 0, 0)
+    assert playbook.reopen().max_timestamp() == (START_MS + 9, 0, 0)
 
 
 def test_empty_log(open_log: OpenLog) -> None:
@@ -83,20 +83,20 @@ def test_empty_log(open_log: OpenLog) -> None:
 
 
 def test_records_without_timestamps(open_log: OpenLog) -> None:
-    book = open_log()
-    book.log.append(encode_batch([Record(value=b"v")]), now_ms=START_MS)
+    playbook = open_log()
+    playbook.log.append(encode_batch([Record(value=b"v")]), now_ms=START_MS)
 
-    assert book.log.max_timestamp() == (-1, 0, 0)
-    assert book.reopen().max_timestamp() == (-1, 0, 0)
-    assert book.log.offset_for_timestamp(0) is None
+    assert playbook.log.max_timestamp() == (-1, 0, 0)
+    assert playbook.reopen().max_timestamp() == (-1, 0, 0)
+    assert playbook.log.offset_for_timestamp(0) is None
 
 
 def test_truncation_takes_the_largest_timestamp_back(open_log: OpenLog) -> None:
-    book = open_log(index_interval_bytes=0)
+    playbook = open_log(index_interval_bytes=0)
     for each in (1, 5, 3, 9):
-        append_at(book, each)
-    book.log.truncate_to(3)
+        append_at(playbook, each)
+    playbook.log.truncate_to(3)
 
-    assert book.log.max_timestamp() == (START_MS + 5, 1, 0)
-    append_at(book, 2)
-    assert book.reopen().max_timestamp() == (START_MS + 5, 1, 0)
+    assert playbook.log.max_timestamp() == (START_MS + 5, 1, 0)
+    append_at(playbook, 2)
+    assert playbook.reopen().max_timestamp() == (START_MS + 5, 1, 0)

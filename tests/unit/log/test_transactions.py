@@ -19,8 +19,8 @@ OpenLog = Callable[..., LogPlaybook]
 class Producer:
     """A transactional producer of one partition."""
 
-    def __init__(self, book: LogPlaybook, producer_id: int, epoch: int = 0) -> None:
-        self.book = book
+    def __init__(self, playbook: LogPlaybook, producer_id: int, epoch: int = 0) -> None:
+        self.playbook = playbook
         self.producer_id = producer_id
         self.epoch = epoch
         self.sequence = 0
@@ -33,12 +33,12 @@ class Producer:
             base_sequence=self.sequence,
             attributes=attributes,
         )
-        offset = self.book.log.append(batch, now_ms=START_MS).base_offset
+        offset = self.playbook.log.append(batch, now_ms=START_MS).base_offset
         self.sequence += len(values)
         return offset
 
     def end(self, kind: ControlRecordType, coordinator_epoch: int = 0) -> int:
-        return self.book.log.append_end_transaction_marker(
+        return self.playbook.log.append_end_transaction_marker(
             kind,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
@@ -53,9 +53,9 @@ class Producer:
         return self.end(ControlRecordType.ABORT)
 
 
-def committed(book: LogPlaybook) -> list[bytes | None]:
+def committed(playbook: LogPlaybook) -> list[bytes | None]:
     """The values that a consumer of committed records sees, which drops the aborted ones as Kafka's does."""
-    log = book.log
+    log = playbook.log
     offset = log.log_start_offset
     values: list[bytes | None] = []
     while True:
@@ -88,47 +88,47 @@ def consume(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[i
 
 
 def test_open_transaction_holds_the_stable_offset(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"before")
-    producer = Producer(book, 1)
+    playbook = open_log()
+    playbook.append(b"before")
+    producer = Producer(playbook, 1)
     producer.send(b"a")
-    book.append(b"after")
+    playbook.append(b"after")
 
-    assert (book.log.high_watermark, book.log.last_stable_offset) == (3, 1)
-    assert committed(book) == [b"before"]
+    assert (playbook.log.high_watermark, playbook.log.last_stable_offset) == (3, 1)
+    assert committed(playbook) == [b"before"]
     producer.commit()
-    assert book.log.last_stable_offset == 4
-    assert committed(book) == [b"before", b"a", b"after"]
+    assert playbook.log.last_stable_offset == 4
+    assert committed(playbook) == [b"before", b"a", b"after"]
 
 
 @pytest.mark.parametrize(("timestamp_type", "attributes"), [("CreateTime", 48), ("LogAppendTime", 56)])
 def test_a_marker_has_the_type_of_timestamps_of_the_topic(
     open_log: OpenLog, timestamp_type: str, attributes: int
 ) -> None:
-    book = open_log(message_timestamp_type=timestamp_type)
-    producer = Producer(book, 1)
+    playbook = open_log(message_timestamp_type=timestamp_type)
+    producer = Producer(playbook, 1)
     producer.send(b"a")
     marker = producer.abort()
 
-    data = book.log.read(marker, 1 << 20).records
+    data = playbook.log.read(marker, 1 << 20).records
     assert isinstance(data, FileRegion)
     ((header, batch),) = iterate_batches(data.read_bytes())
     assert (header.attributes, header.max_timestamp_ms) == (attributes, START_MS)
     assert header.crc == batch_checksum(batch)
-    assert committed(book) == []
+    assert committed(playbook) == []
 
 
 def test_nothing_is_read_at_the_stable_offset(open_log: OpenLog) -> None:
-    book = open_log()
-    Producer(book, 1).send(b"a")
+    playbook = open_log()
+    Producer(playbook, 1).send(b"a")
 
-    assert book.log.read(0, 1000, committed_only=True) == (1, 0, 0, b"", [])
-    assert book.log.read(1, 1000, committed_only=True) == (1, 0, 0, b"", [])
+    assert playbook.log.read(0, 1000, committed_only=True) == (1, 0, 0, b"", [])
+    assert playbook.log.read(1, 1000, committed_only=True) == (1, 0, 0, b"", [])
 
 
 def test_aborted_transactions_are_reported(open_log: OpenLog) -> None:
-    book = open_log()
-    first, second = Producer(book, 1), Producer(book, 2)
+    playbook = open_log()
+    first, second = Producer(playbook, 1), Producer(playbook, 2)
     first.send(b"a1")
     second.send(b"b1")
     first.abort()
@@ -136,82 +136,82 @@ def test_aborted_transactions_are_reported(open_log: OpenLog) -> None:
     second.commit()
     first.abort()
 
-    found = book.log.read(0, 1 << 20, committed_only=True)
+    found = playbook.log.read(0, 1 << 20, committed_only=True)
 
     assert found.aborted_transactions == [(1, 0), (1, 3)]
-    assert committed(book) == [b"b1"]
-    assert book.log.read(0, 1 << 20).aborted_transactions is None
+    assert committed(playbook) == [b"b1"]
+    assert playbook.log.read(0, 1 << 20).aborted_transactions is None
 
 
 def test_aborted_transactions_behind_the_read_are_left_out(open_log: OpenLog) -> None:
-    book = open_log(index_interval_bytes=0)
-    producer = Producer(book, 1)
+    playbook = open_log(index_interval_bytes=0)
+    producer = Producer(playbook, 1)
     for _ in range(10):
         producer.send(b"x" * 200)
         producer.abort()
 
-    found = book.log.read(0, 700, committed_only=True)
+    found = playbook.log.read(0, 700, committed_only=True)
 
     assert found.aborted_transactions == [(1, 0), (1, 2)]
 
 
 @pytest.mark.parametrize("how", ["reopen", "crash"])
 def test_transactions_survive(open_log: OpenLog, how: str) -> None:
-    book = open_log(segment_bytes=400)
-    first, second = Producer(book, 1), Producer(book, 2)
+    playbook = open_log(segment_bytes=400)
+    first, second = Producer(playbook, 1), Producer(playbook, 2)
     for number in range(8):
         first.send(b"a%d" % number)
         first.end(ControlRecordType(number % 2))
     second.send(b"open")
-    book.append(b"plain")
-    expected = committed(book)
-    stable_offset = book.log.last_stable_offset
+    playbook.append(b"plain")
+    expected = committed(playbook)
+    stable_offset = playbook.log.last_stable_offset
 
-    getattr(book, how)()
+    getattr(playbook, how)()
 
-    assert len(book.log.segments) > 3
-    assert book.log.last_stable_offset == stable_offset == book.log.end_offset - 2
-    assert committed(book) == expected == [b"a1", b"a3", b"a5", b"a7"]
+    assert len(playbook.log.segments) > 3
+    assert playbook.log.last_stable_offset == stable_offset == playbook.log.end_offset - 2
+    assert committed(playbook) == expected == [b"a1", b"a3", b"a5", b"a7"]
     second.abort()
-    assert committed(book) == [*expected, b"plain"]
+    assert committed(playbook) == [*expected, b"plain"]
 
 
 def test_damaged_transaction_index_is_rebuilt_after_a_crash(open_log: OpenLog) -> None:
-    book = open_log()
-    producer = Producer(book, 1)
+    playbook = open_log()
+    producer = Producer(playbook, 1)
     producer.send(b"a")
     producer.abort()
-    book.log.close(START_MS)
-    path = book.directory / "00000000000000000000.txnindex"
+    playbook.log.close(START_MS)
+    path = playbook.directory / "00000000000000000000.txnindex"
     good = path.read_bytes()
     path.write_bytes(b"\x00" * 34)
 
-    book.open(is_clean=False)
-    book.log.close(START_MS)
+    playbook.open(is_clean=False)
+    playbook.log.close(START_MS)
 
     assert path.read_bytes() == good
 
 
 def test_stable_offset_is_never_before_the_start(open_log: OpenLog) -> None:
-    book = open_log()
-    producer = Producer(book, 1)
+    playbook = open_log()
+    producer = Producer(playbook, 1)
     for value in (b"a", b"b", b"c"):
         producer.send(value)
 
-    book.log.delete_records(2)
+    playbook.log.delete_records(2)
 
-    assert book.log.last_stable_offset == 2
-    assert book.log.read(2, 1000, committed_only=True) == (3, 2, 2, b"", [])
-    assert book.reopen().last_stable_offset == 2
+    assert playbook.log.last_stable_offset == 2
+    assert playbook.log.read(2, 1000, committed_only=True) == (3, 2, 2, b"", [])
+    assert playbook.reopen().last_stable_offset == 2
 
 
 def test_stable_offset_moves_with_retention(open_log: OpenLog) -> None:
-    book = open_log(retention_bytes=0)
-    Producer(book, 1).send(b"a")
+    playbook = open_log(retention_bytes=0)
+    Producer(playbook, 1).send(b"a")
 
-    book.log.delete_old_segments(START_MS)
+    playbook.log.delete_old_segments(START_MS)
 
-    assert book.log.last_stable_offset == book.log.log_start_offset == 1
+    assert playbook.log.last_stable_offset == playbook.log.log_start_offset == 1
 
 
 def test_record_outside_the_open_transaction(open_log: OpenLog) -> None:
@@ -224,19 +224,19 @@ def test_record_outside_the_open_transaction(open_log: OpenLog) -> None:
 
 
 def test_marker_without_a_transaction_changes_no_offset_but_the_end(open_log: OpenLog) -> None:
-    book = open_log()
-    Producer(book, 1).abort()
+    playbook = open_log()
+    Producer(playbook, 1).abort()
 
-    assert book.log.last_stable_offset == book.log.end_offset == 1
-    assert ".txnindex" not in "".join(book.files())
+    assert playbook.log.last_stable_offset == playbook.log.end_offset == 1
+    assert ".txnindex" not in "".join(playbook.files())
 
 
 def test_marker_of_an_old_epoch(open_log: OpenLog) -> None:
-    book = open_log()
-    Producer(book, 1, epoch=5).send(b"a")
+    playbook = open_log()
+    Producer(playbook, 1, epoch=5).send(b"a")
 
     with pytest.raises(KafkaError) as error:
-        Producer(book, 1, epoch=4).abort()
+        Producer(playbook, 1, epoch=4).abort()
     assert error.value.error_code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -251,31 +251,31 @@ def test_marker_of_an_old_coordinator(open_log: OpenLog) -> None:
 
 
 def test_marker_may_raise_the_epoch(open_log: OpenLog) -> None:
-    book = open_log()
-    Producer(book, 1).send(b"a")
-    fencing = Producer(book, 1, epoch=1)
+    playbook = open_log()
+    Producer(playbook, 1).send(b"a")
+    fencing = Producer(playbook, 1, epoch=1)
     fencing.abort()
 
-    assert committed(book) == []
+    assert committed(playbook) == []
     assert fencing.send(b"b") == 2
 
 
 def test_idle_producer_in_a_transaction_is_kept(open_log: OpenLog) -> None:
-    book = open_log()
-    Producer(book, 1).send(b"a")
+    playbook = open_log()
+    Producer(playbook, 1).send(b"a")
 
-    book.log.with_producers(lambda producers: producers.remove_expired(START_MS + 10_000, 1000))
+    playbook.log.with_producers(lambda producers: producers.remove_expired(START_MS + 10_000, 1000))
 
-    assert [each.current_transaction_first_offset for each in book.log.active_producers()] == [0]
+    assert [each.current_transaction_first_offset for each in playbook.log.active_producers()] == [0]
 
 
 def test_control_batch_of_a_client_is_refused(open_log: OpenLog) -> None:
     from klamm.wire.records import encode_end_transaction_marker
 
-    book = open_log()
+    playbook = open_log()
     marker: Any = encode_end_transaction_marker(
         ControlRecordType.COMMIT, timestamp_ms=1, producer_id=1, producer_epoch=0, coordinator_epoch=0
     )
     with pytest.raises(KafkaError) as error:
-        book.log.append(marker, now_ms=START_MS)
+        playbook.log.append(marker, now_ms=START_MS)
     assert error.value.error_code is ErrorCode.INVALID_RECORD

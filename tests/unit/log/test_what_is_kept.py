@@ -111,90 +111,90 @@ def test_a_write_started_before_a_deletion_does_not_bring_its_entries_back(
 
 
 def test_a_log_that_ends_before_its_start_is_set_aside(open_log: OpenLog) -> None:
-    book = open_log()
-    book.append(b"precious")
-    content = (book.directory / "00000000000000000000.log").read_bytes()
-    book.log.close(START_MS)
+    playbook = open_log()
+    playbook.append(b"precious")
+    content = (playbook.directory / "00000000000000000000.log").read_bytes()
+    playbook.log.close(START_MS)
 
     for number in range(2):
-        book.open(is_clean=False, log_start_offset=10 * (number + 1))
-        assert book.append(b"x") == 10 * (number + 1)
-        book.log.close(START_MS)
+        playbook.open(is_clean=False, log_start_offset=10 * (number + 1))
+        assert playbook.append(b"x") == 10 * (number + 1)
+        playbook.log.close(START_MS)
 
-    assert (book.directory / "00000000000000000000.log.set-aside").read_bytes() == content
-    assert (book.directory / "00000000000000000010.log.set-aside").exists()
+    assert (playbook.directory / "00000000000000000000.log.set-aside").read_bytes() == content
+    assert (playbook.directory / "00000000000000000010.log.set-aside").exists()
 
 
 def test_segments_behind_a_bad_batch_are_set_aside(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200)
+    playbook = open_log(segment_bytes=200)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    contents = {path.name: path.read_bytes() for path in sorted(book.directory.glob("*.log"))}
-    path = book.directory / "00000000000000000002.log"
+        playbook.append(b"%d" % number * 10)
+    contents = {path.name: path.read_bytes() for path in sorted(playbook.directory.glob("*.log"))}
+    path = playbook.directory / "00000000000000000002.log"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
-    book.crash()
+    playbook.crash()
 
-    assert book.values() == [b"%d" % number * 10 for number in range(3)]
+    assert playbook.values() == [b"%d" % number * 10 for number in range(3)]
     for name in list(contents)[2:]:
-        assert (book.directory / f"{name}.set-aside").read_bytes() == contents[name]
-    assert book.append(b"on it goes") == 3
+        assert (playbook.directory / f"{name}.set-aside").read_bytes() == contents[name]
+    assert playbook.append(b"on it goes") == 3
 
 
 def test_what_follows_a_bad_batch_in_its_segment_is_kept(open_log: OpenLog) -> None:
-    book = open_log()
+    playbook = open_log()
     for number in range(3):
-        book.append(b"%d" % number * 10)
-    path = book.directory / "00000000000000000000.log"
+        playbook.append(b"%d" % number * 10)
+    path = playbook.directory / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
     third = len(data) // 3
     data[2 * third - 1] ^= 0xFF
     path.write_bytes(data)
 
-    book.crash()
+    playbook.crash()
 
-    assert book.values() == [b"0" * 10]
-    assert (book.directory / f"{path.name}.{third}.set-aside").read_bytes() == data[third:]
+    assert playbook.values() == [b"0" * 10]
+    assert (playbook.directory / f"{path.name}.{third}.set-aside").read_bytes() == data[third:]
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 500, bytes(produced(b"torn"))[:70]])
 def test_a_torn_write_leaves_nothing_aside(open_log: OpenLog, tail: bytes) -> None:
-    book = open_log()
-    book.append(b"sound")
-    with (book.directory / "00000000000000000000.log").open("ab") as file:
+    playbook = open_log()
+    playbook.append(b"sound")
+    with (playbook.directory / "00000000000000000000.log").open("ab") as file:
         file.write(tail)
 
-    book.crash()
+    playbook.crash()
 
-    assert book.values() == [b"sound"]
-    assert not [name for name in book.files() if "set-aside" in name]
+    assert playbook.values() == [b"sound"]
+    assert not [name for name in playbook.files() if "set-aside" in name]
 
 
 def test_retention_frees_a_full_disk(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200, retention_bytes=300, file_delete_delay_ms=0)
+    playbook = open_log(segment_bytes=200, retention_bytes=300, file_delete_delay_ms=0)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    book.disk.free_bytes = 0
+        playbook.append(b"%d" % number * 10)
+    playbook.disk.free_bytes = 0
 
     with pytest.raises(Exception, match="no space"):
-        book.log.delete_old_segments(book.clock.wall_ms())
-    book.context.deletions.run_due(book.clock.wall_ms())
+        playbook.log.delete_old_segments(playbook.clock.wall_ms())
+    playbook.context.deletions.run_due(playbook.clock.wall_ms())
 
-    assert sorted(name for name in book.files() if ".log" in name) == [f"{base:020d}.log" for base in (4, 6)]
+    assert sorted(name for name in playbook.files() if ".log" in name) == [f"{base:020d}.log" for base in (4, 6)]
 
 
 def test_retention_of_everything_frees_a_full_disk_but_for_the_last_segment(open_log: OpenLog) -> None:
-    book = open_log(segment_bytes=200, retention_ms=1, file_delete_delay_ms=0)
+    playbook = open_log(segment_bytes=200, retention_ms=1, file_delete_delay_ms=0)
     for number in range(8):
-        book.append(b"%d" % number * 10)
-    book.clock.advance_ms(1000)
-    book.disk.free_bytes = 0
+        playbook.append(b"%d" % number * 10)
+    playbook.clock.advance_ms(1000)
+    playbook.disk.free_bytes = 0
 
     with pytest.raises(Exception, match="no space"):
-        book.log.delete_old_segments(book.clock.wall_ms())
-    book.context.deletions.run_due(book.clock.wall_ms())
+        playbook.log.delete_old_segments(playbook.clock.wall_ms())
+    playbook.context.deletions.run_due(playbook.clock.wall_ms())
 
-    assert [name for name in book.files() if ".log" in name] == ["00000000000000000006.log"]
+    assert [name for name in playbook.files() if ".log" in name] == ["00000000000000000006.log"]
 
 
 def test_a_new_partition_takes_no_directory_that_does_not_say_whose_it_is(managed: Managed) -> None:
@@ -223,7 +223,7 @@ def test_the_log_says_why_a_directory_is_set_aside(
     managed.manager.make_room("topic", [0])
 
     assert ("of another topic" in caplog.text) is is_known
-    assert ("does not say of which topic" in caplog.text) is not is_known
+    assert ("does not name its topic" in caplog.text) is not is_known
 
 
 def test_a_topic_gets_its_directory_back_that_does_not_say_whose_it_is(managed: Managed) -> None:

@@ -36,7 +36,7 @@ def test_a_system_without_them_has_an_empty_table():
     assert ["Queues", "of", "new", "connections"] in printed(Difference(first, None))
 
 
-def test_a_refused_connection_is_said_in_the_systems_words(capsys):
+def test_a_refused_connection_is_reported_in_the_systems_words(capsys):
     with socket.socket() as unheard:
         # Bound, and no one listens.
         unheard.bind(("127.0.0.1", 0))

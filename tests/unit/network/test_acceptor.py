@@ -164,7 +164,7 @@ def test_no_more_than_the_limit_is_accepted_at_once():
         assert len(harness.taken) == expected
 
 
-def test_pauses_for_want_of_descriptors_are_counted_and_said_once(caplog):
+def test_pauses_for_lack_of_descriptors_are_counted_and_reported_once(caplog):
     caplog.set_level(logging.WARNING, "klamm.network")
     harness = AcceptorHarness()
     for _ in range(3):

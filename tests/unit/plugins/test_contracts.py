@@ -217,7 +217,7 @@ def make_no_gate(settings):
         (Slow, ApiSet, "Slow.metadata is async: the server calls it on a thread, and awaits nothing"),
     ],
 )
-def test_what_is_wrong_with_a_class_is_said(made, contract, problem):
+def test_the_fault_of_a_class_is_reported(made, contract, problem):
     found = contract_problem(made, contract)
     assert found == (None if problem is None else f"{__name__}.{problem}")
 

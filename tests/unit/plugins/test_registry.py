@@ -30,7 +30,7 @@ def test_a_provider_knows_where_it_comes_from(install):
     assert [one.provider.name for one in registry.all()] == ["a", "b"]
 
 
-def test_what_is_unknown_is_said_with_what_is_known(install):
+def test_unknown_names_are_reported_with_the_known_ones(install):
     registry = PluginRegistry(entry_points=[install("doors", "klamm-doors", **gates("quota", "rate"))])
     with pytest.raises(PluginError) as caught:
         registry.resolve(GATE, "quotas")

@@ -128,7 +128,7 @@ class Playbook:
     def request(self, message: Any, version: int) -> tuple[AuthenticationStep, Any]:
         """Send a request; the step, and its response decoded if there is one."""
         correlation_id = next(self._ids)
-        frame = encode_request_header(message.API_KEY, version, correlation_id, "book") + message.encode(version)
+        frame = encode_request_header(message.API_KEY, version, correlation_id, "playbook") + message.encode(version)
         step = self.settle(self.authenticator.receive(frame))
         return step, self.decoded(step, message.API_KEY, version, correlation_id)
 
@@ -176,7 +176,7 @@ class Playbook:
     def _note_resumed(self) -> None:
         self.resumed += 1
 
-    def versions(self, version: int = 3, name: str = "book") -> tuple[AuthenticationStep, Any]:
+    def versions(self, version: int = 3, name: str = "playbook") -> tuple[AuthenticationStep, Any]:
         return self.request(ApiVersionsRequest(name, "1.0"), version)
 
     def handshake(self, mechanism: str = "SCRIPTED", version: int = 1) -> tuple[AuthenticationStep, Any]:

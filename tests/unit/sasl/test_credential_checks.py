@@ -156,17 +156,17 @@ def test_what_is_dropped_while_it_waits_among_suspects_is_not_checked(threads):
 
 
 def test_the_check_of_a_client_that_is_gone_is_dropped_and_never_evaluated():
-    book = Playbook()
-    book.versions()
-    book.handshake()
+    playbook = Playbook()
+    playbook.versions()
+    playbook.handshake()
     frame = encode_request_header(36, 2, 1, "x") + SaslAuthenticateRequest(b"later user alice").encode(2)
-    step = book.authenticator.receive(frame)
-    step.pending(book._note_resumed)
-    (check,) = book.work
-    book.authenticator.close()
-    assert book.dropped == [check]
+    step = playbook.authenticator.receive(frame)
+    step.pending(playbook._note_resumed)
+    (check,) = playbook.work
+    playbook.authenticator.close()
+    assert playbook.dropped == [check]
     assert check() is None
-    assert book.resumed == 0
+    assert playbook.resumed == 0
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_the_check_of_a_client_that_is_gone_is_dropped_and_never_evaluated():
      (b"later crash", None), (b"later challenge", None)],
 )  # fmt: skip
 def test_what_a_check_says_of_its_client(token, proved):
-    book = Playbook()
-    book.versions()
-    book.handshake()
+    playbook = Playbook()
+    playbook.versions()
+    playbook.handshake()
     frame = encode_request_header(36, 2, 1, "x") + SaslAuthenticateRequest(token).encode(2)
-    book.authenticator.receive(frame).pending(book._note_resumed)
-    assert book.work.popleft()() is proved
-    assert book.passwords_of == [None]
-    book.authenticator.resume()
-    book.authenticator.close()
-    assert book.dropped == [], "it was not waiting any more"
+    playbook.authenticator.receive(frame).pending(playbook._note_resumed)
+    assert playbook.work.popleft()() is proved
+    assert playbook.passwords_of == [None]
+    playbook.authenticator.resume()
+    playbook.authenticator.close()
+    assert playbook.dropped == [], "it was not waiting any more"

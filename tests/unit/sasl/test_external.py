@@ -20,21 +20,21 @@ class ProvingTransport(QuietTransport):
 
 
 def proving(principal):
-    book = Playbook({"EXTERNAL": ExternalMechanism()})
-    book.authenticator._transport = ProvingTransport(principal)
-    book.handshake("EXTERNAL")
-    return book
+    playbook = Playbook({"EXTERNAL": ExternalMechanism()})
+    playbook.authenticator._transport = ProvingTransport(principal)
+    playbook.handshake("EXTERNAL")
+    return playbook
 
 
 @pytest.mark.parametrize("token", [b"", b"CN=alice"])
 def test_the_principal_of_the_transport(token):
-    book = proving(CERTIFIED)
-    assert book.token(token)[0].complete
-    assert book.authenticator.principal == CERTIFIED
+    playbook = proving(CERTIFIED)
+    assert playbook.token(token)[0].complete
+    assert playbook.authenticator.principal == CERTIFIED
 
 
 @pytest.mark.parametrize(("principal", "token"), [(ANONYMOUS, b""), (ANONYMOUS, b"ANONYMOUS"), (CERTIFIED, b"CN=bob")])
 def test_another_principal_is_refused(principal, token):
-    book = proving(principal)
-    assert book.token(token)[0].failed
-    assert not book.authenticator.complete
+    playbook = proving(principal)
+    assert playbook.token(token)[0].failed
+    assert not playbook.authenticator.complete

@@ -13,8 +13,8 @@ from klamm_sasl.credential_checks import CredentialChecks
 from klamm_sasl.plain import PlainMechanism
 from klamm_sasl.scram import ScramSha256
 from tests.unit.sasl.playbook import Playbook
-from tests.unit.sasl.test_oauthbearer import OTHER_RSA, listen, said, signed  # noqa: F401
-from tests.unit.sasl.users import DictStore, anew, credential
+from tests.unit.sasl.test_oauthbearer import OTHER_RSA, bearer_message, listen, signed  # noqa: F401
+from tests.unit.sasl.users import DictStore, credential, reconnected
 from tests.waiting import wait_until
 
 LOGINS = 3_600
@@ -29,13 +29,13 @@ class Flood:
         monkeypatch.setattr(failed_logins, "MAX_SOURCES", LIMIT)
         monkeypatch.setattr(plain, "REMEMBERED", LIMIT)
         self.plain = PlainMechanism()
-        self.book = Playbook({"PLAIN": self.plain, "SCRAM-SHA-256": ScramSha256()})
+        self.playbook = Playbook({"PLAIN": self.plain, "SCRAM-SHA-256": ScramSha256()})
         # A check of a password takes its time on the clock, and none here.
-        monkeypatch.setattr(ScramCredential, "verifies", lambda *_: self.book.clock.advance_ms(1) is not None)
+        monkeypatch.setattr(ScramCredential, "verifies", lambda *_: self.playbook.clock.advance_ms(1) is not None)
         store = DictStore([("alice", credential("sesame"))])
-        for mechanism in self.book.mechanisms.values():
-            mechanism.open(SaslContext(self.book.listener, [store], self.book.sessions))
-        self.checks = CredentialChecks(self.book.listener, 1, 50)
+        for mechanism in self.playbook.mechanisms.values():
+            mechanism.open(SaslContext(self.playbook.listener, [store], self.playbook.sessions))
+        self.checks = CredentialChecks(self.playbook.listener, 1, 50)
         self.random = random.Random(1)
 
     def log_in(self):
@@ -43,7 +43,7 @@ class Flood:
         number = self.random.randrange(10**9)
         user = f"user{number}" + "x" * self.random.choice([0, 10, 5_000])
         address = f"198.51.{number % 250}.{number // 250 % 250}" if number % 3 else "192.0.2.1"
-        client = Playbook(self.book.mechanisms, beside=self.book)
+        client = Playbook(self.playbook.mechanisms, beside=self.playbook)
         client.authenticator._submit = lambda check, password_of: self.checks.submit(check, address, password_of)
         if number % 2:
             client.handshake("SCRAM-SHA-256")
@@ -79,8 +79,8 @@ class Flood:
             "lines": len(checks._lines._seen),
             "wrong": len(self.plain._wrong),
             "right": len(self.plain._right),
-            "sessions": len(self.book.sessions),
-            "timers": len(self.book.services.scheduler._heap),
+            "sessions": len(self.playbook.sessions),
+            "timers": len(self.playbook.services.scheduler._heap),
         }
 
 
@@ -95,7 +95,7 @@ def test_an_hour_of_wrong_passwords_leaves_little(flood):
     def some(count):
         for _ in range(count):
             flood.log_in()
-            flood.book.pass_time(SECOND_MS)
+            flood.playbook.pass_time(SECOND_MS)
 
     some(LOGINS // 3)
     gc.collect()
@@ -115,21 +115,21 @@ def test_an_hour_of_wrong_passwords_leaves_little(flood):
 
 def test_clients_that_leave_take_what_they_sent_with_them(listen):  # noqa: F811
     """Tokens signed by an unknown key wait for a fetch of keys, which may take ten seconds."""
-    book = listen()
+    playbook = listen()
     works = []
 
     def begin(step):
         step.pending(lambda: None)
         return step
 
-    book.mechanisms["OAUTHBEARER"].keys.submit = works.append
+    playbook.mechanisms["OAUTHBEARER"].keys.submit = works.append
     token = signed(OTHER_RSA, padding="x" * 300_000)
     tracemalloc.start()
     try:
         for _ in range(10):
-            client = anew(book)
+            client = reconnected(playbook)
             client.settle = begin
-            client.token(said(token))
+            client.token(bearer_message(token))
             client.authenticator.close()
             del client
         gc.collect()

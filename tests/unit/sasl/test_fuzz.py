@@ -50,9 +50,9 @@ FRAMES = st.one_of(
 """Right tokens are among them; whether they authenticate depends on the frames before."""
 
 
-def is_success(book, frame):
+def is_success(playbook, frame):
     """Whether this frame, in this state, is a token that is right."""
-    if book.state is not SaslState.AUTHENTICATE:
+    if playbook.state is not SaslState.AUTHENTICATE:
         return False
     raw = {b"user alice", b"user bob"}
     return frame in raw or frame in {framed(SaslAuthenticateRequest(token), v) for token in raw for v in range(3)}
@@ -61,39 +61,39 @@ def is_success(book, frame):
 @settings(max_examples=400)
 @given(st.lists(FRAMES, max_size=12), st.sampled_from([0, 3_600_000]))
 def test_only_a_right_token_authenticates(frames, max_reauth_ms):
-    book = Playbook(max_reauth_ms=max_reauth_ms)
+    playbook = Playbook(max_reauth_ms=max_reauth_ms)
     principal = None
     for frame in frames:
-        was_complete = book.authenticator.complete
+        was_complete = playbook.authenticator.complete
         api_key = int.from_bytes(frame[:2], "big", signed=True)
-        if was_complete and not book.authenticator.reauthenticates(api_key):
-            book.clock.advance_ms(700)
+        if was_complete and not playbook.authenticator.reauthenticates(api_key):
+            playbook.clock.advance_ms(700)
             continue
-        could_succeed = is_success(book, frame)
-        step = book.settle(book.authenticator.receive(frame))
+        could_succeed = is_success(playbook, frame)
+        step = playbook.settle(playbook.authenticator.receive(frame))
         assert step.pending is None
-        assert step.complete == book.authenticator.complete
-        assert (step.failed is not None) == (book.state is SaslState.FAILED)
+        assert step.complete == playbook.authenticator.complete
+        assert (step.failed is not None) == (playbook.state is SaslState.FAILED)
         if step.complete:
             assert could_succeed
-            assert principal in (None, book.authenticator.principal), "re-authentication keeps the principal"
-            principal = book.authenticator.principal
+            assert principal in (None, playbook.authenticator.principal), "re-authentication keeps the principal"
+            principal = playbook.authenticator.principal
         if step.failed is not None:
-            assert not book.authenticator.complete
+            assert not playbook.authenticator.complete
             assert len(step.send) <= 1
             break
-    assert (principal is None) == (book.authenticator.principal not in (ALICE, type(ALICE)("bob")))
+    assert (principal is None) == (playbook.authenticator.principal not in (ALICE, type(ALICE)("bob")))
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 1))
 def test_any_token_is_answered_or_refused(token, version):
-    book = Playbook()
-    book.handshake(version=version)
-    step = book.raw(token if version == 0 else framed(SaslAuthenticateRequest(token), 2))
+    playbook = Playbook()
+    playbook.handshake(version=version)
+    step = playbook.raw(token if version == 0 else framed(SaslAuthenticateRequest(token), 2))
     assert step.failed or step.send
     word, _, argument = token.decode(errors="replace").partition(" ")
-    assert book.authenticator.complete == (word == "user" or (word == "until" and is_number(argument)))
+    assert playbook.authenticator.complete == (word == "user" or (word == "until" and is_number(argument)))
 
 
 def is_number(text):

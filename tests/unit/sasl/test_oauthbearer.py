@@ -22,7 +22,7 @@ from klamm_sasl.jwks import JwksKeys, _Redirects, fetcher
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
 from klamm_sasl.sasl_settings import OAuthBearerSettings, check_url
 from tests.unit.sasl.playbook import Playbook
-from tests.unit.sasl.users import anew
+from tests.unit.sasl.users import reconnected
 
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
 OTHER_RSA = RSAKey.generate_key(2048, {"kid": "other"})
@@ -60,7 +60,7 @@ def by_hand(header, secret):
     return f"{text}.{encoded(hmac.digest(secret, text.encode(), 'sha256'))}"
 
 
-def said(token, authzid="", extra=""):
+def bearer_message(token, authzid="", extra=""):
     return f"n,{'a=' + authzid if authzid else ''},\x01auth=Bearer {token}\x01{extra}\x01".encode()
 
 
@@ -75,26 +75,26 @@ def listen(tmp_path):
         if not given.get("unsecured_development_tokens"):
             given.setdefault("jwks_file", file)
         mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
-        book = Playbook({"OAUTHBEARER": mechanism})
-        mechanism.open(SaslContext(book.listener, (), book.sessions))
+        playbook = Playbook({"OAUTHBEARER": mechanism})
+        mechanism.open(SaslContext(playbook.listener, (), playbook.sessions))
         opened.append(mechanism)
-        book.handshake("OAUTHBEARER")
-        return book
+        playbook.handshake("OAUTHBEARER")
+        return playbook
 
     yield one
     for mechanism in opened:
         mechanism.close()
 
 
-def refused(book, token, answer=INVALID_TOKEN):
+def refused(playbook, token, answer=INVALID_TOKEN):
     """The token gets the RFC's JSON, and the client's \\x01 the end."""
-    if book.mechanisms["OAUTHBEARER"].keys is not None:
+    if playbook.mechanisms["OAUTHBEARER"].keys is not None:
         # What waits for keys is done here and not on a thread.
-        book.mechanisms["OAUTHBEARER"].keys.submit = book.work.append
-    step, response = book.token(said(token))
+        playbook.mechanisms["OAUTHBEARER"].keys.submit = playbook.work.append
+    step, response = playbook.token(bearer_message(token))
     assert (response.error_code, response.auth_bytes.decode()) == (0, answer)
     assert not step.complete
-    step, response = book.token(b"\x01")
+    step, response = playbook.token(b"\x01")
     assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, answer)
     assert step.failed
     return True
@@ -104,11 +104,11 @@ def refused(book, token, answer=INVALID_TOKEN):
 @pytest.mark.parametrize("authzid", ["", "alice"])
 @pytest.mark.parametrize("extra", ["", "host=example.com\x01port=9092\x01", "traceId=1 2\x01"])
 def test_a_good_token(listen, key, algorithm, authzid, extra):
-    book = listen()
-    step, response = book.token(said(signed(key, algorithm), authzid, extra))
+    playbook = listen()
+    step, response = playbook.token(bearer_message(signed(key, algorithm), authzid, extra))
     assert step.complete
     assert response.auth_bytes == b""
-    assert book.authenticator.principal == KafkaPrincipal("alice")
+    assert playbook.authenticator.principal == KafkaPrincipal("alice")
     assert response.session_lifetime_ms == 600_000
 
 
@@ -152,12 +152,12 @@ def test_a_bad_token(listen, token):
 
 @pytest.mark.parametrize("token", [signed(exp=NOW_S - 29), signed(nbf=NOW_S + 29), signed(header={"kid": None})])
 def test_a_token_that_is_just_good(listen, token):
-    assert listen().token(said(token))[0].complete
+    assert listen().token(bearer_message(token))[0].complete
 
 
 def test_clock_skew_can_be_set(listen):
     assert refused(listen(clock_skew_seconds=0), signed(exp=NOW_S))
-    assert listen(clock_skew_seconds=120).token(said(signed(exp=NOW_S - 119)))[0].complete
+    assert listen(clock_skew_seconds=120).token(bearer_message(signed(exp=NOW_S - 119)))[0].complete
 
 
 @pytest.mark.parametrize(
@@ -165,31 +165,39 @@ def test_clock_skew_can_be_set(listen):
     [("kafka", True), (["x", "kafka"], True), ("x", False), ([], False), (None, False), (7, False)],
 )
 def test_the_audience(listen, audience, good):
-    book = listen(expected_audience=("other", "kafka"))
-    assert book.token(said(signed(aud=audience)))[0].complete if good else refused(book, signed(aud=audience))
+    playbook = listen(expected_audience=("other", "kafka"))
+    assert (
+        playbook.token(bearer_message(signed(aud=audience)))[0].complete
+        if good
+        else refused(playbook, signed(aud=audience))
+    )
 
 
 @pytest.mark.parametrize(("issuer", "good"), [("https://idp", True), ("https://idp/", False), (None, False)])
 def test_the_issuer(listen, issuer, good):
-    book = listen(expected_issuer="https://idp")
-    assert book.token(said(signed(iss=issuer)))[0].complete if good else refused(book, signed(iss=issuer))
+    playbook = listen(expected_issuer="https://idp")
+    assert (
+        playbook.token(bearer_message(signed(iss=issuer)))[0].complete
+        if good
+        else refused(playbook, signed(iss=issuer))
+    )
 
 
 @pytest.mark.parametrize(
     ("scope", "good"), [("read write", True), (["write", "read"], True), ("read", False), (None, False)]
 )
 def test_the_scope(listen, scope, good):
-    book = listen(required_scope=("read", "write"))
+    playbook = listen(required_scope=("read", "write"))
     if good:
-        assert book.token(said(signed(scope=scope)))[0].complete
+        assert playbook.token(bearer_message(signed(scope=scope)))[0].complete
     else:
-        assert refused(book, signed(scope=scope), '{"status":"insufficient_scope","scope":"read write"}')
+        assert refused(playbook, signed(scope=scope), '{"status":"insufficient_scope","scope":"read write"}')
 
 
 def test_claims_may_have_other_names(listen):
-    book = listen(sub_claim_name="client_id", scope_claim_name="scp", required_scope=("read",))
-    assert book.token(said(signed(client_id="bob", scp="read")))[0].complete
-    assert book.authenticator.principal == KafkaPrincipal("bob")
+    playbook = listen(sub_claim_name="client_id", scope_claim_name="scp", required_scope=("read",))
+    assert playbook.token(bearer_message(signed(client_id="bob", scp="read")))[0].complete
+    assert playbook.authenticator.principal == KafkaPrincipal("bob")
 
 
 def test_algorithms_can_be_fewer(listen):
@@ -197,11 +205,11 @@ def test_algorithms_can_be_fewer(listen):
 
 
 def test_unsecured_tokens_are_for_development_alone(listen):
-    book = listen(unsecured_development_tokens=True)
-    assert book.token(said(unsecured(iat=None)))[0].complete
-    assert refused(anew(book), unsecured(exp=NOW_S - 60))
-    assert refused(anew(book), unsecured()[:-1])
-    assert refused(anew(book), signed())
+    playbook = listen(unsecured_development_tokens=True)
+    assert playbook.token(bearer_message(unsecured(iat=None)))[0].complete
+    assert refused(reconnected(playbook), unsecured(exp=NOW_S - 60))
+    assert refused(reconnected(playbook), unsecured()[:-1])
+    assert refused(reconnected(playbook), signed())
 
 
 @pytest.mark.parametrize(
@@ -226,15 +234,15 @@ def test_what_is_no_message(listen, message):
 
 
 def test_only_the_end_follows_a_refusal(listen):
-    book = listen()
-    book.token(said(signed(exp=NOW_S - 60)))
-    step, response = book.token(said(signed()))
+    playbook = listen()
+    playbook.token(bearer_message(signed(exp=NOW_S - 60)))
+    step, response = playbook.token(bearer_message(signed()))
     assert step.failed
     assert "invalid credentials" in response.error_message
 
 
 def test_an_authorization_id_of_another_user(listen):
-    step, response = listen().token(said(signed(), "bob"))
+    step, response = listen().token(bearer_message(signed(), "bob"))
     assert step.failed
     assert "different from the token's principal name" in response.error_message
 
@@ -243,10 +251,10 @@ def test_an_authorization_id_of_another_user(listen):
 @given(st.text(alphabet="abcdeyJ0123456789._-=", max_size=80) | st.binary(max_size=60).map(encoded))
 def test_anything_but_a_token_is_refused(text):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True))
-    book = Playbook({"OAUTHBEARER": mechanism})
-    mechanism.open(SaslContext(book.listener, (), book.sessions))
-    book.handshake("OAUTHBEARER")
-    assert not book.token(said(text))[0].complete
+    playbook = Playbook({"OAUTHBEARER": mechanism})
+    mechanism.open(SaslContext(playbook.listener, (), playbook.sessions))
+    playbook.handshake("OAUTHBEARER")
+    assert not playbook.token(bearer_message(text))[0].complete
 
 
 # ---- keys
@@ -332,18 +340,18 @@ def test_unknown_keys_make_for_a_fetch_now_and_then():
 
 
 def test_a_token_of_a_new_key_waits_for_the_key(listen, tmp_path):
-    book = listen(jwks_missing_key_interval_ms=0)
+    playbook = listen(jwks_missing_key_interval_ms=0)
     (tmp_path / "jwks.json").write_bytes(jwks(OTHER_RSA))
-    keys = book.mechanisms["OAUTHBEARER"].keys
-    keys.submit = lambda work: (keys.refresh(), book.work.append(work))
-    assert book.token(said(signed(OTHER_RSA)))[0].complete
-    assert refused(anew(book), signed(RSA)), "a removed key is not accepted"
+    keys = playbook.mechanisms["OAUTHBEARER"].keys
+    keys.submit = lambda work: (keys.refresh(), playbook.work.append(work))
+    assert playbook.token(bearer_message(signed(OTHER_RSA)))[0].complete
+    assert refused(reconnected(playbook), signed(RSA)), "a removed key is not accepted"
 
 
 def test_the_thread_fetches_and_ends(listen, tmp_path):
-    book = listen(jwks_missing_key_interval_ms=0)
+    playbook = listen(jwks_missing_key_interval_ms=0)
     (tmp_path / "jwks.json").write_bytes(jwks(OTHER_RSA))
-    keys = book.mechanisms["OAUTHBEARER"].keys
+    keys = playbook.mechanisms["OAUTHBEARER"].keys
     done = threading.Event()
     keys.submit(done.set)
     assert done.wait(60)
@@ -455,9 +463,9 @@ def test_keys_from_a_file_url(tmp_path):
 )
 def test_settings_that_cannot_be(given, complaint):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
-    book = Playbook()
+    playbook = Playbook()
     with pytest.raises(ValueError, match=complaint):
-        mechanism.open(SaslContext(book.listener, (), book.sessions))
+        mechanism.open(SaslContext(playbook.listener, (), playbook.sessions))
 
 
 @pytest.mark.parametrize(
@@ -476,24 +484,24 @@ def test_settings_that_cannot_be(given, complaint):
     ],
 )
 def test_the_subject_that_a_refused_token_claims_is_known_and_not_believed(listen, token, authzid, attempted):
-    book = listen()
-    book.mechanisms["OAUTHBEARER"].keys.submit = book.work.append
-    book.token(said(token, authzid))
-    book.token(b"\x01")
-    assert book.connection.attempted_principal == attempted
-    assert book.authenticator.principal.name == "ANONYMOUS"
+    playbook = listen()
+    playbook.mechanisms["OAUTHBEARER"].keys.submit = playbook.work.append
+    playbook.token(bearer_message(token, authzid))
+    playbook.token(b"\x01")
+    assert playbook.connection.attempted_principal == attempted
+    assert playbook.authenticator.principal.name == "ANONYMOUS"
 
 
 def test_a_client_that_closes_instead_of_ending_the_exchange_has_failed(listen):
-    book = listen()
-    assert book.authenticator.abandoned() is None
-    book.token(said(signed(exp=NOW_S - 60)))
-    assert book.authenticator.abandoned() == "mechanism=OAUTHBEARER the token has expired"
-    assert book.connection.attempted_principal == "User:alice"
-    assert book.authenticator.abandoned() is None, "it has failed once"
+    playbook = listen()
+    assert playbook.authenticator.abandoned() is None
+    playbook.token(bearer_message(signed(exp=NOW_S - 60)))
+    assert playbook.authenticator.abandoned() == "mechanism=OAUTHBEARER the token has expired"
+    assert playbook.connection.attempted_principal == "User:alice"
+    assert playbook.authenticator.abandoned() is None, "it has failed once"
 
 
 def test_a_client_that_closes_before_its_token_is_refused_has_not(listen):
-    book = listen()
-    book.token(said(signed()))
-    assert book.authenticator.abandoned() is None
+    playbook = listen()
+    playbook.token(bearer_message(signed()))
+    assert playbook.authenticator.abandoned() is None

@@ -5,7 +5,7 @@ import pytest
 from klamm import ErrorCode, KafkaPrincipal
 from klamm.sasl import CredentialStore, ScramMechanism
 from klamm_sasl.plain import PlainMechanism
-from tests.unit.sasl.users import DictStore, Silent, anew, credential, listening
+from tests.unit.sasl.users import DictStore, Silent, credential, listening, reconnected
 
 WRONG = "Authentication failed: Invalid username or password"
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN"
@@ -15,7 +15,7 @@ def open_plain(*entries, stores=(), blocking=False):
     return listening("PLAIN", PlainMechanism(), Silent(), DictStore(entries, blocking=blocking), *stores)
 
 
-def said(user, password, authzid=""):
+def plain_message(user, password, authzid=""):
     return f"{authzid}\0{user}\0{password}".encode()
 
 
@@ -23,17 +23,17 @@ def said(user, password, authzid=""):
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("authzid", ["", "alice"])
 def test_a_right_password(mechanism, blocking, authzid):
-    book = open_plain(("alice", credential("sesame", mechanism)), blocking=blocking)
-    step, response = book.token(said("alice", "sesame", authzid))
+    playbook = open_plain(("alice", credential("sesame", mechanism)), blocking=blocking)
+    step, response = playbook.token(plain_message("alice", "sesame", authzid))
     assert step.complete
     assert (response.error_code, response.auth_bytes) == (0, b"")
-    assert book.authenticator.principal == KafkaPrincipal("alice")
+    assert playbook.authenticator.principal == KafkaPrincipal("alice")
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "Sesame"), ("nobody", "sesame"), ("alice", "sesame ")])
 def test_wrong_passwords_and_unknown_users_fail_alike(user, password):
-    book = open_plain(("alice", credential("sesame")))
-    step, response = book.token(said(user, password))
+    playbook = open_plain(("alice", credential("sesame")))
+    step, response = playbook.token(plain_message(user, password))
     assert step.failed
     assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, WRONG)
 
@@ -53,9 +53,9 @@ def spent(monkeypatch):
 def test_unknown_users_cost_as_much_as_others(spent):
     alice = credential("sesame", iterations=8192)
     del spent[:]
-    book = open_plain(("alice", alice))
-    book.token(said("alice", "wrong"))
-    anew(book).token(said("nobody", "wrong"))
+    playbook = open_plain(("alice", alice))
+    playbook.token(plain_message("alice", "wrong"))
+    reconnected(playbook).token(plain_message("nobody", "wrong"))
     assert spent == [(ScramMechanism.SCRAM_SHA_256, 8192)] * 2
 
 
@@ -67,12 +67,12 @@ def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
     # The first store counts, and SHA-256 for a user with both.
     shadowed = [(f"a{n}", made[sha_512]) for n in range(5)]
     both = [(f"c{n}", one) for n in range(30) for one in made.values()]
-    book = open_plain(stores=(first, DictStore(shadowed + both)))
+    playbook = open_plain(stores=(first, DictStore(shadowed + both)))
     del spent[:]
     names = [f"unknown-{n}" for n in range(200)]
     for password in ("wrong", "wrong again"):
         for name in names:
-            anew(book).token(said(name, password))
+            reconnected(playbook).token(plain_message(name, password))
     assert spent[:200] == spent[200:]
     assert set(spent) == {(sha_256, 4096), (sha_512, 4097)}
     assert 5 <= [one for one, _ in spent[:200]].count(sha_512) <= 60, "5 of 40 users have SHA-512 alone"
@@ -80,16 +80,16 @@ def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
 
 def test_a_user_that_a_store_refuses_takes_as_long_as_an_unknown_one(spent):
     alice = credential("sesame", iterations=8192)
-    book = open_plain(("alice", alice), stores=(Oracle(),))
+    playbook = open_plain(("alice", alice), stores=(Oracle(),))
     del spent[:]
     for user in ("carol", "nobody"):
-        assert anew(book).token(said(user, "wrong"))[0].failed
+        assert reconnected(playbook).token(plain_message(user, "wrong"))[0].failed
     assert spent == [(ScramMechanism.SCRAM_SHA_256, 8192)] * 2
 
 
 def test_the_hmac_of_a_password_is_computed_also_for_unknown_users(monkeypatch):
-    book = open_plain(("alice", credential("sesame")))
-    (mechanism,) = book.mechanisms.values()
+    playbook = open_plain(("alice", credential("sesame")))
+    (mechanism,) = playbook.mechanisms.values()
     marked = []
     real = mechanism._mark
     monkeypatch.setattr(mechanism, "_mark", lambda password, it: marked.append(len(it.salt)) or real(password, it))
@@ -121,105 +121,105 @@ def test_what_is_no_plain_message(token, message):
 
 
 def test_a_wrong_authorization_id_is_reported_only_with_the_right_password():
-    book = open_plain(("alice", credential("sesame")))
-    assert book.token(said("alice", "wrong", "root"))[1].error_message == WRONG
-    step, response = anew(book).token(said("alice", "sesame", "root"))
+    playbook = open_plain(("alice", credential("sesame")))
+    assert playbook.token(plain_message("alice", "wrong", "root"))[1].error_message == WRONG
+    step, response = reconnected(playbook).token(plain_message("alice", "sesame", "root"))
     assert step.failed
     assert "authorization id that is different from username" in response.error_message
 
 
-def pending(book, password):
+def pending(playbook, password):
     """Whether a password is checked on another thread."""
     from klamm.wire.headers import encode_request_header
     from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
-    frame = encode_request_header(36, 2, 1, "x") + SaslAuthenticateRequest(said("alice", password)).encode(2)
-    step = book.authenticator.receive(frame)
-    done = book.settle(step)
+    frame = encode_request_header(36, 2, 1, "x") + SaslAuthenticateRequest(plain_message("alice", password)).encode(2)
+    step = playbook.authenticator.receive(frame)
+    done = playbook.settle(step)
     assert done.complete == (password == "sesame")
     return step.pending is not None
 
 
 @pytest.mark.parametrize(("stores", "blocking"), [((), False), ((), True), (("oracle",), False)])
 def test_checks_that_cost_a_processors_time_may_be_paced_and_those_that_wait_for_a_store_may_not(stores, blocking):
-    book = open_plain(
+    playbook = open_plain(
         ("alice", credential("sesame")), stores=[Oracle() for _ in stores], blocking=blocking
     )  # fmt: skip
-    book.token(said("alice", "wrong"))
-    assert book.passwords_of == (["alice"] if not stores and not blocking else [None])
+    playbook.token(plain_message("alice", "wrong"))
+    assert playbook.passwords_of == (["alice"] if not stores and not blocking else [None])
 
 
 def test_passwords_that_were_right_or_wrong_are_remembered():
-    book = open_plain(("alice", credential("sesame")))
+    playbook = open_plain(("alice", credential("sesame")))
     for password in ("sesame", "wrong", "wrong again"):
-        assert pending(anew(book), password)
-        assert not pending(anew(book), password)
+        assert pending(reconnected(playbook), password)
+        assert not pending(reconnected(playbook), password)
 
 
 def test_wrong_passwords_do_not_make_right_ones_forgotten(monkeypatch):
     monkeypatch.setattr("klamm_sasl.plain.REMEMBERED", 2)
-    book = open_plain(("alice", credential("sesame")))
+    playbook = open_plain(("alice", credential("sesame")))
     for password in ("sesame", "1", "2", "3"):
-        assert pending(anew(book), password)
-    assert not pending(anew(book), "sesame")
-    assert not pending(anew(book), "3")
-    assert pending(anew(book), "1")
+        assert pending(reconnected(playbook), password)
+    assert not pending(reconnected(playbook), "sesame")
+    assert not pending(reconnected(playbook), "3")
+    assert pending(reconnected(playbook), "1")
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "changed"), ("bob", "sesame")])
 def test_a_password_that_was_wrong_is_right_once_it_is_the_new_one(user, password):
-    book = open_plain(("alice", credential("sesame")))
-    (mechanism,) = book.mechanisms.values()
-    assert anew(book).token(said(user, password))[0].failed
+    playbook = open_plain(("alice", credential("sesame")))
+    (mechanism,) = playbook.mechanisms.values()
+    assert reconnected(playbook).token(plain_message(user, password))[0].failed
     mechanism.credentials._stores[1].table = DictStore([(user, credential(password))]).table
-    assert anew(book).token(said(user, password))[0].complete
+    assert reconnected(playbook).token(plain_message(user, password))[0].complete
 
 
 def test_a_changed_password_is_not_remembered():
-    book = open_plain(("alice", credential("sesame")))
-    pending(book, "sesame")
-    (mechanism,) = book.mechanisms.values()
+    playbook = open_plain(("alice", credential("sesame")))
+    pending(playbook, "sesame")
+    (mechanism,) = playbook.mechanisms.values()
     store = mechanism.credentials._stores[1]
     store.table = DictStore([("alice", credential("changed"))]).table
-    step, _ = anew(book).token(said("alice", "sesame"))
+    step, _ = reconnected(playbook).token(plain_message("alice", "sesame"))
     assert step.failed
-    assert anew(book).token(said("alice", "changed"))[0].complete
+    assert reconnected(playbook).token(plain_message("alice", "changed"))[0].complete
 
 
 @pytest.mark.parametrize("oracle_first", [True, False])
 def test_the_first_store_that_knows_a_user_counts(oracle_first):
     dictionary, oracle = DictStore([("carol", credential("other"))]), Oracle()
     stores = (oracle, dictionary) if oracle_first else (dictionary, oracle)
-    book = listening("PLAIN", PlainMechanism(), *stores)
+    playbook = listening("PLAIN", PlainMechanism(), *stores)
     for _ in range(2):
-        assert anew(book).token(said("carol", "sesame"))[0].complete == oracle_first
-        assert anew(book).token(said("carol", "other"))[0].complete != oracle_first
+        assert reconnected(playbook).token(plain_message("carol", "sesame"))[0].complete == oracle_first
+        assert reconnected(playbook).token(plain_message("carol", "other"))[0].complete != oracle_first
 
 
 def test_what_is_remembered_does_not_go_before_an_earlier_store():
     oracle = Oracle()
-    book = listening("PLAIN", PlainMechanism(), oracle, DictStore([("dave", credential("sesame"))]))
-    assert book.token(said("dave", "sesame"))[0].complete
+    playbook = listening("PLAIN", PlainMechanism(), oracle, DictStore([("dave", credential("sesame"))]))
+    assert playbook.token(plain_message("dave", "sesame"))[0].complete
     oracle.known["dave"] = "new"
-    assert anew(book).token(said("dave", "sesame"))[0].failed
-    assert anew(book).token(said("dave", "new"))[0].complete
+    assert reconnected(playbook).token(plain_message("dave", "sesame"))[0].failed
+    assert reconnected(playbook).token(plain_message("dave", "new"))[0].complete
 
 
 def test_the_mechanism_of_a_store_before_does_not_matter():
     first = DictStore([("carol", credential("first", ScramMechanism.SCRAM_SHA_512))])
     second = DictStore([("carol", credential("second", ScramMechanism.SCRAM_SHA_256))])
-    book = listening("PLAIN", PlainMechanism(), first, second)
-    assert book.token(said("carol", "second"))[0].failed
-    assert anew(book).token(said("carol", "first"))[0].complete
+    playbook = listening("PLAIN", PlainMechanism(), first, second)
+    assert playbook.token(plain_message("carol", "second"))[0].failed
+    assert reconnected(playbook).token(plain_message("carol", "first"))[0].complete
 
 
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
-        (said("alice", "wrong"), "user 'alice': wrong password, or no such user"),
-        (said("eve\nlistener=x", "wrong"), "user 'eve\\nlistener=x': wrong password, or no such user"),
-        (said("e" * 500, "wrong"), f"user '{'e' * 256}… (500 characters)': wrong password, or no such user"),
-        (said("alice", "sesame", "root"), "user 'alice' asks for the authorization id 'root'"),
+        (plain_message("alice", "wrong"), "user 'alice': wrong password, or no such user"),
+        (plain_message("eve\nlistener=x", "wrong"), "user 'eve\\nlistener=x': wrong password, or no such user"),
+        (plain_message("e" * 500, "wrong"), f"user '{'e' * 256}… (500 characters)': wrong password, or no such user"),
+        (plain_message("alice", "sesame", "root"), "user 'alice' asks for the authorization id 'root'"),
     ],
 )
 def test_the_log_names_the_user_and_the_client_gets_no_details(token, reason):
@@ -252,12 +252,12 @@ class Oracle(CredentialStore):
     [("carol", "sesame", True), ("carol", "no", False), ("alice", "sesame", True), ("dave", "sesame", False)],
 )
 def test_a_store_may_check_passwords_itself(user, password, enters):
-    book = open_plain(("alice", credential("sesame")), stores=(Oracle(),))
-    assert book.token(said(user, password))[0].complete == enters
+    playbook = open_plain(("alice", credential("sesame")), stores=(Oracle(),))
+    assert playbook.token(plain_message(user, password))[0].complete == enters
 
 
 def test_a_store_that_raises_authenticates_no_client(caplog):
-    step, response = open_plain(stores=(Oracle(),)).token(said("broken", "sesame"))
+    step, response = open_plain(stores=(Oracle(),)).token(plain_message("broken", "sesame"))
     assert step.failed
     assert response.error_message == "Authentication failed: credentials for user could not be verified"
     assert "the directory does not answer" in caplog.text

@@ -16,8 +16,8 @@ from klamm_sasl.stores.file import FileStore
 from klamm_sasl.stores.inline import InlineStore
 from tests.unit.sasl import test_plain, test_scram
 from tests.unit.sasl.playbook import Playbook
-from tests.unit.sasl.test_oauthbearer import EC, OTHER_RSA, RSA, jwks, said, signed, unsecured
-from tests.unit.sasl.users import DictStore, anew, credential
+from tests.unit.sasl.test_oauthbearer import EC, OTHER_RSA, RSA, bearer_message, jwks, signed, unsecured
+from tests.unit.sasl.users import DictStore, credential, reconnected
 
 SHA_256, SHA_512 = ScramMechanism
 FILE_REFRESH_MS = 1000
@@ -26,32 +26,32 @@ FILE_REFRESH_MS = 1000
 class BrokerUsers:
     """The store `broker`, whose rows a test changes."""
 
-    def __init__(self, book, _path):
-        self.book = book
+    def __init__(self, playbook, _path):
+        self.playbook = playbook
         self.store = BrokerStore()
-        self.store.open(book.listener)
+        self.store.open(playbook.listener)
 
     def put(self, user, mechanism, found):
         row = None if found is None else found.to_row()
-        self.book.services.shared.table(SCRAM_CREDENTIALS).update({mechanism.row_key(user): row})
-        self.book.pass_time(RECHECK_DELAY_MS)
+        self.playbook.services.shared.table(SCRAM_CREDENTIALS).update({mechanism.row_key(user): row})
+        self.playbook.pass_time(RECHECK_DELAY_MS)
 
 
 class FileUsers:
     """The store `file`, whose lines a test changes."""
 
-    def __init__(self, book, path):
-        self.book, self.path, self.users = book, path / "users", {}
+    def __init__(self, playbook, path):
+        self.playbook, self.path, self.users = playbook, path / "users", {}
         self.path.write_text("# no users\n")
         self.store = FileStore(FileStoreSettings(self.path, FILE_REFRESH_MS))
-        self.store.open(book.listener)
+        self.store.open(playbook.listener)
 
     def put(self, user, mechanism, found):
         self.users[user, mechanism] = found
         lines = [f"{user}:{one.to_text()}\n" for (user, _), one in self.users.items() if one is not None]
         self.path.write_text("".join(lines))
-        self.book.pass_time(FILE_REFRESH_MS)
-        self.book.pass_time(RECHECK_DELAY_MS)
+        self.playbook.pass_time(FILE_REFRESH_MS)
+        self.playbook.pass_time(RECHECK_DELAY_MS)
 
 
 MECHANISMS = {"PLAIN": PlainMechanism, "SCRAM-SHA-256": ScramSha256, "SCRAM-SHA-512": ScramSha512}
@@ -62,23 +62,23 @@ def users(request, tmp_path):
     """A listener with alice and bob, and connections of both."""
     name, kind = request.param
     mechanism = MECHANISMS[name]()
-    book = Playbook({name: mechanism})
-    users = kind(book, tmp_path)
-    users.store.watch(book.sessions.recheck)
-    mechanism.open(SaslContext(book.listener, [users.store], book.sessions))
+    playbook = Playbook({name: mechanism})
+    users = kind(playbook, tmp_path)
+    users.store.watch(playbook.sessions.recheck)
+    mechanism.open(SaslContext(playbook.listener, [users.store], playbook.sessions))
     users.mechanism = SHA_512 if name == "SCRAM-SHA-512" else SHA_256
     for user in ("alice", "bob"):
         users.put(user, users.mechanism, credential("sesame", users.mechanism))
-    users.alice, users.bob = log_in(book, "alice"), log_in(book, "bob")
+    users.alice, users.bob = log_in(playbook, "alice"), log_in(playbook, "bob")
     yield users
     users.store.close()
 
 
-def log_in(book, user, password="sesame"):  # noqa: S107
-    other = anew(book)
-    (name,) = book.mechanisms
+def log_in(playbook, user, password="sesame"):  # noqa: S107
+    other = reconnected(playbook)
+    (name,) = playbook.mechanisms
     if name == "PLAIN":
-        step, _ = other.token(test_plain.said(user, password))
+        step, _ = other.token(test_plain.plain_message(user, password))
     else:
         step, _ = test_scram.log_in(other, user, password, ScramMechanism.named(name))
     assert step.complete
@@ -87,11 +87,11 @@ def log_in(book, user, password="sesame"):  # noqa: S107
 
 
 def test_a_changed_password_ends_the_sessions_of_the_user(users):
-    again = log_in(users.book, "alice")
+    again = log_in(users.playbook, "alice")
     users.put("alice", users.mechanism, credential("other", users.mechanism, salt=b"x" * 24))
     assert users.alice.ended == again.ended == "the credential has changed"
     assert users.bob.ended is None
-    assert log_in(users.book, "alice", "other").ended is None
+    assert log_in(users.playbook, "alice", "other").ended is None
 
 
 def test_a_removed_user_has_no_sessions(users):
@@ -114,8 +114,8 @@ def test_a_connection_that_is_closed_is_not_ended(users):
 
 
 def test_a_change_during_an_exchange_refuses_it(users):
-    book = anew(users.book)
-    (name,) = book.mechanisms
+    playbook = reconnected(users.playbook)
+    (name,) = playbook.mechanisms
 
     def change(text=""):
         users.put("alice", users.mechanism, credential("other", users.mechanism, salt=b"x" * 24))
@@ -124,17 +124,17 @@ def test_a_change_during_an_exchange_refuses_it(users):
     if name == "PLAIN":
         # A password that is not remembered is checked on a thread, and the answer waits for the processor.
         users.put("alice", users.mechanism, credential("new", salt=b"y" * 24))
-        note, book._note_resumed = book._note_resumed, lambda: (note(), change())
-        step, _ = book.token(test_plain.said("alice", "new"))
+        note, playbook._note_resumed = playbook._note_resumed, lambda: (note(), change())
+        step, _ = playbook.token(test_plain.plain_message("alice", "new"))
     else:
-        step, _ = test_scram.log_in(book, "alice", "sesame", users.mechanism, change=change)
+        step, _ = test_scram.log_in(playbook, "alice", "sesame", users.mechanism, change=change)
     assert "the credential has changed while the client authenticated" in step.failed
-    assert not book.authenticator.complete
+    assert not playbook.authenticator.complete
 
 
 def test_the_event_names_the_user_and_nothing_secret(users):
     events = []
-    users.book.services.admin_events.subscribe(events.append)
+    users.playbook.services.admin_events.subscribe(events.append)
     users.put("alice", users.mechanism, None)
     assert [(event.action, event.detail) for event in events] == [
         ("sessions_ended", "the credential was removed: connections of User:alice (1)")
@@ -143,67 +143,67 @@ def test_the_event_names_the_user_and_nothing_secret(users):
 
 def test_a_user_of_an_earlier_store_hides_the_later_one(tmp_path):
     mechanism = ScramSha256()
-    book = Playbook({"SCRAM-SHA-256": mechanism})
-    first = FileUsers(book, tmp_path)
-    first.store.watch(book.sessions.recheck)
+    playbook = Playbook({"SCRAM-SHA-256": mechanism})
+    first = FileUsers(playbook, tmp_path)
+    first.store.watch(playbook.sessions.recheck)
     stores = [first.store, InlineStore({"alice": credential("sesame").to_text()})]
-    mechanism.open(SaslContext(book.listener, stores, book.sessions))
-    alice = log_in(book, "alice")
+    mechanism.open(SaslContext(playbook.listener, stores, playbook.sessions))
+    alice = log_in(playbook, "alice")
     first.put("alice", SHA_256, credential("sesame", salt=b"x" * 24))
     assert alice.ended == "the credential has changed"
 
 
 def test_a_store_that_takes_long_is_not_asked_again():
     mechanism = ScramSha256()
-    book = Playbook({"SCRAM-SHA-256": mechanism})
+    playbook = Playbook({"SCRAM-SHA-256": mechanism})
     store = DictStore([("alice", credential("sesame"))], blocking=True)
-    mechanism.open(SaslContext(book.listener, [store], book.sessions))
-    alice = log_in(book, "alice")
+    mechanism.open(SaslContext(playbook.listener, [store], playbook.sessions))
+    alice = log_in(playbook, "alice")
     asked = store.asked
-    book.sessions.recheck()
-    book.pass_time(RECHECK_DELAY_MS)
+    playbook.sessions.recheck()
+    playbook.pass_time(RECHECK_DELAY_MS)
     assert (store.asked, alice.ended) == (asked, None)
 
 
 # ---- what ends in time
 
 
-def until(book, lifetime_ms):
+def until(playbook, lifetime_ms):
     """A token that ends after that time."""
-    return b"until %d" % (book.clock.wall_ms() + lifetime_ms)
+    return b"until %d" % (playbook.clock.wall_ms() + lifetime_ms)
 
 
 def test_a_session_ends_with_its_token():
-    book = Playbook()
-    book.handshake()
-    assert book.token(until(book, 60_000))[0].complete
-    book.pass_time(59_999)
-    assert book.ended is None
-    book.pass_time(1)
-    assert book.ended == "the session has expired and was not renewed"
+    playbook = Playbook()
+    playbook.handshake()
+    assert playbook.token(until(playbook, 60_000))[0].complete
+    playbook.pass_time(59_999)
+    assert playbook.ended is None
+    playbook.pass_time(1)
+    assert playbook.ended == "the session has expired and was not renewed"
 
 
 def test_a_session_that_was_to_be_renewed_is_left_to_its_next_request():
-    book = Playbook(max_reauth_ms=60_000)
-    book.handshake()
-    assert book.token(b"user alice")[0].complete
-    book.pass_time(100_000)
-    assert book.ended is None
+    playbook = Playbook(max_reauth_ms=60_000)
+    playbook.handshake()
+    assert playbook.token(b"user alice")[0].complete
+    playbook.pass_time(100_000)
+    assert playbook.ended is None
 
 
 def test_a_session_that_is_being_renewed_does_not_end():
-    book = Playbook()
-    book.handshake()
-    book.token(until(book, 60_000))
-    book.pass_time(59_000)
-    book.handshake()
-    book.pass_time(5_000)
-    assert book.ended is None
-    assert book.token(until(book, 60_000))[0].complete
-    book.pass_time(59_999)
-    assert book.ended is None
-    book.pass_time(1)
-    assert book.ended is not None
+    playbook = Playbook()
+    playbook.handshake()
+    playbook.token(until(playbook, 60_000))
+    playbook.pass_time(59_000)
+    playbook.handshake()
+    playbook.pass_time(5_000)
+    assert playbook.ended is None
+    assert playbook.token(until(playbook, 60_000))[0].complete
+    playbook.pass_time(59_999)
+    assert playbook.ended is None
+    playbook.pass_time(1)
+    assert playbook.ended is not None
 
 
 # ---- delegation tokens
@@ -212,23 +212,23 @@ def test_a_session_that_is_being_renewed_does_not_end():
 @pytest.fixture
 def owner():
     """A connection by a token, and what replaces the token."""
-    book = test_scram.with_token()
-    step, _ = test_scram.log_in(book, "token-1", "the hmac", extensions=",tokenauth=true")
+    playbook = test_scram.with_token()
+    step, _ = test_scram.log_in(playbook, "token-1", "the hmac", extensions=",tokenauth=true")
     assert step.complete
-    book.connection.principal = book.authenticator.principal
-    cache = book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+    playbook.connection.principal = playbook.authenticator.principal
+    cache = playbook.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
 
     def change(**fields):
         (token,) = cache.tokens.values()
         cache.tokens = {"token-1": dataclasses.replace(token, **fields)}
-        book.pass_time(RECHECK_DELAY_MS)
+        playbook.pass_time(RECHECK_DELAY_MS)
 
-    book.change, book.cache = change, cache
-    return book
+    playbook.change, playbook.cache = change, cache
+    return playbook
 
 
 def test_a_token_that_is_ended_ends_its_sessions(owner):
-    user = anew(owner)
+    user = reconnected(owner)
     assert test_scram.log_in(user, "token-1", "not the token")[0].complete
     owner.cache.tokens = {}
     owner.pass_time(RECHECK_DELAY_MS)
@@ -262,16 +262,16 @@ def bearer(tmp_path):
     file = tmp_path / "jwks.json"
     file.write_bytes(jwks(RSA, EC))
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(jwks_file=file, unsecured_development_tokens=True))
-    book = Playbook({"OAUTHBEARER": mechanism})
-    mechanism.open(SaslContext(book.listener, (), book.sessions))
-    book.file, book.mechanism = file, mechanism
-    yield book
+    playbook = Playbook({"OAUTHBEARER": mechanism})
+    mechanism.open(SaslContext(playbook.listener, (), playbook.sessions))
+    playbook.file, playbook.mechanism = file, mechanism
+    yield playbook
     mechanism.close()
 
 
-def bring(book, token):
-    other = anew(book)
-    assert other.token(said(token))[0].complete
+def bring(playbook, token):
+    other = reconnected(playbook)
+    assert other.token(bearer_message(token))[0].complete
 
     return other
 

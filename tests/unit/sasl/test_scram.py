@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from klamm import ErrorCode, KafkaPrincipal
 from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramMechanism
 from klamm_sasl.scram import ScramSha256, ScramSha512
-from tests.unit.sasl.users import SALT, DictStore, Silent, anew, credential, listening
+from tests.unit.sasl.users import SALT, DictStore, Silent, credential, listening, reconnected
 
 MECHANISMS = {ScramMechanism.SCRAM_SHA_256: ScramSha256, ScramMechanism.SCRAM_SHA_512: ScramSha512}
 PLENTY = credential("x")
@@ -23,17 +23,17 @@ def open_scram(*entries, mechanism=ScramMechanism.SCRAM_SHA_256, blocking=False)
     return listening(mechanism.mechanism_name, MECHANISMS[mechanism](), Silent(), DictStore(entries, blocking=blocking))
 
 
-def log_in(book, user, password, mechanism=ScramMechanism.SCRAM_SHA_256, extensions="", change=lambda text: text):
+def log_in(playbook, user, password, mechanism=ScramMechanism.SCRAM_SHA_256, extensions="", change=lambda text: text):
     """The last step and response; the server's signature is checked on success."""
     client = scramp.ScramClient([mechanism.mechanism_name], user, password)
     first = client.get_client_first() + extensions
-    step, response = book.token(first.encode())
+    step, response = playbook.token(first.encode())
     if step.failed:
         return step, response
     # What the client signs is what it has sent.
     client.client_first_bare = first.removeprefix("n,,")
     client.set_server_first(response.auth_bytes.decode())
-    step, response = book.token(change(client.get_client_final()).encode())
+    step, response = playbook.token(change(client.get_client_final()).encode())
     if not step.failed:
         client.set_server_final(response.auth_bytes.decode())
     return step, response
@@ -43,33 +43,33 @@ def log_in(book, user, password, mechanism=ScramMechanism.SCRAM_SHA_256, extensi
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("iterations", [4096, 8192])
 def test_a_right_password(mechanism, iterations, blocking):
-    book = open_scram(
+    playbook = open_scram(
         ("alice", credential("sesame", mechanism, iterations=iterations)), mechanism=mechanism, blocking=blocking
     )
-    step, _ = log_in(book, "alice", "sesame", mechanism)
+    step, _ = log_in(playbook, "alice", "sesame", mechanism)
     assert step.complete
-    assert book.authenticator.principal == KafkaPrincipal("alice")
-    assert not book.authenticator.principal.token_authenticated
+    assert playbook.authenticator.principal == KafkaPrincipal("alice")
+    assert not playbook.authenticator.principal.token_authenticated
 
 
 @pytest.mark.parametrize("user", ["a,b=c", "=2C", "jürgen", "a b"])
 def test_names_are_unescaped(user):
-    book = open_scram((user, credential("sesame")))
-    assert log_in(book, user, "sesame")[0].complete
-    assert book.authenticator.principal.name == user
+    playbook = open_scram((user, credential("sesame")))
+    assert log_in(playbook, user, "sesame")[0].complete
+    assert playbook.authenticator.principal.name == user
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "sesame")])
 def test_wrong_passwords_and_unknown_users_fail_alike(user, password):
-    book = open_scram(("alice", credential("sesame")))
-    step, response = log_in(book, user, password)
+    playbook = open_scram(("alice", credential("sesame")))
+    step, response = log_in(playbook, user, password)
     assert step.failed
     assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, INVALID)
     assert response.auth_bytes == b""
 
 
-def first_answer(book, user, extensions=""):
-    _, response = book.token(f"n,,n={user},r=nonce{extensions}".encode())
+def first_answer(playbook, user, extensions=""):
+    _, response = playbook.token(f"n,,n={user},r=nonce{extensions}".encode())
     words = dict(word.split("=", 1) for word in response.auth_bytes.decode().split(","))
     return base64.b64decode(words["s"]), int(words["i"])
 
@@ -80,11 +80,13 @@ def test_users_that_do_not_exist_look_like_others(extensions):
         ("alice", credential("x", salt=b"0q8d9wkz3v5p2m7r1t6y4u8i3o", iterations=8192)),
         ("bob", credential("y", salt=bytes(range(20)), iterations=4096)),
     ]
-    book = open_scram(*entries)
+    playbook = open_scram(*entries)
     shapes = set()
     for number in range(40):
-        salt, iterations = first_answer(anew(book), f"nobody{number}", extensions)
-        assert (salt, iterations) == first_answer(anew(book), f"nobody{number}", extensions), "the same each time"
+        salt, iterations = first_answer(reconnected(playbook), f"nobody{number}", extensions)
+        assert (salt, iterations) == first_answer(reconnected(playbook), f"nobody{number}", extensions), (
+            "the same each time"
+        )
         shapes.add((len(salt), salt.isascii() and salt.isalnum(), iterations))
     # Tokens have no password that a user chooses: all of them have one form.
     assert shapes == ({(24, False, 4096)} if extensions else {(26, True, 8192), (20, False, 4096)})
@@ -102,14 +104,14 @@ def test_no_response_discloses_which_names_are_users_or_tokens():
     books = {mechanism: open_scram(*users, mechanism=mechanism) for mechanism in MECHANISMS}
     first, second = books.values()
     second.services.shared.table("sasl").update(dict(first.services.shared.table("sasl").rows))
-    for book in books.values():
-        tokens = {name: token_of(book, name) for name in names if name.startswith(("token", "both"))}
-        book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = tokens
+    for playbook in books.values():
+        tokens = {name: token_of(playbook, name) for name in names if name.startswith(("token", "both"))}
+        playbook.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = tokens
     seen = {}
     for name in names:
         salts = [
-            first_answer(anew(book), name, extensions)
-            for book in books.values()
+            first_answer(reconnected(playbook), name, extensions)
+            for playbook in books.values()
             for extensions in ("", ",tokenauth=true", ",tokenauth=false")
         ]
         assert salts[0] == salts[2] != salts[1]
@@ -124,9 +126,9 @@ def test_the_form_of_a_fake_stays_when_users_come_and_go():
             [(f"a{number}", credential("x", iterations=8192, salt=bytes(20))) for number in range(rare)]
             + [(f"b{number}", PLENTY) for number in range(count)]
         )
-        book = listening("SCRAM-SHA-256", ScramSha256(), store)
-        book.services.shared.table("sasl").update({"unknown_users_secret": {"hex": "00" * 32}})
-        return [first_answer(anew(book), f"nobody{number}") for number in range(100)]
+        playbook = listening("SCRAM-SHA-256", ScramSha256(), store)
+        playbook.services.shared.table("sasl").update({"unknown_users_secret": {"hex": "00" * 32}})
+        return [first_answer(reconnected(playbook), f"nobody{number}") for number in range(100)]
 
     assert forms(20, rare=0) == forms(21, rare=0) == forms(40, rare=0)
     changed = sum(one != other for one, other in zip(forms(20), forms(21), strict=True))
@@ -134,18 +136,18 @@ def test_the_form_of_a_fake_stays_when_users_come_and_go():
 
 
 def test_the_secret_behind_them_survives_a_restart():
-    book = open_scram()
-    salt = first_answer(book, "nobody")
+    playbook = open_scram()
+    salt = first_answer(playbook, "nobody")
     other = open_scram()
     assert first_answer(other, "nobody") != salt, "another server, another secret"
-    row = book.services.shared.table("sasl").rows
+    row = playbook.services.shared.table("sasl").rows
     other.services.shared.table("sasl").update(dict(row))
-    assert first_answer(anew(other), "nobody") == salt
+    assert first_answer(reconnected(other), "nobody") == salt
 
 
 def test_nonces_are_not_used_twice():
-    book = open_scram(("alice", credential("x")))
-    answers = {anew(book).token(b"n,,n=alice,r=same")[1].auth_bytes for _ in range(20)}
+    playbook = open_scram(("alice", credential("x")))
+    answers = {reconnected(playbook).token(b"n,,n=alice,r=same")[1].auth_bytes for _ in range(20)}
     assert len(answers) == 20
 
 
@@ -196,19 +198,19 @@ def test_an_authorization_id_of_another_user(user):
     ],
 )
 def test_a_final_message_that_is_changed(change):
-    book = open_scram(("alice", credential("sesame")))
-    step, response = log_in(book, "alice", "sesame", change=change)
+    playbook = open_scram(("alice", credential("sesame")))
+    step, response = log_in(playbook, "alice", "sesame", change=change)
     assert step.failed
     assert response.error_message == INVALID
 
 
 def test_a_client_that_repeats_its_nonce_is_refused_and_the_log_says_what_to_do():
-    book = open_scram(("alice", credential("sesame")))
-    step, response = log_in(book, "alice", "sesame", change=repeat_nonce)
+    playbook = open_scram(("alice", credential("sesame")))
+    step, response = log_in(playbook, "alice", "sesame", change=repeat_nonce)
     assert response.error_message == INVALID
     assert "librdkafka before 2.6.1" in step.failed
     assert "update the client" in step.failed
-    other, _ = log_in(anew(book), "alice", "sesame", change=lambda text: text.replace(",r=", ",r=x"))
+    other, _ = log_in(reconnected(playbook), "alice", "sesame", change=lambda text: text.replace(",r=", ",r=x"))
     assert "librdkafka" not in other.failed
 
 
@@ -219,18 +221,18 @@ def repeat_nonce(final):
 
 
 def test_a_final_message_cannot_be_played_again():
-    book = open_scram(("alice", credential("sesame")))
+    playbook = open_scram(("alice", credential("sesame")))
     sent = []
-    assert log_in(book, "alice", "sesame", change=lambda text: sent.append(text) or text)[0].complete
-    other = anew(book)
+    assert log_in(playbook, "alice", "sesame", change=lambda text: sent.append(text) or text)[0].complete
+    other = reconnected(playbook)
     other.token(f"n,,n=alice,r={sent[0].split(',')[1][2:26]}".encode())
     assert other.token(sent[0].encode())[0].failed
 
 
 def test_nothing_follows_the_end():
-    book = open_scram(("alice", credential("sesame")))
-    assert log_in(book, "alice", "sesame")[0].complete
-    assert not book.authenticator.reauthenticates(36)
+    playbook = open_scram(("alice", credential("sesame")))
+    assert log_in(playbook, "alice", "sesame")[0].complete
+    assert not playbook.authenticator.reauthenticates(36)
 
 
 @settings(max_examples=200)
@@ -241,9 +243,9 @@ def test_nothing_follows_the_end():
     )
 )
 def test_no_bytes_authenticate_without_a_credential(messages):
-    book = open_scram(("alice", credential("sesame")))
+    playbook = open_scram(("alice", credential("sesame")))
     for message in messages:
-        step, _ = book.token(message)
+        step, _ = playbook.token(message)
         assert not step.complete
         if step.failed:
             break
@@ -252,8 +254,8 @@ def test_no_bytes_authenticate_without_a_credential(messages):
 # ---- delegation tokens
 
 
-def token_of(book, token_id, expires_in_ms=60_000):
-    now_ms = book.clock.wall_ms()
+def token_of(playbook, token_id, expires_in_ms=60_000):
+    now_ms = playbook.clock.wall_ms()
     owner = KafkaPrincipal("owner")
     return DelegationToken(
         token_id, owner, owner, (), now_ms, now_ms + expires_in_ms, now_ms + 10**9,
@@ -262,21 +264,21 @@ def token_of(book, token_id, expires_in_ms=60_000):
 
 
 def with_token(expires_in_ms=60_000, mechanism=ScramMechanism.SCRAM_SHA_256):
-    book = open_scram(("token-1", credential("not the token")), mechanism=mechanism)
-    token = token_of(book, "token-1", expires_in_ms)
-    book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = {"token-1": token}
-    return book
+    playbook = open_scram(("token-1", credential("not the token")), mechanism=mechanism)
+    token = token_of(playbook, "token-1", expires_in_ms)
+    playbook.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = {"token-1": token}
+    return playbook
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_delegation_token_gives_its_owners_name_until_it_expires(mechanism):
-    book = with_token(mechanism=mechanism)
-    step, response = log_in(book, "token-1", "the hmac", mechanism, ",tokenauth=true")
+    playbook = with_token(mechanism=mechanism)
+    step, response = log_in(playbook, "token-1", "the hmac", mechanism, ",tokenauth=true")
     assert step.complete
-    assert book.authenticator.principal == KafkaPrincipal("owner")
-    assert book.authenticator.principal.token_authenticated
+    assert playbook.authenticator.principal == KafkaPrincipal("owner")
+    assert playbook.authenticator.principal.token_authenticated
     assert response.session_lifetime_ms == 60_000
-    assert book.authenticator.session_expires_ns == book.clock.monotonic_ns() + 60_000 * 1_000_000
+    assert playbook.authenticator.session_expires_ns == playbook.clock.monotonic_ns() + 60_000 * 1_000_000
 
 
 @pytest.mark.parametrize(

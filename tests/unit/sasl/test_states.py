@@ -12,70 +12,70 @@ from tests.unit.sasl.playbook import ALICE, Playbook
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRIPTED"
 
 
-def refused(book, step):
+def refused(playbook, step):
     """The client is not in, and will never be on this connection."""
     assert step.failed
     assert not step.complete
-    assert not book.authenticator.complete
-    assert book.state is SaslState.FAILED
-    assert book.authenticator.principal == ANONYMOUS
+    assert not playbook.authenticator.complete
+    assert playbook.state is SaslState.FAILED
+    assert playbook.authenticator.principal == ANONYMOUS
     with pytest.raises(IllegalSaslStateError):
-        book.authenticator.receive(b"anything")
+        playbook.authenticator.receive(b"anything")
     return True
 
 
 def test_the_usual_way():
-    book = Playbook()
-    assert book.versions()[1].error_code == 0
-    assert book.state is SaslState.HANDSHAKE_REQUEST
-    step, response = book.handshake()
+    playbook = Playbook()
+    assert playbook.versions()[1].error_code == 0
+    assert playbook.state is SaslState.HANDSHAKE_REQUEST
+    step, response = playbook.handshake()
     assert (response.error_code, response.mechanisms) == (0, ["SCRIPTED", "OTHER"])
-    step, response = book.token(b"challenge")
+    step, response = playbook.token(b"challenge")
     assert (response.error_code, response.auth_bytes, response.session_lifetime_ms) == (0, b"and then?", 0)
     assert not step.complete
-    step, response = book.token(b"user alice")
+    step, response = playbook.token(b"user alice")
     assert step.complete
     assert (response.error_code, response.error_message, response.auth_bytes) == (0, "", b"welcome")
-    assert book.authenticator.complete
-    assert book.authenticator.principal == ALICE
-    assert book.authenticator.session_expires_ns is None
-    assert book.connection.sasl_mechanism == "SCRIPTED"
-    assert [server.closed for server in book.mechanisms["SCRIPTED"].servers] == [True]
+    assert playbook.authenticator.complete
+    assert playbook.authenticator.principal == ALICE
+    assert playbook.authenticator.session_expires_ns is None
+    assert playbook.connection.sasl_mechanism == "SCRIPTED"
+    assert [server.closed for server in playbook.mechanisms["SCRIPTED"].servers] == [True]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_every_version_of_sasl_authenticate(version):
-    book = Playbook()
-    book.handshake()
-    step, response = book.token(b"user alice", version)
+    playbook = Playbook()
+    playbook.handshake()
+    step, response = playbook.token(b"user alice", version)
     assert step.complete
     assert response.auth_bytes == b"welcome"
-    assert book.cannot_reauthenticate.value == (version == 0)
+    assert playbook.cannot_reauthenticate.value == (version == 0)
 
 
 def test_without_api_versions():
-    book = Playbook()
-    book.handshake()
-    assert book.state is SaslState.AUTHENTICATE
+    playbook = Playbook()
+    playbook.handshake()
+    assert playbook.state is SaslState.AUTHENTICATE
 
 
 def test_handshake_v0_is_followed_by_tokens_without_headers():
-    book = Playbook()
-    book.handshake(version=0)
-    assert book.raw(b"challenge").send == [b"and then?"]
-    step = book.raw(b"user alice")
+    playbook = Playbook()
+    playbook.handshake(version=0)
+    assert playbook.raw(b"challenge").send == [b"and then?"]
+    step = playbook.raw(b"user alice")
     assert step.complete
     assert step.send == [b"welcome"]
-    assert book.authenticator.principal == ALICE
+    assert playbook.authenticator.principal == ALICE
 
 
 @pytest.mark.parametrize("token", [b"no", b"tell", b"crash"])
 def test_a_token_without_headers_that_fails_gets_no_answer(token):
-    book = Playbook()
-    book.handshake(version=0)
-    step = book.raw(token)
+    playbook = Playbook()
+    playbook.handshake(version=0)
+    step = playbook.raw(token)
     assert not step.send
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 @pytest.mark.parametrize("later", [b"", b"later "])
@@ -84,74 +84,74 @@ def test_a_token_without_headers_that_fails_gets_no_answer(token):
     [(b"no", INVALID), (b"tell", "wrong on purpose"), (b"crash", INVALID), (b"", INVALID)],
 )
 def test_wrong_credentials(token, message, later, caplog):
-    book = Playbook()
-    book.handshake()
-    step, response = book.token(later + token)
+    playbook = Playbook()
+    playbook.handshake()
+    step, response = playbook.token(later + token)
     assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, message)
     assert response.auth_bytes == b""
-    assert refused(book, step)
+    assert refused(playbook, step)
     assert ("ZeroDivisionError" in caplog.text) == (token == b"crash")
 
 
 def test_what_takes_long_is_resumed():
-    book = Playbook()
-    book.handshake()
-    assert not book.token(b"later challenge")[0].complete
-    assert book.state is SaslState.AUTHENTICATE
-    assert book.token(b"later user alice")[0].complete
+    playbook = Playbook()
+    playbook.handshake()
+    assert not playbook.token(b"later challenge")[0].complete
+    assert playbook.state is SaslState.AUTHENTICATE
+    assert playbook.token(b"later user alice")[0].complete
 
 
 def test_nothing_is_taken_while_something_is_pending():
-    book = Playbook()
-    book.handshake()
-    step = book.authenticator.receive(
+    playbook = Playbook()
+    playbook.handshake()
+    step = playbook.authenticator.receive(
         encode_request_header(36, 2, 9, "x") + SaslAuthenticateRequest(b"later user alice").encode(2)
     )
     assert step.pending
-    assert not book.authenticator.complete
+    assert not playbook.authenticator.complete
     with pytest.raises(IllegalSaslStateError):
-        book.authenticator.receive(b"user alice")
+        playbook.authenticator.receive(b"user alice")
 
 
 def test_an_unknown_mechanism():
-    book = Playbook()
-    book.versions()
-    step, response = book.handshake("NONSENSE")
+    playbook = Playbook()
+    playbook.versions()
+    step, response = playbook.handshake("NONSENSE")
     assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert response.mechanisms == ["SCRIPTED", "OTHER"]
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 def test_api_versions_comes_once():
-    book = Playbook()
-    book.versions()
-    step, response = book.versions()
+    playbook = Playbook()
+    playbook.versions()
+    step, response = playbook.versions()
     assert response is None
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 def test_api_versions_after_the_handshake_is_an_illegal_state():
-    book = Playbook()
-    book.handshake()
-    step, response = book.versions(2)
+    playbook = Playbook()
+    playbook.handshake()
+    step, response = playbook.versions(2)
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 @pytest.mark.parametrize(("version", "name"), [(3, "no good name"), (4, "")])
 def test_api_versions_may_be_asked_again_after_an_error(version, name):
-    book = Playbook()
-    assert book.versions(version, name)[1].error_code == ErrorCode.INVALID_REQUEST
-    assert book.state is SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
-    assert book.versions()[1].error_code == 0
-    assert book.state is SaslState.HANDSHAKE_REQUEST
+    playbook = Playbook()
+    assert playbook.versions(version, name)[1].error_code == ErrorCode.INVALID_REQUEST
+    assert playbook.state is SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
+    assert playbook.versions()[1].error_code == 0
+    assert playbook.state is SaslState.HANDSHAKE_REQUEST
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
-    book = Playbook()
-    step = book.authenticator.receive(encode_request_header(18, 99, 7, "x") + b"whatever")
+    playbook = Playbook()
+    step = playbook.authenticator.receive(encode_request_header(18, 99, 7, "x") + b"whatever")
     assert bytes(step.send[0])[:6] == (7).to_bytes(4, "big") + ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-    assert book.versions(3)[1].error_code == 0
+    assert playbook.versions(3)[1].error_code == 0
 
 
 @pytest.mark.parametrize("before", ["nothing", "versions", "bad versions"])
@@ -159,29 +159,29 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     ("message", "version"), [(MetadataRequest(topics=None), 12), (SaslAuthenticateRequest(b"user alice"), 2)]
 )
 def test_other_requests_before_the_handshake_get_nothing(before, message, version):
-    book = Playbook()
+    playbook = Playbook()
     if before != "nothing":
-        book.versions(name="book" if before == "versions" else "b a d")
-    step, response = book.request(message, version)
+        playbook.versions(name="playbook" if before == "versions" else "b a d")
+    step, response = playbook.request(message, version)
     assert response is None
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 def test_other_requests_instead_of_a_token_are_an_illegal_state():
-    book = Playbook()
-    book.handshake()
-    step, response = book.request(MetadataRequest(topics=None), 13)
+    playbook = Playbook()
+    playbook.handshake()
+    step, response = playbook.request(MetadataRequest(topics=None), 13)
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert (response.brokers, response.topics) == ([], [])
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 def test_a_second_handshake_is_an_illegal_state():
-    book = Playbook()
-    book.handshake()
-    step, response = book.handshake("OTHER")
+    playbook = Playbook()
+    playbook.handshake()
+    step, response = playbook.handshake("OTHER")
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 @pytest.mark.parametrize(
@@ -199,18 +199,18 @@ def test_a_second_handshake_is_an_illegal_state():
 )
 @pytest.mark.parametrize("handshake", [False, True])
 def test_what_cannot_be_parsed(frame, handshake):
-    book = Playbook()
+    playbook = Playbook()
     if handshake:
-        book.handshake()
-    assert refused(book, book.authenticator.receive(frame))
+        playbook.handshake()
+    assert refused(playbook, playbook.authenticator.receive(frame))
 
 
 def test_an_unsupported_version_of_sasl_authenticate_gets_nothing():
-    book = Playbook()
-    book.handshake()
-    step = book.authenticator.receive(encode_request_header(36, 3, 1, "x") + b"\x02x\0")
+    playbook = Playbook()
+    playbook.handshake()
+    step = playbook.authenticator.receive(encode_request_header(36, 3, 1, "x") + b"\x02x\0")
     assert not step.send
-    assert refused(book, step)
+    assert refused(playbook, step)
 
 
 def test_the_table_refuses_what_it_does_not_know():
@@ -230,22 +230,22 @@ def test_the_table_refuses_what_it_does_not_know():
 
 
 def test_the_exchange_is_closed_with_the_channel():
-    book = Playbook()
-    book.handshake()
-    book.token(b"challenge")
-    book.authenticator.close()
-    book.authenticator.close()
-    assert [server.closed for server in book.mechanisms["SCRIPTED"].servers] == [True]
+    playbook = Playbook()
+    playbook.handshake()
+    playbook.token(b"challenge")
+    playbook.authenticator.close()
+    playbook.authenticator.close()
+    assert [server.closed for server in playbook.mechanisms["SCRIPTED"].servers] == [True]
 
 
 def test_only_a_token_may_be_large_before_authentication():
     assert "a frame of 9000 bytes before authentication" in Playbook().authenticator.receive(bytes(9000)).failed
-    book = Playbook()
-    book.handshake()
-    assert book.token(b"user " + b"x" * 100_000)[0].complete
-    book = Playbook()
-    book.handshake()
-    step = book.authenticator.receive(framed_metadata(100_000))
+    playbook = Playbook()
+    playbook.handshake()
+    assert playbook.token(b"user " + b"x" * 100_000)[0].complete
+    playbook = Playbook()
+    playbook.handshake()
+    step = playbook.authenticator.receive(framed_metadata(100_000))
     assert "METADATA during SASL authentication" in step.failed
     assert step.send == (), "an answer in the shape of a large request costs as much as the request"
 

@@ -45,15 +45,15 @@ class Silent(CredentialStore):
 
 def listening(name: str, mechanism: SaslMechanism, *stores: CredentialStore, **settings) -> Playbook:
     """A connection to a listener with one mechanism, whose handshake is done."""
-    book = Playbook({name: mechanism}, **settings)
-    mechanism.open(SaslContext(book.listener, stores, book.sessions))
-    _, response = book.handshake(name)
+    playbook = Playbook({name: mechanism}, **settings)
+    mechanism.open(SaslContext(playbook.listener, stores, playbook.sessions))
+    _, response = playbook.handshake(name)
     assert response.error_code == 0
-    return book
+    return playbook
 
 
-def anew(book: Playbook) -> Playbook:
+def reconnected(playbook: Playbook) -> Playbook:
     """Another connection to the same listener."""
-    other = Playbook(book.mechanisms, beside=book)
-    other.handshake(next(iter(book.mechanisms)))
+    other = Playbook(playbook.mechanisms, beside=playbook)
+    other.handshake(next(iter(playbook.mechanisms)))
     return other

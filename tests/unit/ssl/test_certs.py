@@ -103,7 +103,7 @@ def test_a_directory_that_cannot_be_made_is_named(certs, tmp_path):
     assert certs() == (2, "", f"klamm certs: {tmp_path / 'certs'}: File exists\n")
 
 
-def test_an_authority_that_cannot_be_read_is_said(certs, tmp_path):
+def test_an_unreadable_authority_is_reported(certs, tmp_path):
     certs()
     (tmp_path / "certs" / "ca.key").write_text("garbage")
     code, _, complaint = certs("--client", "new")

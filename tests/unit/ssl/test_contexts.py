@@ -318,7 +318,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
+def test_unusable_values_are_reported_without_secrets(files, tmp_path, what):
     written = {
         "server": files.server.both.read_bytes(),
         "certificate": files.server.certificate.read_bytes(),

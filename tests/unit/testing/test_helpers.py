@@ -48,7 +48,7 @@ def test_records_go_in_and_come_out(server):
     assert server.admin.topics()[topic] == 2
 
 
-def test_what_is_wrong_is_said(server):
+def test_faults_are_reported(server):
     topic = server.create_topic()
     with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
         server.create_topic(topic)

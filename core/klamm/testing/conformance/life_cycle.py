@@ -71,7 +71,7 @@ def fits_its_contract(case: PartCase) -> None:
     ensure(problem is None, str(problem))
 
 
-def is_made_anew(case: PartCase) -> None:
+def can_be_made_again(case: PartCase) -> None:
     """Each call of the factory makes another part, and starts nothing: that is for `open`."""
     before = set(threading.enumerate())
     ensure(case.make() is not case.make(), "two calls returned the same object")
@@ -166,7 +166,7 @@ def _logging_nothing(name: str) -> Iterator[None]:
 
 LIFE_CYCLE: Final = (
     fits_its_contract,
-    is_made_anew,
+    can_be_made_again,
     opens_and_closes,
     ends_its_threads,
     leaves_no_timer_that_fails,

@@ -61,7 +61,7 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes, but its assignment."""
+        """Return the approximate bytes that it takes, without its assignment."""
         return size_bytes(self.client_id, self.group_instance_id, self.protocols)
 
     @property

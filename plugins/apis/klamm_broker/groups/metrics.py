@@ -84,12 +84,12 @@ def _register_members_bytes(
     kind = group_class.group_type
     registry.gauge(
         f"klamm:type={name},name=MembersBytes",
-        f"About what the members of all {kind} groups take, but their assignments.",
+        f"Approximate size of the members of all {kind} groups, without their assignments.",
         lambda: sum(members_bytes()),
     )
     registry.gauge(
         f"klamm:type={name},name=LargestMembersBytes",
-        f"About what the members take of the {kind} group for which this is most.",
+        f"Approximate size of the members of the {kind} group with the largest size.",
         lambda: max(members_bytes(), default=0),
     )
 

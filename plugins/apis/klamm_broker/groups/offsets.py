@@ -295,7 +295,7 @@ class OffsetManager:
     def topics_deleted(self, topics: Set[str]) -> None:
         """Delete the offsets of deleted topics, those that are being written, and what open transactions would commit.
 
-        Their ids are not found any more: who holds a group later commits none of them.
+        Their ids are not found afterwards: a caller that holds a group later commits none of them.
         """
         for group in self._registry.all():
             with group:

@@ -94,7 +94,7 @@ def _describe(
     topics: Mapping[str, NewTopic],
     made: Mapping[str, Topic | KafkaError],
 ) -> None:
-    """Complete the results of topics that could be created, from what became of those that were to be."""
+    """Complete the results of the topics, from the outcome of their creation."""
     configs = _Configs(broker)
     for index, result in enumerate(results):
         if result.error_code:

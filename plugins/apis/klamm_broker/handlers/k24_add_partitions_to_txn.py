@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_OF_BROKERS = 4
 _FIRST_VERSION_WITH_FENCED = 2
 _VERSION_OF_CLIENTS, _VERSION_OF_BROKERS = 0, 2
-"""The `transaction.version` of those that send the request."""
+"""The `transaction.version` of the clients that send the request."""
 
 _Outcomes = Mapping["TopicPartition", ErrorCode]
 

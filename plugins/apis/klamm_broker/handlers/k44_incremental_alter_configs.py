@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339): set, delete, append to or subtract from single configs.
 
 Topics, groups, this broker (by node id), the defaults of all brokers (an empty name), and loggers (by node id). Changes
-are durable, but for levels of loggers, and take effect at once; those of the server's settings soon after the answer.
+are durable, except levels of loggers, and take effect at once; those of the server's settings soon after the answer.
 Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
 
 - An unknown logger or level: INVALID_CONFIG; a list operation on one, a deletion of the root level: INVALID_REQUEST.

@@ -160,7 +160,7 @@ class InternalTopics:
                     has_more |= projection.work(lambda: self._clock.monotonic_ns() < deadline_ns)
                 except Exception as error:
                     has_more = failed = True
-                    projection.compare_anew()
+                    projection.compare_again()
                     if not self._fails:
                         unexpected = None if isinstance(error, KafkaError) else error
                         log.error(

@@ -32,7 +32,7 @@ class StoreChanges:
         self._store.exclusively(lambda connection: connection.executescript(f"BEGIN; {script} COMMIT;"))
 
     def ignore(self) -> None:
-        """Note nothing any more. Raises StoreError."""
+        """Stop recording changes. Raises StoreError."""
         script = "".join(f"DROP TABLE IF EXISTS temp.changed_{source.name};" for source in self._sources)
         drops = "".join(
             f"DROP TRIGGER IF EXISTS temp.{_trigger(source, table, event)};"

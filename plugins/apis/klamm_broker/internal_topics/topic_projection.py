@@ -21,7 +21,7 @@ _Owned = tuple["RecordSource", "Row"]
 class TopicProjection:
     """Writes what the topic lacks: at first by a comparison of all of it, then as the store changes.
 
-    One thread at a time. `work` raises KafkaError; then `compare_anew` is due.
+    One thread at a time. `work` raises KafkaError; then `compare_again` is due.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class TopicProjection:
         self._changes.follow()
         self._log = TopicLog(topic, self._clock)
         if not agrees:
-            self.compare_anew()
+            self.compare_again()
 
     def end(self) -> None:
         """Follow the store no more. Raises StoreError."""
         self._log = self._comparison = None
         self._changes.ignore()
 
-    def compare_anew(self) -> None:
+    def compare_again(self) -> None:
         """Compare the topic with the store again."""
         if self._log is not None:
             self._comparison = self._compare(self._log)
@@ -90,7 +90,7 @@ class TopicProjection:
         return False
 
     def _shorten(self, log: TopicLog) -> None:
-        """Write all of a partition anew where it has grown long, and delete what is before: it is not compacted."""
+        """Rewrite a partition that has grown long, and delete the earlier records, because it is not compacted."""
         for index in log.long_partitions():
             start_offset = log.partitions[index].log.end_offset
             for source in self._sources:

@@ -52,7 +52,7 @@ def prepare(
     """
     if _needs_records(header, config, now_ms):
         recompress = config.codec is not None and config.codec is not header.codec
-        check = _RecordCheck(config, now_ms, is_compressed_anew=recompress)
+        check = _RecordCheck(config, now_ms, is_recompressed=recompress)
         records = check.checked(decode_records(batch))
         if recompress:
             return _recompress(records, header, config, now_ms)
@@ -83,11 +83,11 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 class _RecordCheck:
     """Checks records one by one; they are not kept, as a small batch may decompress to many."""
 
-    def __init__(self, config: LogConfig, now_ms: int, *, is_compressed_anew: bool) -> None:
+    def __init__(self, config: LogConfig, now_ms: int, *, is_recompressed: bool) -> None:
         self._config = config
         self._now_ms = now_ms
-        # Of a batch that is compressed anew any two timestamps differ by a number of 64 bits.
-        lowest_ms, self._highest_ms = (0, INT64_MAX - 1) if is_compressed_anew else (-_UNBOUNDED_MS, INT64_MAX)
+        # In a batch that is recompressed, the difference of any two timestamps must fit into 64 bits.
+        lowest_ms, self._highest_ms = (0, INT64_MAX - 1) if is_recompressed else (-_UNBOUNDED_MS, INT64_MAX)
         self._earliest_ms, self._latest_ms = lowest_ms, _UNBOUNDED_MS
         if not config.log_append_time:
             self._earliest_ms = max(lowest_ms, now_ms - config.message_timestamp_before_max_ms)

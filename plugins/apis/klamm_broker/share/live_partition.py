@@ -244,7 +244,7 @@ class LiveSharePartition:
         try:
             with self._lock:
                 if self.is_closed:
-                    # Nothing is written any more: it would wait for ever.
+                    # Writes have ended, so it would wait for ever.
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 write = self._loaded().acknowledge(member_id, acknowledgements, self._deadline_ns(), self._limits())
                 if write:
@@ -269,7 +269,8 @@ class LiveSharePartition:
                 self._write_if_dirty()
 
     def set_start(self, start_offset: int) -> None:
-        """Begin anew at an offset, written once more: a write of the state before may have followed the caller's."""
+        """Start again at an offset, and write it again: a write of the previous state may have followed the
+        caller's."""
         with self._lock:
             self._state, self._saved = SharePartition(start_offset), None
             self._state.dirty = True
@@ -278,7 +279,7 @@ class LiveSharePartition:
         self._parts.wake(self)
 
     def close(self) -> None:
-        """The group or the topic is deleted, or the broker stops: nothing is acquired or written any more."""
+        """End acquiring and writing: the group or the topic is deleted, or the broker stops."""
         with self._lock:
             self.is_closed = True
             self._account.close()

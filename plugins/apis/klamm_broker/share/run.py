@@ -34,7 +34,7 @@ class Run:
         return self.before is None
 
     def continues(self, other: Run) -> bool:
-        """Return True if the other run, which it follows, differs in nothing but its offsets."""
+        """Return True if it differs from the other run, which it follows, only in its offsets."""
         return (
             self.before is other.before is None
             and self.state is other.state

@@ -333,7 +333,7 @@ def _nothing() -> None:
 
 
 def _keep_small(connection: sqlite3.Connection) -> None:
-    """Let the file give back what is free. One of an older klamm is written anew for that, once."""
+    """Let the file return free space. The file of an older klamm is rewritten once for that."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     if mode == _INCREMENTAL:
         return

@@ -35,7 +35,7 @@ def topic_id_of(directory: Path) -> bytes | None:
 
 
 def topics_in(data_dir: Path, without: Collection[str]) -> dict[str, tuple[bytes, int]]:
-    """The topics that have directories, but for some, each with its id and number of partitions."""
+    """The topics that have directories, except some, each with its id and number of partitions."""
     found: dict[str, tuple[bytes, int]] = {}
     for directory, name, index in partition_directories(data_dir):
         topic_id = topic_id_of(directory) if name not in without else None

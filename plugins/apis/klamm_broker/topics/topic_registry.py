@@ -128,8 +128,8 @@ class TopicRegistry:
     def load(self, data_dir: Path, accounts: TopicAccounts) -> None:
         """Read the topics; finish deletions; adopt topics that only their directories mention.
 
-        Logs are opened at their first use, but for those whose recovery would hold up a request.
-        Raises StoreError, and what opening a log raises.
+        Logs are opened at their first use, except those whose recovery would hold up a request. Raises StoreError, and
+        what opening a log raises.
         """
         finish_deletions(self._store, self._logs, data_dir)
         overrides: dict[str, dict[str, str]] = {}

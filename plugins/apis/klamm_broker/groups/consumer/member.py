@@ -78,7 +78,7 @@ class ConsumerMember:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes, but its assignment."""
+        """Return the approximate bytes that it takes, without its assignment."""
         names = self.member_id, self.instance_id or "", self.rack_id or "", self.client_id, self.regex, *self.topics
         protocols = () if self.classic is None else self.classic.protocols
         return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in protocols)

@@ -18,7 +18,7 @@ from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.topics.names import MAX_LENGTH
 
 UNCHECKED: Final = -1
-"""The generation of an expression that was looked up without regard to permissions: the next pass does so anew."""
+"""The generation of an expression that was resolved without regard to permissions: the next pass resolves it again."""
 
 
 class TopicView(Protocol):

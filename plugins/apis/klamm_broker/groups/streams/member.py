@@ -59,7 +59,7 @@ class StreamsMember:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes, but its assignment."""
+        """Return the approximate bytes that it takes, without its assignment."""
         endpoint = "" if self.endpoint is None else self.endpoint.host
         names = self.member_id, self.instance_id or "", self.rack_id or "", self.client_id, self.process_id, endpoint
         tags = sum(len(key) + len(value) + NAME_BYTES for key, value in self.client_tags.items())
