@@ -84,6 +84,12 @@ def check_log(
     entries = _entries(Tiles(folder, current.size), breaks)
     tree = tree_of([leaf_hash(data) for data in entries])
     breaks += _against_kept([*pinned, Pinned(str(place), current)], current, len(entries), tree)
+    for key in keys:
+        try:
+            if current.time_of(key) is None:
+                behind.append(f"log: {key.name} has not signed its newest checkpoint")
+        except ValueError as error:
+            breaks.append(f"{place} was changed: {error}")
     _check_ledger(lake, [_parse(data) for data in entries], breaks, behind)
     for kept, checkpoint in pinned:
         notes.append(f"log: {checkpoint.size:,} entries are pinned by {kept}")
@@ -149,7 +155,7 @@ def _check_ledger(lake: Lake, entries: Sequence[Entry | None], breaks: list[str]
     newest: dict[tuple[str, str], str] = {}
     for _, entry in logged.values():
         newest[_stream(entry)] = max(entry.segment, newest.get(_stream(entry), ""))
-    seals, segments, others = set[str](), set[str](), dict[str, SealRow]()
+    seals, segments, with_lines, others = set[str](), set[str](), set[str](), dict[str, SealRow]()
     for row in (row for file in read_seal_files(lake, lines_of=None) for row in file.rows):
         sha256 = seal_sha256(row)
         segments.add(row.segment)
@@ -158,16 +164,21 @@ def _check_ledger(lake: Lake, entries: Sequence[Entry | None], breaks: list[str]
             continue
         seals.add(sha256)
         number, entry = logged[sha256]
-        if row.lines and not _has_lines(row, entry):
-            breaks.append(f"{entry}: the digests of its lines are not those of entry {number:,} of the log")
-    gone = [
-        f"{entry} is entry {number:,} of the log, and the lake has "
-        f"{'another' if entry.segment in segments else 'no'} seal of it"
-        for sha256, (number, entry) in logged.items()
-        if sha256 not in seals
-    ]
+        if row.lines:
+            with_lines.add(row.segment)
+            if not _has_lines(row, entry):
+                breaks.append(f"{entry}: the digests of its lines are not those of entry {number:,} of the log")
+    gone = list[str]()
+    for sha256, (number, entry) in logged.items():
+        if sha256 not in seals:
+            which = "another" if entry.segment in segments else "no"
+            gone.append(f"{entry} is entry {number:,} of the log, and the lake has {which} seal of it")
+        elif entry.segment not in with_lines and entry.lines_root != NO_LINES:
+            gone.append(f"{entry} is entry {number:,} of the log, and the lake has no digests of its lines")
     breaks += gone[:_NAMED] + ([f"and {len(gone) - _NAMED:,} more"] if len(gone) > _NAMED else [])
-    late = [row for row in others.values() if row.segment <= newest.get(_stream(row), "")]
+    # The last seal of a boot stands in the ledger twice.
+    known = {entry.segment for _, entry in logged.values()}
+    late = [row for row in others.values() if row.segment < newest.get(_stream(row), "") and row.segment not in known]
     breaks += [f"{row.segment} of {row.node} has a seal that is not in the log, and later ones are" for row in late]
     if len(others) > len(late):
         behind.append(f"log: {len(others) - len(late):,} seals are not in it yet")

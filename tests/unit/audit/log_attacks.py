@@ -164,6 +164,9 @@ class LogAttack:
 
         self.change_a_seal(change)
 
+    def drop_the_digests_of_lines(self) -> None:
+        self.change_a_seal(lambda row: row._replace(lines=""))
+
     def change_a_seal(self, change: Callable[[SealRow], SealRow]) -> None:
         rows = self.seals()
         at = self.choose.choice([at for at, row in enumerate(rows) if row.lines])
@@ -228,5 +231,5 @@ LOG_WAYS = (
     *("take_the_log_away", "put_an_older_log_back", "put_everything_older_back", "sign_a_smaller_log"),
     *("drop_an_entry", "swap_entries", "insert_an_entry", "call_it_another_log", "drop_a_seal"),
     *("change_the_digests_of_lines", "sign_a_seal_again", "rewrite_the_ledger", "rewrite_the_ledger_and_the_log"),
-    "insert_a_seal",
+    *("insert_a_seal", "drop_the_digests_of_lines"),
 )

@@ -89,6 +89,22 @@ def request(place, log):
     )
 
 
+def test_a_log_that_a_named_key_has_not_signed_is_not_called_sound(attacked):
+    restore(attacked)
+    assert (attacked.check().breaks, attacked.check().behind) == ([], [])
+    attack = attack_of(attacked, random.Random(1))
+    attack.swap_entries()
+    found = attacked.check()
+    assert (found.breaks, found.behind) == ([], ["log: example.com/witness has not signed its newest checkpoint"])
+    restore(attacked)
+    checkpoint = attacked.log_folder / "checkpoint"
+    head, _, end = checkpoint.read_text().rpartition(" ")
+    checkpoint.write_text(f"{head} {end[:20]}{'A' if end[20] != 'A' else 'B'}{end[21:]}")
+    (line,) = attacked.check().breaks
+    assert line == f"{checkpoint} was changed: the signature of example.com/witness is wrong"
+    restore(attacked)
+
+
 def test_several_checkpoints_say_where_a_rewritten_log_differs(tmp_path):
     place = LoggedLake(tmp_path)
     kept = []

@@ -150,6 +150,24 @@ def test_a_lake_whose_log_was_not_asked_for_is_not_looked_at(place):
     assert place.check() == ([], [], [])
 
 
+def test_what_a_killed_driver_has_in_the_ledger_alone_is_not_called_broken(place):
+    """A segment, and the last seal of a boot that has ended since."""
+    (path,) = place.write(1)
+    place.ship([path])
+    final = json.loads(path.with_suffix(SEAL_SUFFIX).read_bytes()) | {"final": True, "signature": "", "key_id": ""}
+    path.with_suffix(SEAL_SUFFIX).write_bytes(place.server.signed(Seal.parse(json.dumps(final))).to_json())
+    ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
+    ledger.add(())
+    found = place.check(place.keep())
+    assert (found.breaks, found.behind) == ([], ["log: 1 seals are not in it yet"])
+    ledger.add([ledger.read(each) for each in place.write(1)])
+    found = place.check(place.keep())
+    assert (found.breaks, found.behind) == ([], ["log: 2 seals are not in it yet"])
+    place.open()
+    found = place.check(place.keep())
+    assert (found.breaks, found.behind) == ([], [])
+
+
 class Killed(BaseException):
     pass
 

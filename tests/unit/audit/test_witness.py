@@ -3,10 +3,13 @@
 import asyncio
 import random
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from klamm_spark.cli import main
 from klamm_spark.errors import LakeError
 from klamm_spark.tlog import witness as witness_module
 from klamm_spark.tlog.merkle import EMPTY_ROOT, leaf_hash, root_of, tree_of
@@ -272,3 +275,36 @@ def test_an_answer_that_comes_byte_by_byte_is_waited_for_ten_seconds(start, monk
                 post(f"{url}/add-checkpoint", b"x", lambda: next(seconds))
         finally:
             ended.set()
+
+
+def test_the_command_is_a_witness_until_a_signal(log_signer, tmp_path):
+    signer = signer_of(tmp_path)
+    arguments = ("--key", tmp_path / "key", "--name", WITNESS, "--folder", tmp_path / "state", "--log", log_signer.key)
+    command = [sys.executable, "-m", "klamm", "audit", "witness", *map(str, arguments), "--bind", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = process.stderr.readline()
+            assert said.startswith(f"the witness {signer.key} listens on 127.0.0.1:"), said
+            submitter = Submitter.of(f"{signer.key} http://127.0.0.1:{said.rpartition(':')[2].strip()}")
+            checkpoint = parse_request(asked(log_signer, 0, 3)).checkpoint
+            assert checkpoint.signed(submitter.cosign(checkpoint, tree_of(LEAVES))).time_of(signer.key) > NOW_S - 10**9
+            fork = parse_request(asked(log_signer, 0, 30, FORKED[3:])).checkpoint
+            with pytest.raises(RefusedError):
+                submitter.cosign(fork, tree_of(FORKED[3:]))
+            process.terminate()
+            rest = process.stderr.read()
+            assert process.wait(60) == 143
+            assert "127.0.0.1: 422: example.com/lake is forked, or its proof is wrong" in rest
+            assert "Traceback" not in rest
+        finally:
+            process.kill()
+
+
+def test_a_command_line_that_names_no_key_or_log_is_a_usage_error(log_signer, tmp_path, capsys):
+    given = ["witness", "--name", WITNESS, "--folder", str(tmp_path / "state"), "--log", str(log_signer.key)]
+    assert main([*given, "--key", str(tmp_path / "missing")]) == 2
+    assert "missing: No such file" in capsys.readouterr().err
+    for bad in (["--log", "x"], ["--name", "a b"], ["--bind", "x"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*given, "--key", str(tmp_path / "missing"), *bad])
+        assert ended.value.code == 2
