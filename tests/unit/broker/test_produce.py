@@ -49,7 +49,8 @@ def test_every_version_appends(harness: BrokerHarness, version: int, acks: int) 
 def test_zstd_is_for_clients_that_know_it(harness: BrokerHarness, version: int, code: ErrorCode) -> None:
     harness.create_topic("t")
     packed = records(b"x" * 100, codec=Codec.ZSTD)
-    for data, expected in ((packed, code), (packed[:-3], ErrorCode.INVALID_RECORD)):
+    invalid = ErrorCode.INVALID_RECORD
+    for data, expected in ((packed, code), (packed[:-3], invalid), (packed + packed, code or invalid)):
         response = harness.call(request(-1, ("t", 0, data)), version)
         (partition,) = response.responses[0].partition_responses
         assert partition.error_code == expected

@@ -21,7 +21,7 @@ from klamm.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK, MAGIC, NotOneBatchError, holds_one_batch
+from klamm.wire.records import CODEC_MASK, LOG_OVERHEAD_BYTES, MAGIC, NotOneBatchError, holds_one_batch
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.handlers.produce_transactions import (
     ATTRIBUTES_LOW_BYTE,
@@ -277,9 +277,15 @@ def _check_batch(records: Any, version: int, transactional_id: str | None) -> No
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD and holds_one_batch(records):
-        # What is not one batch has the error of that, whatever its codec.
+    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD and _begins_with_a_batch(records):
+        # As in Kafka, a batch that is cut has the error of that, and a second one behind it comes later.
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
+
+
+def _begins_with_a_batch(records: Any) -> bool:
+    """Return True if the first batch is whole, whatever follows it."""
+    size_bytes = LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big", signed=True)
+    return holds_one_batch(records[:size_bytes])
 
 
 def _unknown(topic: Topic | None, by_id: bool) -> KafkaError:
