@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from klamm.wire.api_keys import SPECS
 from tests.interop.beside_kafka.comparison import Target
-from tests.interop.beside_kafka.random_known import KNOWN, is_known
+from tests.interop.beside_kafka.random_known import is_known
 from tests.interop.beside_kafka.random_runs import Pair, sequence
 from tests.interop.beside_kafka.random_values import FAMILIES
 from tests.peers.kafka_server import KafkaServer
@@ -26,7 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(900)]
 FIRST: Final = int(os.environ.get("KLAMM_RANDOM_FIRST", "1"))
 COUNT: Final = int(os.environ.get("KLAMM_RANDOM_COUNT", "8"))
 STEPS: Final = 40
-DEVIATIONS: Final = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
@@ -73,8 +71,3 @@ def test_random_requests_are_answered_as_by_kafka(servers: tuple[KlammServer, Ka
         if found:
             differ.append(f"sequence {number}:\n{pair.shortened(family, steps, found)}")
     assert not differ, "\n".join(differ)
-
-
-@pytest.mark.parametrize("words", sorted({known.words for known in KNOWN if known.words}))
-def test_what_may_differ_is_documented(words: str) -> None:
-    assert words in " ".join(DEVIATIONS.read_text(encoding="utf-8").split())

@@ -126,7 +126,7 @@ KNOWN: Final = (
     Known(
         ("StreamsGroupHeartbeat", "StreamsGroupDescribe"),
         _places_tasks_otherwise,
-        words="Which of several members with equally many tasks gets one more",
+        words="If several members have equally many tasks",
     ),
     Known(
         ("StreamsGroupHeartbeat",), _is_shutting_down, words="A shutdown that the first heartbeat of a group asks for"
@@ -134,9 +134,9 @@ KNOWN: Final = (
     Known(("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"), _gives_more, words="the first assignment may lack them"),
     Known(("ShareFetch", "ShareAcknowledge"), _fails, words="ShareFetch for a group that does not exist"),
     Known(("ShareFetch", "ShareAcknowledge"), _has("group_id", lambda each: not each), words="an empty group id"),
-    Known(("ShareFetch", "ShareAcknowledge"), _is_true, words="A member that leaves its group releases what it holds"),
+    Known(("ShareFetch", "ShareAcknowledge"), _is_true, words="A member that leaves its group releases its records"),
     Known(
-        ("DescribeShareGroupOffsets",), _is_true, words="DescribeShareGroupOffsets without topics lists what the group"
+        ("DescribeShareGroupOffsets",), _is_true, words="DescribeShareGroupOffsets without topics lists the partitions"
     ),
     Known(("AlterShareGroupOffsets",), _has("start_offset", lambda each: each < 0), words="a negative start offset"),
     Known(("AlterShareGroupOffsets",), _fails, "an internal error of Kafka"),
