@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` costs those who commit: `python -m bench.offset_commits [--rounds 5] [--commits 2000]`.
+"""Cost of `__consumer_offsets` for those who commit: `python -m bench.offset_commits [--rounds 5] [--commits 2000]`.
 
 The topic is made by the first FindCoordinator, and then gets what the store has. Two brokers take turns: of one no
 client has asked for a coordinator. Given are processor microseconds of the process for one commit, until all is
