@@ -1,12 +1,11 @@
-"""`spark.read.format("klamm_audit")` and `spark.readStream`: the spool itself as a table, for notebooks.
+"""`spark.read.format("klamm_audit")`: the spool itself as a table, for notebooks.
 
-    spark.readStream.format("klamm_audit").option("live", "true").load("/var/lib/klamm/audit")
+    spark.read.format("klamm_audit").option("live", "false").load("/var/lib/klamm/audit")
 
-PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the folder of the spool; `live`, whether
-segments that are still being written are read too (default `true`); `maxBytesPerTrigger`, the most bytes in a
-micro-batch (default 64 MiB); `failOnDataLoss` (default `true`), whether a stream fails if retention has deleted what it
-has not read. Another option is an error. A line that is not an event has null columns, and its text is in `bad_line`;
-it has no time. A third as fast as Spark's own file source, which `klamm audit ship` uses.
+PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the folder of the spool, and `live`,
+whether segments that are still being written are read too (default `true`). Another option is an error. A line that is
+not an event has null columns, and its text is in `bad_line`; it has no time. A third as fast as Spark's own file
+source, which `klamm audit ship` uses.
 
 Filters stay with Spark: Spark 4.2 gives all scans of a DataFrame the filters that one of them has pushed down.
 """
@@ -21,20 +20,19 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from klamm_spark.events.event import ACTIONS, FIELDS, SCHEMA_VERSION
 from klamm_spark.spark.schema import EVENT_SCHEMA
-from klamm_spark.spool.offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
+from klamm_spark.spool.layout import node_folders
+from klamm_spark.spool.reader import read_segment, segments_of
 from klamm_spark.storage.filesystems import parse_location
 
 NAME: Final = "klamm_audit"
-_OPTIONS: Final = ("path", "live", "maxBytesPerTrigger", "failOnDataLoss")
+_OPTIONS: Final = ("path", "live")
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 _ROW: Final = StructType(
     [*EVENT_SCHEMA.fields, StructField("time", TimestampType()), StructField("bad_line", StringType())]
 )
@@ -62,75 +60,33 @@ class AuditDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _Reader(_follower(self.options))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
-        max_bytes = int(self.options.get("maxBytesPerTrigger", str(_DEFAULT_MAX_BYTES)))
-        lossless = _flag(self.options, "failOnDataLoss")
-        return _StreamReader(_follower(self.options), max_bytes, lossless)
+        return _Reader(_folder(self.options), live=_flag(self.options, "live"))
 
 
-class _Piece(InputPartition):
-    def __init__(self, piece: Piece) -> None:
-        super().__init__(tuple(piece))
-        self.piece = piece
+class _Segment(InputPartition):
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, follower: SpoolFollower) -> None:
-        self._follower = follower
+    def __init__(self, spool: Path, *, live: bool) -> None:
+        self._spool = spool
+        self._live = live
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_Piece(piece) for piece in self._follower.pieces({}, self._follower.latest({}))]
+        folders = [Path(str(folder)) for folder in node_folders(self._spool)]
+        return [_Segment(str(path)) for folder in folders for path in segments_of(folder, live=self._live).values()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there are no partitions, Spark has one of its own.
-        if isinstance(partition, _Piece):
-            yield from read_batches(self._follower, partition.piece)
+        if isinstance(partition, _Segment):
+            yield from read_batches(Path(partition.path))
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, follower: SpoolFollower, max_bytes: int, fail_on_data_loss: bool) -> None:
-        self._follower = follower
-        self._max_bytes = max_bytes
-        self._fail_on_data_loss = fail_on_data_loss
-        self._available_now: Offset | None = None
-
-    def initialOffset(self) -> Offset:
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxBytes(self._max_bytes)
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        end = self._follower.latest(start, None if isinstance(limit, ReadAllAvailable) else self._max_bytes)
-        return end if self._available_now is None else earlier(end, self._available_now)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._available_now = self._follower.latest({})
-
-    def reportLatestOffset(self) -> Offset:
-        return self._follower.latest({})
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        try:
-            pieces = self._follower.pieces(start, end)
-        except DataLossError:
-            if self._fail_on_data_loss:
-                raise
-            left = {node: position for node, position in start.items() if self._follower.holds(node, position)}
-            pieces = self._follower.pieces(left, end)
-        return [_Piece(piece) for piece in pieces]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, _Piece):
-            yield from read_batches(self._follower, partition.piece)
-
-
-def read_batches(follower: SpoolFollower, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """The events of a piece. Raises DataLossError."""
-    data = follower.read(piece)
+def read_batches(segment: Path) -> Iterator[pa.RecordBatch]:
+    """The events of a segment. Raises OSError, ValueError."""
+    data = read_segment(segment)
     at = 0
     while at < len(data):
         end = data.find(b"\n", min(at + _BATCH_BYTES, len(data)) - 1)
@@ -178,14 +134,14 @@ _EVENT: Final = to_arrow_schema(EVENT_SCHEMA)
 _COLUMNS: Final = to_arrow_schema(_ROW, timezone="UTC")
 
 
-def _follower(options: Any) -> SpoolFollower:
+def _folder(options: Any) -> Path:
     path = options.get("path")
     if not path:
         raise ValueError('the format klamm_audit needs the spool: .load("/path/of/the/spool")')
     folder = parse_location(path, Path())
     if not isinstance(folder, Path):
         raise ValueError(f"the format klamm_audit reads a folder, not {folder}: Spark's format text reads a URI")
-    return SpoolFollower(folder, _flag(options, "live"))
+    return folder
 
 
 def _flag(options: Any, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The sealed segments of a spool, read without Spark."""
+"""The segments of a spool, read without Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from typing import Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, beside, parse_name
+from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.layout import (
+    COMPRESSED_SUFFIXES,
+    OPEN_SUFFIX,
+    SEAL_SUFFIX,
+    SEALED_SUFFIX,
+    Seal,
+    beside,
+    find_file,
+    is_sealed,
+    node_folder_of,
+    parse_name,
+    segment_files,
+)
 from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE, AnyPath
 
 SEGMENT_GLOB: Final = "*.{jsonl,jsonl.zst,jsonl.gz}"
@@ -29,6 +42,41 @@ def read_seal(segment: AnyPath) -> Seal | None:
         return Seal.read(beside(segment, SEAL_SUFFIX))
     except (OSError, ValueError):
         return None
+
+
+def segments_of(node_folder: Path, *, live: bool = True) -> dict[str, Path]:
+    """Return a node's segments by their names, oldest first; with `live`, also those that are being written.
+
+    While a segment is sealed, it may have both files: this is the sealed one then.
+    """
+    found: dict[str, Path] = {}
+    for path in segment_files(node_folder):
+        stem = path.name.partition(".")[0]
+        if is_sealed(path.name):
+            found[stem] = path
+        elif live and path.suffix == OPEN_SUFFIX:
+            found.setdefault(stem, path)
+    return found
+
+
+def read_segment(path: Path) -> bytes:
+    """Return the whole lines of a segment, also if it was sealed since it was listed.
+
+    Raises OSError, and ValueError if its file is damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        codecs = COMPRESSED_SUFFIXES.values() if path.suffix == OPEN_SUFFIX else ()
+        sealed = find_file(node_folder_of(path), *(f"{path.stem}{SEALED_SUFFIX}{codec}" for codec in codecs))
+        if sealed is None:
+            raise
+        path, data = sealed, sealed.read_bytes()
+    try:
+        lines = decompress(data, path.suffix)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return lines[: lines.rfind(b"\n") + 1]
 
 
 def require_spool(spool: AnyPath) -> None:

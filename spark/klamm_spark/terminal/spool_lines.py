@@ -12,8 +12,7 @@ from typing import BinaryIO
 
 from klamm_spark.spool.compression import decompress, is_compressed
 from klamm_spark.spool.layout import OPEN_SUFFIX, node_folders, sealed_segments
-from klamm_spark.spool.offsets import SpoolFollower
-from klamm_spark.spool.reader import read_seal
+from klamm_spark.spool.reader import read_seal, segments_of
 
 
 @dataclass(slots=True)
@@ -64,7 +63,6 @@ class SpoolLines:
         `on_problem` gets each of the `problems` when it comes.
         """
         self._spool = spool
-        self._follower = SpoolFollower(spool, live=True)
         self._since_us = since_us
         self._newest = newest
         self._finished: dict[str, set[str]] = {}
@@ -88,7 +86,7 @@ class SpoolLines:
             if node not in self._finished:
                 self._finished[node] = set(self._left_out(self._spool / node))
             finished, places = self._finished[node], self._places.setdefault(node, {})
-            there = dict(self._follower.segments(node))
+            there = segments_of(self._spool / node)
             for segment in sorted((there.keys() | places.keys()) - finished):
                 place = places.setdefault(segment, _Place())
                 if (yield from self._lines(place, there.get(segment))):

@@ -11,7 +11,7 @@ from klamm_spark.spool.chain import read_folder
 from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.folder import SpoolError
 from klamm_spark.spool.layout import SEAL_SUFFIX, day_of, open_segments, parse_name, sealed_segments, segment_files
-from klamm_spark.spool.offsets import SpoolFollower
+from klamm_spark.spool.reader import read_segment, segments_of
 from klamm_spark.terminal.spool_lines import SpoolLines
 from tests.audit_samples import line_of, sample_events
 from tests.unit.audit.test_spool import Writer, fail, seals
@@ -82,9 +82,8 @@ def test_all_readers_take_both_layouts(tmp_path, flat_days):
     assert found.breaks == []
     assert [seal.last_seq for seal in found.ends.values()] == [1, 3]
     assert numbers(SpoolLines(tmp_path).new_lines()) == [0, 1, 2, 3, 4]
-    follower = SpoolFollower(tmp_path, live=True)
-    pieces = follower.pieces({}, follower.latest({}))
-    assert numbers(line for piece in pieces for line in follower.read(piece).splitlines()) == [0, 1, 2, 3, 4]
+    segments = segments_of(folder).values()
+    assert numbers(line for path in segments for line in read_segment(path).splitlines()) == [0, 1, 2, 3, 4]
 
 
 def test_a_report_reads_folders_of_days(tmp_path):
