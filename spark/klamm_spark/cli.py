@@ -97,7 +97,6 @@ def parser() -> argparse.ArgumentParser:
     _add_evidence(commands, common, spool)
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
-    commands.add_parser("replay", parents=[common], help="make events of lines of the quarantine that are such by now")
     report = commands.add_parser(
         "report", parents=[common, spool], help="report on the events of a spool or a lake, as text and HTML"
     )
@@ -355,10 +354,6 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
         return report.run(spark, pipeline, since=options.since, html=options.html, asked=asked, print_line=say)
     if options.command == "detect":
         return detect.run_on_lake(spark, options, pipeline, say)
-    if options.command == "replay":
-        from klamm_spark.lake import replay
-
-        return replay.run(spark, pipeline, say=say)
     if options.command == "forget":
         return _forget(spark, options, pipeline)
     from klamm_spark.lake import verify

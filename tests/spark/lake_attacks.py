@@ -116,31 +116,12 @@ class LakeAttack:
 
         self.rows(change)
 
-    def insert_rows_as_replayed(self) -> None:
-        """One as if it had been in the quarantine, and one that vouches for it."""
-
+    def insert_a_row_of_an_unknown_segment(self) -> None:
         def change(rows: Rows) -> Rows:
-            row = self.choose.choice(rows) | {"seq": 9_999, "source_file": "file:///spool/replayed/replayed-1.jsonl"}
-            row["event_id"] = f"{row['node']}/{row['boot']}/9999"
-            row["time"] += timedelta(minutes=1)
-            self.touched.add(row["event_id"])
-            return [*rows, row, row | {"event_id": None, "seq": None}]
-
-        self.rows(change)
-
-    def insert_a_nameless_row_as_replayed(self) -> None:
-        def change(rows: Rows) -> Rows:
-            nameless = dict.fromkeys(("event_id", "node", "boot", "seq"))
-            self.touched.add("a row was inserted")
-            source = {"source_file": "file:///spool/replayed/replayed-1.jsonl"}
-            return [*rows, self.choose.choice(rows) | nameless | source]
-
-        self.rows(change)
-
-    def insert_a_row_of_no_segment(self) -> None:
-        def change(rows: Rows) -> Rows:
-            self.touched.add('"": 1 rows')
-            return [*rows, self.choose.choice(rows) | {"source_file": None}]
+            name = self.choose.choice(["", "replayed-1"])
+            self.touched.add(f'"{name}": 1 rows')
+            source = f"file:///spool/n/{name}.jsonl" if name else None
+            return [*rows, self.choose.choice(rows) | {"source_file": source}]
 
         self.rows(change)
 
@@ -242,9 +223,7 @@ class LakeAttack:
 
 
 WAYS = (
-    "insert_rows_as_replayed",
-    "insert_a_nameless_row_as_replayed",
-    "insert_a_row_of_no_segment",
+    "insert_a_row_of_an_unknown_segment",
     "put_in_what_is_no_number",
     *("change_a_row", "change_only_the_time_that_queries_use", "change_a_resource", "drop_a_row", "repeat_a_row"),
     *("insert_a_row", "swap_rows", "reorder_rows", "move_a_row_to_another_segment", "drop_a_file", "damage_a_file"),

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake import replay, verify
+from klamm_spark.lake import verify
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.ship_lock import only_writer
@@ -14,8 +14,7 @@ from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.compression import compress
 from klamm_spark.storage.filesystems import sync_all
 from tests.audit_samples import sample_events, write_sample_spool
-from tests.spark.conftest import reseal, settings_of
-from tests.spark.lake_attacks import say_size
+from tests.spark.conftest import settings_of
 from tests.spark.test_cluster import environment
 
 
@@ -168,45 +167,3 @@ def test_a_damaged_segment_stops_no_other_server(spark, ship, tmp_path):
     damaged.write_bytes(whole)
     ship(spool, settings)
     assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
-
-
-@pytest.mark.slow
-def test_lines_of_the_quarantine_that_are_events_by_now_are_replayed_once(spark, ship, tmp_path):
-    settings, lake = settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
-    pipeline = Pipeline(tmp_path / "spool", settings)
-    (path,) = write_sample_spool(tmp_path / "spool", sample_events(6))
-    whole = path.read_text()
-    lines = whole.splitlines(keepends=True)
-    # An earlier klamm did not take these two for events, nor the third, which is none.
-    path.write_text(
-        "".join([*lines[:3], *(line.replace('"kind"', '"kind_"') for line in lines[3:5]), "none\n", lines[5]])
-    )
-    reseal([path])
-    ship(tmp_path / "spool", settings)
-    rows = lake.read(spark).where("bad_line is not null")
-    assert rows.count() == 3
-    _quarantined_by_an_earlier_klamm(lake, spark)
-    said = []
-    for _ in range(2):
-        assert replay.run(spark, pipeline, say=said.append) == 0
-    assert said == [
-        "2 lines of the quarantine are events, and are in the lake as such now",
-        "1 lines of the quarantine are no events, or are in the lake already",
-        "3 lines of the quarantine are no events, or are in the lake already",
-    ]
-    assert seqs_of(spark, lake) == list(range(6))
-
-
-def _quarantined_by_an_earlier_klamm(lake, spark):
-    """The quarantine's lines as this klamm can read them."""
-    for file in (lake.events / "date=__HIVE_DEFAULT_PARTITION__").rglob("part-*.parquet"):
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(file, partitioning=None)
-        place = table.column_names.index("bad_line")
-        lines = [line and line.replace('"kind_"', '"kind"') for line in table.column(place).to_pylist()]
-        changed = table.set_column(place, "bad_line", [lines])
-        pq.write_table(changed.cast(table.schema), file)
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        say_size(lake, file)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

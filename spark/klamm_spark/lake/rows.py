@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
-from klamm_spark.lake.replay import FOLDER
 from klamm_spark.lake.seals import line_digests
 from klamm_spark.spark.schema import EVENT_SCHEMA
 from klamm_spark.spark.written_lines import digest, numbers_as_written, written_line
@@ -107,7 +106,6 @@ def check_rows(
         rows = row_digests(lake, spark)
         found = _by_segment(rows, spark, forgotten)
         yield from _without_a_seal(found, seals, forgotten)
-        yield from _replayed(rows, found)
         differing = []
         for stem in sorted(seals):
             seal, rest = seals[stem], forgotten.get(stem)
@@ -143,24 +141,11 @@ def _without_a_seal(
     found: Mapping[str, SegmentRows], seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
 ) -> Iterator[str]:
     for stem in sorted(found.keys() - seals.keys()):
-        if found[stem].rows and not stem.startswith(f"{FOLDER}-"):
+        if found[stem].rows:
             name = stem if parse_name(stem) else f'"{stem}"'
             yield f"{name}: {found[stem].rows:,} rows, and the lake has no seal of it"
     for stem in sorted(forgotten.keys() - seals.keys()):
         yield f"{stem}: said to be forgotten, and the lake has no seal of it"
-
-
-def _replayed(rows: DataFrame, found: Mapping[str, SegmentRows]) -> Iterator[str]:
-    """Replayed lines have no seal: each must be a line of the quarantine, which has one."""
-    if not any(stem.startswith(f"{FOLDER}-") for stem in found):
-        return
-    is_again = F.col("segment").startswith(f"{FOLDER}-")
-    # Of segments that have seals, and so of no row that was inserted: those are named above, if there are any.
-    proven = rows.where(F.col("bad_line").isNotNull() & (F.col("digest") != CHANGED) & ~is_again).select("digest")
-    again = rows.where(is_again)
-    for row in again.join(proven, "digest", "left_anti").limit(_EVENTS_NAMED).collect():
-        name = row["event_id"] or "a row"
-        yield f"{name} was inserted: it is said to be replayed, and the quarantine does not have its line"
 
 
 def _differing(
