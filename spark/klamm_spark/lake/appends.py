@@ -62,20 +62,20 @@ def last_append(spark: SparkSession, lake: Lake) -> Append | None:
 
 def adopt(
     spark: SparkSession, lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]
-) -> list[str]:
-    """Add the segments of the last append to the ledger, if a driver was killed before; the segments. Raises LakeError.
+) -> None:
+    """Add the segments of the last append to the ledger, if a driver was killed before. Raises LakeError.
 
     After a power cut its files may be cut off: then the append is undone, and its segments are shipped again.
     """
     if not lake.has_events():
-        return []
+        return
     try:
         append = last_append(spark, lake)
     except (Py4JJavaError, PySparkException) as error:
         raise LakeError(_unreadable(lake, error)) from error
     unknown = [] if append is None else [stem for stem in append.segments if stem not in ledger.known]
     if append is None or not unknown:
-        return []
+        return
     sealed = [each for stem in unknown if stem in waiting and (each := ledger.read(waiting[stem])) is not None]
     gone = set(unknown) - {each.seal.segment for each in sealed}
     for stem in sorted(gone):
@@ -89,31 +89,29 @@ def adopt(
     if not rows:
         # The append was undone, and its segments have not been shipped since.
         ledger.release(sealed)
-        return []
+        return
     if append.is_newest and not gone and rows != sum(each.seal.events for each in sealed):
         _undo(spark, lake, append, say)
         ledger.release(sealed)
-        return []
+        return
     ledger.add(sealed)
-    return [each.seal.segment for each in sealed]
 
 
 def adopt_older(
     spark: SparkSession, lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]
-) -> list[str]:
-    """Add segments to the ledger that the table has, where files of the ledger are gone; the segments.
+) -> None:
+    """Add segments to the ledger that the table has, where files of the ledger are gone.
 
     Only what is older than the newest known segment of its stream can be such a one, or comes late.
     """
     older = {stem: path for stem, path in waiting.items() if stem not in ledger.known and ledger.has_newer(path)}
     if not older or not lake.has_events():
-        return []
+        return
     there = _rows_of(spark, lake, older)
     sealed = [each for stem in sorted(there) if (each := ledger.read(older[stem])) is not None]
     if sealed:
         say(f"{len(sealed):,} segments are in the lake, and their seals were gone: they are there again")
         ledger.add(sealed)
-    return [each.seal.segment for each in sealed]
 
 
 def _rows_of(spark: SparkSession, lake: Lake, stems: Iterable[str]) -> dict[str, int]:

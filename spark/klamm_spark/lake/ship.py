@@ -133,12 +133,11 @@ class Shipper:
         self.log = open_log(lake, settings, say, anchor)
         self.ledger.on_rows = None if self.log is None else self.log.append
         self._marks = ShippedMarks(spool, say)
-        self._backlog = SpoolBacklog(spool)
-        self._backlog.take(self.ledger.known)
+        self._backlog = SpoolBacklog(spool, self.ledger.known)
         self._backlog.look()
         waiting = {each.stem: each.path for each in self._backlog.waiting()}
-        for find in (adopt, adopt_older):
-            self._backlog.take(find(spark, lake, self.ledger, waiting, say))
+        adopt(spark, lake, self.ledger, waiting, say)
+        adopt_older(spark, lake, self.ledger, waiting, say)
         # A driver may have been killed before it marked them.
         self._marks.mark_all(self.ledger.known)
         self._queue: deque[Waiting] = deque()
@@ -169,7 +168,6 @@ class Shipper:
             return
         sync_all(self._lake.root)
         self.ledger.add(segments)
-        self._backlog.take(each.seal.segment for each in segments)
         self._marks.mark(each.path for each in segments)
         self._count(counted, int((time.monotonic() - began) * 1000))
 

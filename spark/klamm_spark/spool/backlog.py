@@ -1,9 +1,9 @@
-"""Sealed segments of a spool that are not shipped, kept up to date without listing unchanged folders again."""
+"""What is sealed in a spool and not shipped, found without listing again folders that have nothing to ship."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Set
+import contextlib
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,111 +27,62 @@ class Waiting(NamedTuple):
 
 
 class SpoolBacklog:
-    """`count` and `size_bytes` are of the segments that wait, as `look` found them. For one thread.
+    """The segments of a spool that wait: those whose names are not in `known`, which grows as they are shipped.
 
-    A copy of a segment elsewhere in the spool is the same segment. Segments that have left the spool are forgotten.
+    A copy of a segment elsewhere in the spool is the same segment. For one thread.
     """
 
-    def __init__(self, spool: AnyPath, clock: Clock | None = None) -> None:
+    def __init__(self, spool: AnyPath, known: Set[str], clock: Clock | None = None) -> None:
         self._spool = spool.resolve()
+        self._known = known
         self._clock = clock or SystemClock()
-        self._taken: set[str] = set()
-        self._taken_since_look: set[str] = set()
         self._waiting: dict[str, Waiting] = {}
-        self._names: dict[AnyPath, Set[str]] = {}
-        """Of each folder, the segments that it had when it was listed."""
-        self._copies = Counter[str]()
-        """Of each segment, in how many folders it was."""
-        self._listed: dict[AnyPath, int] = {}
-        self._days: dict[AnyPath, list[AnyPath]] = {}
-        self._events: dict[str, int] = {}
-        self.size_bytes = 0
-
-    @property
-    def count(self) -> int:
-        """Return the number of waiting segments."""
-        return len(self._waiting)
-
-    def take(self, stems: Iterable[str]) -> None:
-        """These segments have been shipped."""
-        for stem in stems:
-            self._taken_since_look.add(stem)
-            self._drop(stem)
-
-    def _drop(self, stem: str) -> None:
-        gone = self._waiting.pop(stem, None)
-        if gone is not None:
-            self.size_bytes -= gone.size_bytes
-        self._events.pop(stem, None)
+        self._done_ns: dict[AnyPath, int] = {}
+        """Of each folder that has nothing to ship, when it was changed last."""
 
     def waiting(self) -> list[Waiting]:
-        """The segments that wait, oldest first."""
-        return [self._waiting[stem] for stem in sorted(self._waiting)]
+        """Return the segments that wait, as `look` has found them, oldest first."""
+        return [self._waiting[stem] for stem in sorted(self._waiting.keys() - self._known)]
 
     def look(self) -> None:
-        """List the folders that have changed since the last call; at a URI, all."""
-        self._taken |= self._taken_since_look
-        for node_folder in node_folders(self._spool):
-            if self._has_changed(node_folder):
-                days = folders_of(node_folder)[1:]
-                for day in set(self._days.get(node_folder, ())) - set(days):
-                    self._has_names(day, frozenset())
-                    self._listed.pop(day, None)
-                self._days[node_folder] = days
-                self._list(node_folder)
-            for day in self._days[node_folder]:
-                try:
-                    if self._has_changed(day):
-                        self._list(day)
-                except FileNotFoundError:
-                    # Retention has deleted it, and so changed the node's folder.
-                    continue
-        self._taken -= {stem for stem in self._taken_since_look if not self._copies[stem]}
-        self._taken_since_look.clear()
+        """List the folders that may have segments that wait; at a URI, all."""
+        before, self._waiting = self._waiting, {}
+        done_ns, self._done_ns = self._done_ns, {}
+        for folder in [each for node_folder in node_folders(self._spool) for each in folders_of(node_folder)]:
+            # Retention may have deleted it.
+            with contextlib.suppress(FileNotFoundError):
+                settled_ns = self._settled_ns(folder)
+                is_done = settled_ns is not None and done_ns.get(folder) == settled_ns
+                if (is_done or not self._find(folder, before)) and settled_ns is not None:
+                    self._done_ns[folder] = settled_ns
 
-    def _has_changed(self, folder: AnyPath) -> bool:
+    def _settled_ns(self, folder: AnyPath) -> int | None:
+        """Return when a folder was changed last; None if a change after it could have the same time."""
         if not isinstance(folder, Path):
-            return True
+            return None
         changed_ns = folder.stat().st_mtime_ns
-        if self._listed.get(folder) == changed_ns:
-            return False
-        settled = self._clock.wall_us() * 1000 - changed_ns > _SETTLED_NS
-        self._listed[folder] = changed_ns if settled else -1
-        return True
+        return changed_ns if self._clock.wall_us() * 1000 - changed_ns > _SETTLED_NS else None
 
-    def _list(self, folder: AnyPath) -> None:
+    def _find(self, folder: AnyPath, before: Mapping[str, Waiting]) -> bool:
+        """Find the segments of a folder that wait; return whether there are any."""
         there = {path.name.partition(".")[0]: path for path in folder.iterdir() if is_sealed(path.name)}
-        self._has_names(folder, frozenset(there))
-        for stem in there.keys() - self._taken - self._waiting.keys():
-            try:
-                size_bytes = there[stem].stat().st_size
-            except FileNotFoundError:
-                continue
-            self._waiting[stem] = Waiting(stem, there[stem], size_bytes)
-            self.size_bytes += size_bytes
-
-    def _has_names(self, folder: AnyPath, names: Set[str]) -> None:
-        before = self._names.pop(folder, frozenset[str]())
-        for name in before - names:
-            self._drop(name)
-            self._copies[name] -= 1
-            if not self._copies[name]:
-                del self._copies[name]
-                self._taken.discard(name)
-        self._copies.update(names - before)
-        if names:
-            self._names[folder] = names
+        stems = there.keys() - self._known
+        # Of several copies the first counts.
+        for stem in stems - self._waiting.keys():
+            segment, path = before.get(stem), there[stem]
+            with contextlib.suppress(FileNotFoundError):
+                if segment is None or segment.path != path:
+                    segment = Waiting(stem, path, path.stat().st_size)
+                self._waiting[stem] = segment
+        return bool(stems)
 
     def __str__(self) -> str:
-        if not self._waiting:
+        waiting = self.waiting()
+        if not waiting:
             return "nothing behind the spool"
         events = ""
-        if self.count <= _MOST_SEALS and isinstance(self._spool, Path):
-            events = f"{sum(map(self._events_of, self._waiting)):,} events, "
-        return f"{self.count:,} segments ({events}{self.size_bytes / 1e6:,.1f} MB) behind the spool"
-
-    def _events_of(self, name: str) -> int:
-        if name not in self._events:
-            seal = read_seal(self._waiting[name].path)
-            self._events[name] = seal.events if seal is not None else 0
-        return self._events[name]
+        if len(waiting) <= _MOST_SEALS and isinstance(self._spool, Path):
+            seals = (read_seal(each.path) for each in waiting)
+            events = f"{sum(seal.events for seal in seals if seal is not None):,} events, "
+        size_bytes = sum(each.size_bytes for each in waiting)
+        return f"{len(waiting):,} segments ({events}{size_bytes / 1e6:,.1f} MB) behind the spool"

@@ -39,10 +39,11 @@ def write_names(folder, count):
 
 def seconds_of_a_batch(folder, count):
     """Of the batches after `count` segments were shipped: the quickest."""
-    day, backlog = write_names(folder / "spool", count), SpoolBacklog(folder / "spool")
-    backlog.take(map(stem_of, sealed_segments(folder / "spool" / "n")))
+    day = write_names(folder / "spool", count)
+    known = set(map(stem_of, sealed_segments(folder / "spool" / "n")))
+    backlog = SpoolBacklog(folder / "spool", known)
     backlog.look()
-    assert backlog.count == 0
+    assert backlog.waiting() == []
     quickest = []
     for round in range(2):
         spent = 0.0
@@ -53,13 +54,10 @@ def seconds_of_a_batch(folder, count):
                 path.write_bytes(b"x")
             began = time.process_time()
             backlog.look()
-            spent += time.process_time() - began
-            assert (backlog.count, backlog.size_bytes) == (PER_BATCH, PER_BATCH)
-            began = time.process_time()
             waiting = backlog.waiting()
-            backlog.take(each.stem for each in waiting)
             spent += time.process_time() - began
-            assert [each.path for each in waiting] == new
+            assert [(each.path, each.size_bytes) for each in waiting] == [(path, 1) for path in new]
+            known.update(each.stem for each in waiting)
         quickest.append(spent / BATCHES)
     return min(quickest)
 
@@ -74,10 +72,11 @@ def test_a_batch_over_a_hundred_thousand_segments_costs_what_one_over_a_thousand
 
 def test_the_backlog_follows_the_spool(tmp_path):
     paths = write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=25)
-    backlog = SpoolBacklog(tmp_path / "spool")
+    known = set()
+    backlog = SpoolBacklog(tmp_path / "spool", known)
     backlog.look()
     assert str(backlog).startswith("4 segments (100 events, 0.1 MB) behind")
-    backlog.take(map(stem_of, paths[:1]))
+    known.add(stem_of(paths[0]))
     # A copy is not another segment, one that retention has deleted does not wait, and a day that is gone is no error.
     copy = tmp_path / "spool" / "copy" / paths[0].name
     copy.parent.mkdir()
@@ -94,42 +93,58 @@ def test_the_backlog_follows_the_spool(tmp_path):
 
 def test_what_has_left_the_spool_is_forgotten(tmp_path):
     """A driver runs for years, and retention deletes what is shipped."""
-    day = tmp_path / "spool" / "n" / "2026-01-01"
-    day.mkdir(parents=True)
-    backlog = SpoolBacklog(tmp_path / "spool")
+    known = set()
+    (tmp_path / "spool" / "n").mkdir(parents=True)
+    backlog = SpoolBacklog(tmp_path / "spool", known)
     sizes = []
-    for round_number in range(4):
-        paths = [day / name_of(100 * round_number + number) for number in range(100)]
-        for path in paths:
-            path.touch()
-        if round_number == 1:
-            backlog.look()
-        backlog.take(map(stem_of, paths))
-        if round_number != 2:
-            backlog.look()
-        assert backlog.count == 0
-        for path in paths:
-            path.unlink()
+    for number in range(4):
+        day = tmp_path / "spool" / "n" / f"2026-01-{number + 1:02}"
+        day.mkdir()
+        (path := day / name_of(number)).touch()
+        os.utime(day, (LONG_AGO_S, LONG_AGO_S))
         backlog.look()
-        sizes.append(len(pickle.dumps(vars(backlog))))
-    assert max(sizes) < sizes[0] + 50
+        assert [each.path for each in backlog.waiting()] == [path]
+        known.add(stem_of(path))
+        assert backlog.waiting() == []
+        path.unlink()
+        day.rmdir()
+        backlog.look()
+        sizes.append(len(pickle.dumps((backlog._waiting, backlog._done_ns))))
+    assert max(sizes) == sizes[0]
 
 
 def test_a_folder_is_listed_again_until_its_time_of_change_is_settled(tmp_path):
-    clock = MovingClock()
+    clock, known = MovingClock(), set()
     (path, *_) = write_sample_spool(tmp_path / "spool", sample_events(10), events_per_segment=10)
-    backlog = SpoolBacklog(tmp_path / "spool", clock)
+    known.add(stem_of(path))
+    backlog = SpoolBacklog(tmp_path / "spool", known, clock)
     backlog.look()
     changed = path.parent.stat().st_mtime_ns
 
     def add(number):
-        """A segment that comes within the resolution of the file system's times."""
-        path.with_name(name_of(number)).write_bytes(path.read_bytes())
+        """A segment that comes within the resolution of the file system's times; whether it is found."""
+        new = path.with_name(name_of(number))
+        new.write_bytes(path.read_bytes())
         os.utime(path.parent, ns=(changed, changed))
         backlog.look()
-        return backlog.count
+        found = [each.path for each in backlog.waiting()]
+        known.add(stem_of(new))
+        return found == [new]
 
-    assert add(1) == 2
+    assert add(1)
     clock.advance_ms(10_000)
     backlog.look()
-    assert add(2) == 2, "it is not expected to change without a later time"
+    assert not add(2), "it is not expected to change without a later time"
+
+
+def test_of_copies_the_first_waits_that_is_there(tmp_path):
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
+    first, last = (tmp_path / "spool" / folder / path.name for folder in ("a-copy", "z-copy"))
+    for copy in (first, last):
+        copy.parent.mkdir()
+        copy.write_bytes(path.read_bytes())
+    backlog = SpoolBacklog(tmp_path / "spool", set())
+    for expected in (first, path, last):
+        backlog.look()
+        assert [each.path for each in backlog.waiting()] == [expected]
+        expected.unlink()
