@@ -18,12 +18,12 @@ from tests.peers.s3_server import S3, s3_server
 from tests.spark.test_cluster import environment
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 BUCKET = "company-audit"
 EVENTS = 600
 SEGMENT = 150
-DEADLINE_S = 240
+DEADLINE_S = 1200
 KEYS = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "not a secret"}
 WHOLE = "every event that was sealed is in the lake exactly once, as it was written"
 
