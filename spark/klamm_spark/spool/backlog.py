@@ -1,4 +1,4 @@
-"""What is sealed in a spool and not shipped, found without listing again folders that have nothing to ship."""
+"""Find what is sealed in a spool and not shipped, without listing again folders that have nothing to ship."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from klamm_spark.storage.filesystems import AnyPath
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that has changed within this time may change again without a later time of change."""
 _MOST_SEALS: Final = 1000
-"""Of so many waiting segments the seals are read, for the number of their events."""
+"""If no more segments wait, their seals are read for the number of their events."""
 
 
 class Waiting(NamedTuple):
@@ -38,7 +38,7 @@ class SpoolBacklog:
         self._clock = clock or SystemClock()
         self._waiting: dict[str, Waiting] = {}
         self._done_ns: dict[AnyPath, int] = {}
-        """Of each folder that has nothing to ship, when it was changed last."""
+        """The time of the last change of each folder that has nothing to ship."""
 
     def waiting(self) -> list[Waiting]:
         """Return the segments that wait, as `look` has found them, oldest first."""
