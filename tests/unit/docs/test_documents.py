@@ -35,7 +35,9 @@ EXAMPLE_PLUGINS = ROOT / "examples" / "plugins"
 PACKAGES = {path for path in PLUGINS.glob("*.md") if path.name not in ("README.md", "testing.md")}
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-TESTS_AND_CLIENTS = {ROOT / "README.md", ROOT / "docs" / "testing.md"}
+REPORT = ROOT / "docs" / "clients" / "librdkafka-restart.md"
+"""Its program shows a fault of a client: it hangs. tests/unit/testing/test_helpers.py runs it with what helps."""
+TESTS_AND_CLIENTS = {ROOT / "README.md", ROOT / "docs" / "testing.md", REPORT}
 """Their tests are run by test_testing_page.py, their clients by tests/packaging/test_readme.py."""
 COMMANDS = {
     "klamm": "test_commands_of_klamm_exist; tests/unit/cli runs them",

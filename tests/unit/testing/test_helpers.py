@@ -5,7 +5,7 @@ import re
 import unittest
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from klamm import ErrorCode, KafkaError
@@ -144,6 +144,31 @@ def test_a_part_is_found_by_its_name(server):
         server.part("default", "plaintxt")
     with pytest.raises(KeyError, match='there is no listener "other"'):
         server.part("other", "plaintext")
+
+
+def test_transactions_of_librdkafka_go_on_after_a_restart():
+    """With the setting that docs/clients/librdkafka-restart.md names: without it the second transaction hangs."""
+    with EmbeddedServer() as server:
+        source, target = server.create_topic(), server.create_topic()
+        server.produce(source, *"abcde")
+        settings = {**server.client_settings("confluent-kafka"), "metadata.recovery.strategy": "none"}
+        producer = Producer({**settings, "transactional.id": "tx"})
+        reading = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({**settings, **reading})
+        consumer.subscribe([source])
+        assert len(consumer.consume(5, 60)) == 5
+        producer.init_transactions(60)
+        for number in range(2):
+            producer.begin_transaction()
+            if number:
+                server.restart()
+            producer.produce(target, str(number))
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 60)
+            producer.commit_transaction(60)
+        consumer.close()
+        assert [record.value for record in server.consume(target)] == [b"0", b"1"]
+        assert server.group("g").committed() == {(source, 0): 5}
 
 
 @pytest.mark.parametrize("kept", [False, True])
