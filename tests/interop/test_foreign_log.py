@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from klamm_spark.cli import main
 from klamm_spark.tlog.notes import Checkpoint
 from klamm_spark.tlog.tiles import Tiles, append_entries
-from tests.peers.tlogcheck_program import tlogcheck
+from tests.peers.tlogcheck_program import SOURCE, tlogcheck
 from tests.unit.audit.log_attacks import LOG_WAYS, LogAttack
 from tests.unit.audit.logged_lake import ORIGIN, WITNESS, LoggedLake
 
@@ -28,6 +29,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 def go() -> None:
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
+    fetched = subprocess.run(["go", "mod", "download"], cwd=SOURCE, capture_output=True, text=True, check=False)
+    if fetched.returncode:
+        pytest.skip(f"go mod download fails: {fetched.stderr[-500:]}")
 
 
 @pytest.fixture(scope="module")
