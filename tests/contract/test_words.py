@@ -61,7 +61,7 @@ def findings(source, *, is_python):
 
 HEADS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Who", "Why"}
 """A docstring begins with its verb ("Return", "Append"), or names the thing: not with one of these."""
-HEADS_LEFT = {"bench": 0, "core": 36, "examples": 0, "plugins": 0, "scripts": 0, "spark": 37, "tools": 0}
+HEADS_LEFT = {"bench": 0, "core": 1, "examples": 0, "plugins": 0, "scripts": 0, "spark": 0, "tools": 0}
 """How many there may be, by folder: lower these, and raise none."""
 
 

@@ -142,7 +142,7 @@ class Admin:
         return {topic.name: len(topic.partitions) for topic in response.topics if not topic.is_internal}
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has. Raises KafkaError if there is none of that name."""
+        """Return the number of a topic's partitions. Raises KafkaError if there is no topic of that name."""
         asked = [metadata.MetadataRequestTopic(name=topic)]
         (found,) = self.call(metadata.MetadataRequest(asked, allow_auto_topic_creation=False)).topics
         check_error(found.error_code, topic)

@@ -13,7 +13,7 @@ from klamm.config.plugin_registry import PluginRegistry, load_factory
 
 
 class CertificateFiles:
-    """What `klamm certs` writes: `ca` is the authority, `server` a certificate for localhost with its key, in PEM.
+    """The files of `klamm certs`: `ca` is the authority, `server` a certificate for localhost with its key, in PEM.
 
     `client(name)` makes one for a client, whose principal is `User:CN=NAME`.
     """
@@ -38,7 +38,7 @@ class CertificateFiles:
         return self.directory / f"{name}.pem"
 
     def client_context(self, client: Path | None = None) -> ssl.SSLContext:
-        """What a Python client connects with; `client` is the certificate that it shows."""
+        """Return the context with which a Python client connects; `client` is the certificate that it presents."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if client is not None:
             context.load_cert_chain(client)

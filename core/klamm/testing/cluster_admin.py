@@ -30,7 +30,9 @@ class ClusterAdmin(Admin):
         self._connect_to = connect_to
 
     def call(self, request: Message, version: int | None = None) -> Any:
-        """As `Admin.call`; a ProduceRequest or ListOffsetsRequest of one partition goes to its leader."""
+        """Send a request as `Admin.call` does; a ProduceRequest or ListOffsetsRequest of one partition goes to its
+        leader.
+        """
         if isinstance(request, ProduceRequest):
             (topic,) = request.topic_data
             return self._at(self._leader(topic.name, topic.partition_data[0].index)).call(request, version)

@@ -266,7 +266,9 @@ class EmbeddedServer(_StartedInBlock):
 
     @property
     def recording(self) -> Any:
-        """What the observer `recording` keeps; `save(file)` writes it. Raises LookupError if no listener records."""
+        """Return the recording of the observer `recording`; `save(file)` writes it. Raises LookupError if no listener
+        records.
+        """
         return self._shared("recording", "observers")
 
     def timeline(self, title: str = "", *, failure: str = "") -> Timeline:

@@ -125,7 +125,7 @@ class MemoryChannel:
         return self.send_frame(header + request.encode(version))
 
     def send_frame(self, frame: bytes) -> Any:
-        """As `call`, of a frame without its size, valid or not."""
+        """Send a frame without its size, valid or not, as `call` does."""
         now_ns = self.listener.services.clock.monotonic_ns()
         try:
             request, result = self._pipeline.submit(frame, None, self.connection, now_ns)

@@ -1,4 +1,4 @@
-"""What helpers wait for, and the errors that servers answer with."""
+"""Conditions that helpers wait for, and the errors that servers answer with."""
 
 from __future__ import annotations
 

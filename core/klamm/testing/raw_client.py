@@ -114,7 +114,7 @@ class RawClient:
         return self._take(size)
 
     def at_end(self) -> bool:
-        """Whether the peer has closed the connection; waits for that or for a byte. Raises TimeoutError."""
+        """Return True if the peer has closed the connection; wait for that or for a byte. Raises TimeoutError."""
         try:
             data = self.socket.recv(1)
         except ConnectionError:

@@ -53,13 +53,13 @@ class SecureServer(EmbeddedServer):
         self._passwords: dict[str, str] = {}
 
     def start(self) -> Self:
-        """As `EmbeddedServer.start`."""
+        """Start the server as `EmbeddedServer.start` does."""
         super().start()
         self.add_user(ADMIN)
         return self
 
     def stop(self) -> None:
-        """As `EmbeddedServer.stop`; the certificates are gone too."""
+        """Stop the server as `EmbeddedServer.stop` does, and delete the certificates."""
         super().stop()
         self._files.cleanup()
 

@@ -32,7 +32,7 @@ FOLDERS: Final = tuple(Path(__file__).with_name(name) for name in ("detections",
 
 
 class Finding(NamedTuple):
-    """What a detection found: who, from where, at what; times in microseconds; the ids of its first and last event."""
+    """A finding: who, from where, at what; times in microseconds; the ids of its first and last event."""
 
     principal: str
     address: str
@@ -59,7 +59,7 @@ class Detection:
     around_s: int
 
     def key_of(self, finding: Finding) -> tuple[str, ...]:
-        """Who, from where or at what: findings of one attack that goes on have the same."""
+        """Return the key of a finding, who, from where or at what; findings of one continuing attack share it."""
         return (self.name, *(str(getattr(finding, column)) for column in self.key))
 
     def run(self, views: EventViews) -> list[Finding]:

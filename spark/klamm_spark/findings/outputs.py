@@ -1,4 +1,4 @@
-"""Outputs of findings besides their file: each gets every finding at least once, in order, with its `uid`."""
+"""Outputs for findings beside their file: a webhook and a topic. Each finding at least once, in order, with `uid`."""
 
 from __future__ import annotations
 

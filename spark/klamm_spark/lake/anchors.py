@@ -75,7 +75,7 @@ class FileAnchor:
             raise
 
     def _is_whole(self, size_bytes: int) -> bool:
-        """Whether it ends with a whole line; also of a file that cannot be read."""
+        """Return True if the file ends with a complete line; also for a file that cannot be read."""
         if size_bytes:
             with contextlib.suppress(OSError), self._path.open("rb") as file:
                 file.seek(size_bytes - 1)
@@ -84,7 +84,7 @@ class FileAnchor:
 
 
 def newest_of(seals: Iterable[Seal]) -> list[dict[str, Any]]:
-    """What to anchor of these seals: the newest of each stream."""
+    """Return the seals to anchor: the newest of each stream."""
     newest: dict[tuple[str, str], Seal] = {}
     for seal in seals:
         stream = seal.node, stream_mark(seal.boot)

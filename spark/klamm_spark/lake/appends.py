@@ -1,4 +1,4 @@
-"""What the commits of `ship` say: the segments of each append, so that a driver that was killed repeats none.
+"""The segments of each append, in the commits of `ship`, so that a driver that was killed repeats none.
 
 Delta commits an append with its list of segments, or nothing. The ledger gets them after it. So at most the last append
 of `ship` may be unknown to the ledger, and its segments are still in the spool: none of them is marked yet.
@@ -39,7 +39,7 @@ class Append(NamedTuple):
 
 
 def said_in_commit(segments: Iterable[Sealed]) -> str:
-    """What the commit of an append says of itself."""
+    """Return the text that the commit of an append has about itself."""
     return json.dumps({_SEGMENTS: [each.seal.segment for each in segments]}, separators=(",", ":"))
 
 
@@ -115,7 +115,7 @@ def adopt_older(
 
 
 def _rows_of(spark: SparkSession, lake: Lake, stems: Iterable[str]) -> dict[str, int]:
-    """How many rows the table has of each of these segments, if any."""
+    """Return the number of rows that the table has for each of these segments, if any."""
     wanted = set(stems)
     name = F.regexp_extract("source_file", r"([^/]+)\.jsonl[^/]*$", 1).alias("name")
     rows = lake.read(spark).select(name)

@@ -95,7 +95,7 @@ def _old_rows(rows: DataFrame) -> DataFrame:
 
 
 class _Rule(NamedTuple):
-    """What all records of one run say."""
+    """The rule that all records of one run have."""
 
     lake: str
     before_us: int

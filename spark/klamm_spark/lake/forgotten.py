@@ -1,9 +1,9 @@
-"""What `klamm audit forget` has deleted from the lake: `LAKE/forgotten`, a folder of Parquet files.
+"""Records of the events that `klamm audit forget` has deleted: `LAKE/forgotten`, a folder of Parquet files.
 
-A row says of one segment which numbers were forgotten, when and by what rule, and has the digests of the lines that are
-gone. With the digests of the rows that are left they still give what the segment's seal says: so what was forgotten
-cannot be known from the table, and nothing else can be passed off as forgotten without changing a record. Records are
-signed, if `forget` has a key, and name their lake: two lakes may be of one spool, and forget with one key.
+A row has the forgotten numbers of one segment, the time and the rule, and the digests of the deleted lines. Together
+with the digests of the remaining rows they still give the segment's seal. So the table does not disclose the forgotten
+events, and no other event can pass as forgotten without a change of a record. If `forget` has a key, records are
+signed. They name their lake, because two lakes may be of one spool, and forget with one key.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _COLUMNS: Final = ("segment", "record", "digests")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was forgotten of a segment at one time: the events before `before_us` of these `kinds`.
+    """The events of a segment that were forgotten at one time: those before `before_us` of these `kinds`.
 
-    `seqs` are their numbers, as `Ranges` writes them. `whole` says that no line is left; there are no digests then.
-    `digests_sha256` is that of `digests`, which stand in a column of their own. `lake` is the `Lake.table_id`.
+    `seqs` are their numbers, as `Ranges` writes them. `whole` is True if no line is left; there are no digests then.
+    `digests_sha256` is that of `digests`, which have a separate column. `lake` is the `Lake.table_id`.
     """
 
     segment: str
@@ -54,7 +54,7 @@ class Record:
     signature: str = ""
 
     def to_json(self) -> bytes:
-        """What is signed, if `signature` is empty."""
+        """Return the bytes to sign, if `signature` is empty."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def signed(self, signer: SealSigner) -> Record:
@@ -72,13 +72,14 @@ class Forgotten:
 
     @property
     def lines(self) -> int:
-        """How many lines have digests here."""
+        """Return the number of lines with digests here."""
         return len(self.digests or ())
 
 
 class KnownForgotten(NamedTuple):
-    """What was forgotten by segments, what is wrong with the table, and how many records there are; of those that
-    count, how many each key has signed."""
+    """The forgotten events by segment, the faults of the table, the number of records and, of those that count, the
+    number that each key has signed.
+    """
 
     segments: dict[str, Forgotten]
     breaks: list[str]
@@ -87,13 +88,13 @@ class KnownForgotten(NamedTuple):
 
 
 class _Expected(NamedTuple):
-    """What a record must have to count: one of the `keys`, if there are any, and the lake."""
+    """The requirements that a record must meet to count: one of the `keys`, if there are any, and the lake."""
 
     keys: PublicKeys
     lake: str
 
     def problem(self, record: Record) -> str | None:
-        """What is wrong with the lake or the signature of a record."""
+        """Return the fault of the lake or the signature of a record; None if there is none."""
         if record.lake != self.lake:
             return f"is of another lake: {record.lake}"
         if self.keys and not record.signature:
@@ -105,7 +106,7 @@ class _Expected(NamedTuple):
 
 
 def digests_sha256(digests: str) -> str:
-    """What a record says of its digests."""
+    """Return the hash that a record has of its digests."""
     return hashlib.sha256(digests.encode()).hexdigest()
 
 

@@ -65,7 +65,7 @@ class Lake:
             raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
 
     def has_events(self) -> bool:
-        """Whether a batch has been committed."""
+        """Return True if a batch has been committed."""
         return any((self.events / COMMITS).glob("[0-9]*"))
 
     def table_id(self, spark: SparkSession) -> str:

@@ -1,7 +1,6 @@
-"""What the lake proves by itself: its seals as an unbroken, signed chain of each stream, and its rows as what they
-seal.
+"""Proofs of the lake by itself: its seals are an unbroken, signed chain of each stream, and match its rows.
 
-Nothing here reads the spool. Of what was cut off the end of a chain, only an anchor elsewhere knows.
+This module never reads the spool. If events were cut off the end of a chain, only an anchor elsewhere shows it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class LakeProof:
     log: LogFindings
 
     def notes(self) -> Iterator[str]:
-        """What is in order, and worth to know."""
+        """Yield facts that are in order, and worth knowing."""
         for folder in self.folders:
             name = stream_name(folder)
             if folder.signed:

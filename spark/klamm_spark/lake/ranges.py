@@ -23,7 +23,7 @@ class Ranges:
 
     @staticmethod
     def parse(text: str) -> Ranges:
-        """What `str` has written. Raises ValueError."""
+        """Parse a text that `str` has written. Raises ValueError."""
         pairs = (part.partition("-") for part in text.split(", ") if part)
         return Ranges((int(first), int(last or first)) for first, _, last in pairs)
 
@@ -68,5 +68,5 @@ class Ranges:
         return Ranges(left)
 
     def count(self) -> int:
-        """How many numbers there are."""
+        """Return the number of numbers."""
         return sum(last - first + 1 for first, last in self._pairs)

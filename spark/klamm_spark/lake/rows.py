@@ -1,8 +1,7 @@
-"""Whether the rows of the lake are what the seals say: each row gives back its line, and the line's digest is in a
-seal.
+"""Check that the rows of the lake match the seals: each row gives back its line, whose digest is in a seal.
 
 Spark computes one digest per segment over all its rows, in one pass. Only segments whose digest differs from their seal
-are looked at row by row: the digests of their lines, which `ship` has kept beside the seal, say which event it is.
+are checked row by row: the digests of their lines, which `ship` has kept beside the seal, identify the event.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _LITTLE_MEMORY: Final = {"spark.sql.objectHashAggregate.sortBased.fallbackThresh
 
 
 class SegmentRows(NamedTuple):
-    """What the lake has of a segment: how many rows, and `lines_sha256` of them."""
+    """The lake's rows of a segment: their number, and their `lines_sha256`."""
 
     rows: int
     sha256: str

@@ -51,7 +51,9 @@ class SealRow(NamedTuple):
 
 
 class SealFile(NamedTuple):
-    """What a file of the table has; `problem` says why it cannot be read, or that it was changed."""
+    """The content of a file of the table; `problem` is the reason why it cannot be read, or reports that it was
+    changed.
+    """
 
     path: AnyPath
     rows: Sequence[SealRow]
@@ -81,7 +83,7 @@ class Sealed(NamedTuple):
 
 
 class Ledger:
-    """Which segments are shipped, and `aside`, why others are not. `read` may run in another thread than all else."""
+    """The shipped segments, and in `aside` the reasons why others are not shipped. Another thread may call `read`."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self._spool = spool
@@ -136,7 +138,7 @@ class Ledger:
         return None
 
     def has_newer(self, path: AnyPath) -> bool:
-        """Whether a newer segment of this one's stream is known, or none of any stream."""
+        """Return True if a newer segment of this one's stream is known, or none of any stream."""
         folder = node_folder_of(path).name
         return not self.known or path.name < self._newest.get(folder, "")
 
@@ -196,7 +198,7 @@ class Ledger:
         return Sealed(path, seal_path, seal, "".join(digests))
 
     def _misfit(self, seal: Seal) -> str:
-        """Why a seal does not fit those that are known of its stream; empty if it does."""
+        """Return the reason why a seal does not fit the known seals of its stream; empty if it does."""
         stream = self._streams[_stream(seal)]
         same, before, after = (stream.get(seal.index + step) for step in (0, -1, 1))
         if same is not None and same.segment != seal.segment:

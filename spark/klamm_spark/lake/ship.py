@@ -216,7 +216,7 @@ class Shipper:
         self._say(f"{line}; {self._lag()}")
 
     def _lag(self) -> str:
-        """How much is sealed in the spool and not shipped, in words."""
+        """Return the amount of sealed and unshipped data in the spool, in words."""
         self._backlog.look()
         return str(self._backlog)
 
@@ -261,7 +261,9 @@ def events_of(lines: DataFrame) -> DataFrame:
 
 
 def explain(what: str, failure: Exception) -> str:
-    """Why a query failed, in one line: Spark's first line or the innermost exception in it, and its cause."""
+    """Return the reason why a query failed, in one line: Spark's first line or the innermost exception in it, and its
+    cause.
+    """
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
     said = (causes or lines or ["no message"])[-1 if causes else 0]

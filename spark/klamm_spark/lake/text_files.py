@@ -19,7 +19,7 @@ _NAME_DIGITS: Final = 32
 
 
 class TextFile(NamedTuple):
-    """What a file has; `problem` says why it cannot be read, or that it was changed."""
+    """The content of a file; `problem` is the reason why it cannot be read, or reports that it was changed."""
 
     path: AnyPath
     rows: Sequence[tuple[str, ...]] = ()

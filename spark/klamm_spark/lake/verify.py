@@ -82,7 +82,7 @@ class Finding:
 
     @property
     def sound(self) -> bool:
-        """Whether every event that was written is in the lake exactly once, or reported as missing, or not shipped."""
+        """Return True if every written event is in the lake exactly once, or reported as missing, or not shipped."""
         return not (self.lost or self.dropped or self.duplicates) and self.unended_from is None
 
 
@@ -252,8 +252,9 @@ def compare(
 
 
 class Ends(NamedTuple):
-    """What seals and open segments say: the number after the last one of each boot, and which boots ended without a
-    final seal."""
+    """The ends of boots, from seals and open segments: the number after the last one of each boot, and the boots that
+    ended without a final seal.
+    """
 
     next_seqs: Mapping[NodeBoot, int]
     not_in_order: frozenset[NodeBoot]

@@ -17,7 +17,7 @@ ListenerAudit: TypeAlias = Any
 
 
 class Recorder(Protocol):
-    """What makes lines of events: the `klamm_spark.observer.recorder.Recorder`."""
+    """The object that makes lines of events: the `klamm_spark.observer.recorder.Recorder`."""
 
     def requests(self, client: Client, events: Sequence[RequestEvent | LongEvent], /) -> None: ...
     def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None, /) -> None: ...
@@ -33,7 +33,7 @@ class Recorder(Protocol):
 
 
 class Entry(Protocol):
-    """What waits in a queue."""
+    """An entry that waits in a queue."""
 
     def record(self, recorder: Recorder, /) -> None:
         """Add the lines of its events. Called on the writer's thread."""

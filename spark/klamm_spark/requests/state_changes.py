@@ -1,4 +1,4 @@
-"""What a state change changes: for each API that makes one, its resources with what was asked for and what was made.
+"""Descriptions of state changes: for each API that makes one, its resources with the request and its results.
 
 `STATE_CHANGES` is the table in docs/audit/reference.md: `python -m klamm_spark.requests.state_changes` prints it. No
 secrets: of a delegation token's HMAC there is a hash, of a password nothing, of a sensitive configuration no value.

@@ -22,7 +22,7 @@ _GARBAGE_SEED: Final = 17
 
 
 def garbage() -> list[bytes]:
-    """What clients send that speak another protocol, or none."""
+    """Return messages of clients that speak another protocol, or none."""
     draw = random.Random(_GARBAGE_SEED)
     sizes = (0, 1, 2, 8, 64, 1000, 70_000)
     return [bytes(size) for size in sizes] + [draw.randbytes(size) for size in sizes for _ in range(3)]
@@ -171,7 +171,7 @@ def takes_no_part_for_the_whole(case: _AuthenticatorCase) -> None:
 
 
 def keeps_connections_apart(case: _AuthenticatorCase) -> None:
-    """What one client proves lets no other one in."""
+    """A client's proof lets no other client in."""
     with case.opened() as factory:
         for playbook in case.good:
             waiting = case.login(factory)

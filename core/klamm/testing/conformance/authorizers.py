@@ -25,7 +25,7 @@ _RESOURCES: Final = tuple(one for one in ResourceType if one > ResourceType.ANY)
 
 
 class Decision(NamedTuple):
-    """What an authorizer is expected to decide about a principal, e.g. `User:alice`."""
+    """The expected decision of an authorizer about a principal, e.g. `User:alice`."""
 
     principal: str
     operation: AclOperation

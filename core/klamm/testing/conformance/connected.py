@@ -55,7 +55,7 @@ class Connected:
         return bytes(found)
 
     def read_some(self, size: int) -> bytes | None:
-        """What one `read_into` returns, after a short wait if there was nothing; None at the end of the stream."""
+        """Return the bytes of one `read_into`, after a short wait if there were none; None at the end of the stream."""
         buffer = bytearray(size)
         result = within_patience("read_into", self.layer.read_into, memoryview(buffer))
         ensure(
@@ -66,13 +66,13 @@ class Connected:
         return None if result == END_OF_STREAM else bytes(buffer[:result])
 
     def wait(self, interest: Interest, timeout_s: float) -> bool:
-        """Whether the socket can be read or written within a time."""
+        """Return True if the socket can be read or written within a time."""
         wanted = ([self.descriptor], []) if interest & Interest.READ else ([], [self.descriptor])
         ready = select.select(*wanted, [], timeout_s)
         return bool(ready[0] or ready[1])
 
     def readable(self) -> bool:
-        """Whether the socket has something now."""
+        """Return True if the socket has something now."""
         return self.wait(Interest.READ, 0)
 
     def receive_in_background(self, count: int) -> Callable[[], bytes]:

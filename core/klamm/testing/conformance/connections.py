@@ -137,7 +137,7 @@ def says_whether_it_is_active(case: PartCase) -> None:
 
 
 def charges_in_milliseconds(case: PartCase) -> None:
-    """What is charged costs whole milliseconds, 0 or more, for every client, size and time, and blocks no thread."""
+    """A charge costs whole milliseconds, 0 or more, for every client, size and time, and blocks no thread."""
     with case.opened() as throttle:
         for context in _requests(case):
             for size, seconds in ((0, 0.0), (100, 0.001), (_LARGE, 3600.0)):

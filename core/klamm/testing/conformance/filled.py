@@ -66,7 +66,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _value(name: str, hint: Any) -> Any:
-    """What a field is filled with; None for one that keeps its default."""
+    """Return the value that fills a field; None for a field that keeps its default."""
     if name == _RECORDS:
         return bytes(encode_batch([Record(value=NAME.encode())]))
     if hint is str:

@@ -20,9 +20,9 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class PartCase:
-    """How a suite makes and opens a part: `factory(settings)`, as the server does.
+    """A part under test, which a suite makes and opens as the server does: `factory(settings)`.
 
-    `other_settings` are what a SIGHUP may find. `listener` is that of the part opened last.
+    `other_settings` are the settings that a SIGHUP may find. `listener` is that of the part opened last.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class PartCase:
         return self._factory(self.settings)
 
     def host(self) -> Any:
-        """What `open` gets."""
+        """Return the argument of `open`."""
         self.listener = MemoryListener()
         return self.listener.context
 
     def neighbour(self) -> Any:
-        """What another part of that class is opened with, beside the one opened last."""
+        """Return the argument of `open` for another part of that class, beside the one opened last."""
         return MemoryListener("neighbour", self.listener.services).context
 
     @contextmanager
@@ -142,7 +142,7 @@ def leaves_its_settings_alone(case: PartCase) -> None:
 
 
 def its_metrics_can_be_read(case: PartCase) -> None:
-    """What a part has registered can be read while it is open and after it is closed."""
+    """The metrics that a part has registered can be read while it is open and after it is closed."""
     with _logging_nothing("klamm.metrics"):
         with case.opened():
             list(case.listener.services.metrics.collect())

@@ -1,4 +1,4 @@
-"""What suites send: requests and responses of every API, empty ones and filled ones."""
+"""Messages that suites send: requests and responses of every API, empty ones and filled ones."""
 
 from __future__ import annotations
 

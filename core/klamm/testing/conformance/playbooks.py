@@ -31,7 +31,7 @@ class Playbook:
 
 
 def answered(client: Generator[bytes, bytes, None], answer: bytes) -> bytes | None:
-    """What the client sends next; None if that is all, or it gives up."""
+    """Return the client's next message; None if there is none, or the client gives up."""
     try:
         return client.send(answer)
     except Exception:

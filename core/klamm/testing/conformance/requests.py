@@ -45,7 +45,7 @@ def names_its_apis(case: PartCase) -> None:
 
 
 def _passed(message: Any, outcome: Any) -> Any:
-    """What goes on: of a Hold, its message."""
+    """Return the message that goes on: for a Hold, its message."""
     return outcome.message if isinstance(outcome, Hold) else outcome
 
 
@@ -86,7 +86,7 @@ def passes_responses_of_the_same_class(case: PartCase) -> None:
 
 
 def passes_what_can_be_encoded(case: PartCase) -> None:
-    """What a filter passes on can be encoded in the version of the request."""
+    """Messages that a filter passes on can be encoded in the version of the request."""
     with case.opened() as part:
         for key in _keys(part):
             for exchange in exchanges(key):
@@ -159,7 +159,7 @@ FILTER_RULES: Final = (
 
 @dataclass(slots=True)
 class _Story:
-    """What happens to one connection, as a server reports it."""
+    """The events of one connection, as a server reports them."""
 
     case: PartCase
     observer: RequestObserver

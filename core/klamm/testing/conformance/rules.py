@@ -1,7 +1,7 @@
-"""What a conformance suite is made of: rules, each of which a part keeps or breaks.
+"""Rules of a conformance suite, each of which a part keeps or breaks.
 
-A rule is a function whose docstring says what is expected. It returns if the part keeps it; anything that it raises
-says how the part breaks it.
+A rule is a function whose docstring states the expected behaviour. It returns if the part keeps the rule; an exception
+describes how the part breaks it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _fail(part: str, rule: Callable[[Any], None], error: Exception) -> NoReturn:
 
 
 def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
-    """What a call on another thread returns or raises. Raises Broken if it is still running after `PATIENCE_S`."""
+    """Return or raise the outcome of a call on another thread. Raises Broken if it still runs after `PATIENCE_S`."""
     outcome: list[T] = []
     failure: list[BaseException] = []
 
@@ -93,12 +93,12 @@ def from_threads(what: str, call: Callable[[int], object]) -> None:
 
 
 def is_label(text: object) -> bool:
-    """Whether a reason can be a metric label: lower_snake_case."""
+    """Return True if a reason can be a metric label: lower_snake_case."""
     return isinstance(text, str) and text != "" and text == text.lower() and text.replace("_", "").isalnum()
 
 
 def are_api_keys(keys: object) -> bool:
-    """Whether these are keys of APIs that the protocol has."""
+    """Return True if these are keys of APIs that the protocol has."""
     known = set(ApiKey)
     try:
         return not isinstance(keys, (str, bytes)) and all(key in known for key in keys)  # type: ignore[attr-defined]

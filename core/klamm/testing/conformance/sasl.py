@@ -244,7 +244,7 @@ def check_credential_store(
 
 
 def _checks(store: CredentialStore, user: str, password: str) -> bool:
-    """Whether a password is right, as PLAIN finds out."""
+    """Return True if a password is right, by the check that PLAIN makes."""
     verified = store.verify_password(user, password)
     ensure(verified is None or type(verified) is bool, f"verify_password returned {verified!r}")
     if verified is not None:

@@ -17,7 +17,7 @@ class SilentTransport(TransportLayer):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """What the constructor was given."""
+        """Return the principal that the constructor was given."""
         return self._principal
 
     def handshake(self) -> Interest:

@@ -201,7 +201,7 @@ def sends_files(case: _TransportCase) -> None:
 
 
 def sees_the_end(case: _TransportCase) -> None:
-    """When the peer has closed, what it sent before can be read, and then `read_into` returns -1 or raises OSError."""
+    """After the peer has closed, its earlier bytes can be read, and then `read_into` returns -1 or raises OSError."""
     with case.opened() as transport, connected(transport, case.connect) as it:
         it.peer.sendall(b"last words")
         it.peer.close()
@@ -289,7 +289,7 @@ def fails_a_bad_handshake(case: _TransportCase) -> None:
 
 
 def keeps_connections_apart(case: _TransportCase) -> None:
-    """What one connection carries does not reach another."""
+    """The bytes of one connection do not reach another."""
     with (
         case.opened() as transport,
         connected(transport, case.connect) as one,
