@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -115,7 +116,7 @@ def compile_modules(root: Path, folder: Path) -> list[Path]:
     """
     command = [sys.executable, "-c", _PROGRAM, str(folder), GROUP, *MODULES]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    found = sorted(folder.rglob("*.so"))
+    found = sorted(path for path in folder.rglob("*") if path.name.endswith(tuple(EXTENSION_SUFFIXES)))
     if done.returncode or not found:
         raise RuntimeError(f"klamm cannot be compiled: {done.stdout}")
     return found

@@ -6,6 +6,7 @@ Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.f
 
 from typing import TYPE_CHECKING
 
+import klamm.compiled  # noqa: F401 - it goes first, as it chooses how the others are loaded
 from klamm.api.api_set import ApiHandler, ApiSet, bind_handlers, handles
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
 from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext, ServerServices

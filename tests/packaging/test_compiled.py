@@ -119,6 +119,39 @@ def test_a_compiled_wheel_serves_from_an_empty_environment(compiled_wheel: Path,
         assert consume(listeners["default"], "greetings", 2) == ["hello", "world"]
 
 
+def loaded(folder: Path, **environment: str) -> tuple[list[bool], str]:
+    """Return for a module of the server and one of the broker if it was compiled, and what stderr says."""
+    program = (
+        "import klamm.network.channel as one, klamm_broker.log.record_walk as other;"
+        "from klamm.compiled import IS_COMPILED;"
+        "print(*(int(not module.__file__.endswith('.py')) for module in (one, other)), int(IS_COMPILED))"
+    )
+    command = [sys.executable, "-P", "-c", program]
+    environment = os.environ | {"PYTHONPATH": str(folder)} | environment
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    return [bool(int(one)) for one in done.stdout.split()], done.stderr
+
+
+def test_a_variable_chooses_the_source(compiled_folder: Path) -> None:
+    assert loaded(compiled_folder) == ([True] * 3, "")
+    assert loaded(compiled_folder, KLAMM_PURE="1") == ([False] * 3, "")
+
+
+@pytest.mark.parametrize("damage", [lambda library: library.write_bytes(b""), lambda library: library.unlink()])
+def test_a_build_that_cannot_be_loaded_is_one_sentence(
+    compiled_folder: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    folder = shutil.copytree(compiled_folder, tmp_path / "damaged")
+    (library,) = folder.glob("klamm/compiled__mypyc.*.so")
+    damage(library)
+    compiled, said = loaded(folder)
+    assert compiled == [False] * 3
+    assert said.count("klamm runs from its source, which is slower: its compiled build cannot be loaded: ") == 1
+    with serving([sys.executable, "-m", "klamm", "serve"], folder, "--bind", "127.0.0.1:0") as listeners:
+        produce(listeners["default"], "greetings", ["hello"])
+        assert consume(listeners["default"], "greetings", 1) == ["hello"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a clone can be cloned")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from klamm.api.contracts import command_problem
 from klamm.api.provider import ProviderKind
+from klamm.compiled import IS_COMPILED
 from klamm.config.arguments import CommandParser
 from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 from klamm.config.problems import ConfigError
@@ -29,7 +30,8 @@ def parser() -> argparse.ArgumentParser:
         description="A server framework for the Kafka wire protocol.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"klamm {__version__}")
+    version = f"klamm {__version__} (compiled)" if IS_COMPILED else f"klamm {__version__}"
+    top.add_argument("--version", action="version", version=version)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = CommandParser(add_help=False)
     common.add_argument(

@@ -1,0 +1,51 @@
+"""Chooses before any other module is loaded: klamm's compiled modules, if the wheel has them, or their source.
+
+`KLAMM_PURE=1` takes the source, which is in every wheel. klamm takes it too if the compiled modules cannot be loaded, with
+a warning that gives the reason.
+"""
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from typing import Final
+
+VARIABLE: Final = "KLAMM_PURE"
+_LIBRARY: Final = "klamm.compiled__mypyc"
+_FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
+_A_COMPILED_MODULE: Final = os.path.join(_FOLDER, "network", "channel" + EXTENSION_SUFFIXES[0])
+
+
+def choose() -> bool:
+    """Return True if compiled modules are used. Called once, by the package itself."""
+    if not os.path.exists(_A_COMPILED_MODULE):
+        return False
+    if os.environ.get(VARIABLE) == "1":
+        sys.meta_path.insert(0, _SourceFinder)
+        return False
+    try:
+        importlib.import_module(_LIBRARY)
+    except ImportError as error:
+        sys.meta_path.insert(0, _SourceFinder)
+        reason = f"klamm runs from its source, which is slower: its compiled build cannot be loaded: {error}"
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+class _SourceFinder:
+    """Finds the source of modules whose name begins with `klamm`. Other finders have what it does not find."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """Return the spec of a module's source below the folders of its package, as an import asks for it."""
+        if path is None or not name.startswith("klamm"):
+            return None
+        finders = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)) for folder in path)
+        return next((spec for finder in finders if (spec := finder.find_spec(name))), None)
+
+
+IS_COMPILED: Final = choose()
+"""True if the modules that each request runs through are compiled."""
