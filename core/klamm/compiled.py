@@ -1,7 +1,7 @@
 """Chooses before any other module is loaded: klamm's compiled modules, if the wheel has them, or their source.
 
-`KLAMM_PURE=1` takes the source, which is in every wheel. klamm takes it too if the compiled modules cannot be loaded, with
-a warning that gives the reason.
+`KLAMM_PURE=1` takes the source, which is in every wheel. klamm takes it too if the compiled modules cannot be loaded,
+with a warning that gives the reason.
 """
 
 import importlib

@@ -81,6 +81,8 @@ def test_every_python_that_klamm_is_for_is_tested():
     classifiers = PROJECT["project"]["classifiers"]
     versions = [found[1] for line in classifiers if (found := re.search(r":: Python :: (3\.\d+)$", line))]
     assert tested == versions
+    built = PROJECT["tool"]["cibuildwheel"]["build"]
+    assert built == [f"cp{version.replace('.', '')}-*" for version in versions], "a release has a wheel for each"
 
 
 def test_each_folder_of_tests_is_in_a_stage():
