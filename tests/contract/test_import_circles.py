@@ -12,6 +12,7 @@ PACKAGES = sorted(
 )
 
 LAYERS = (
+    ("klamm.compiled",),
     ("klamm.wire",),
     ("klamm.runtime", "klamm.logs"),
     ("klamm.shared",),
