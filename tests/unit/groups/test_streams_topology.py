@@ -60,6 +60,16 @@ def test_partitions_follow_what_is_upstream() -> None:
     assert not wrong.is_known
 
 
+def test_subtopologies_may_write_for_each_other() -> None:
+    """As in a join by a foreign key: what is known counts, as in Kafka's `RepartitionTopics`."""
+    joined = topology(
+        Subtopology("0", ("a",), ("asked",), (repartition("answered"),)),
+        Subtopology("1", ("b",), ("answered",), (repartition("asked"),)),
+    )
+    found = configure(joined, topics(a=3, b=5))
+    assert {name: topic.partitions for name, topic in found.missing.items()} == {"asked": 3, "answered": 5}
+
+
 def test_missing_source_topics_are_named() -> None:
     found = configure(CHAIN, topics(a=2))
     assert found.problem == (StatusCode.MISSING_SOURCE_TOPICS, "Source topics b are missing.")
@@ -125,7 +135,7 @@ def test_there_is_a_limit_of_tasks() -> None:
             " never used as a sink topic.",
         ),
         (
-            (Subtopology("0", ("a",), ("s",), (repartition("r"),)), Subtopology("1", (), ("r",), (repartition("s"),))),
+            (Subtopology("0", (), ("s",), (repartition("r"),)), Subtopology("1", (), ("r",), (repartition("s"),))),
             "Failed to compute number of partitions for all repartition topics. There may be loops in the topology"
             " that cannot be resolved.",
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -145,32 +145,26 @@ def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None
     """
     wanted = [topic for each in topology.subtopologies for topic in each.repartition_source_topics]
     counts.update((topic.name, topic.partitions) for topic in wanted if topic.partitions)
-    upstream: dict[str, list[Subtopology]] = {}
-    for each in topology.subtopologies:
-        for name in each.repartition_sink_topics:
-            upstream.setdefault(name, []).append(each)
+    sinks = {name for each in topology.subtopologies for name in each.repartition_sink_topics}
     unknown = dict.fromkeys(topic.name for topic in wanted if topic.name not in counts)
-    if not unknown.keys() <= upstream.keys():
+    if not unknown.keys() <= sinks:
         raise invalid(
             "Failed to compute number of partitions for all repartition topics, because a repartition source topic is"
             " never used as a sink topic."
         )
     while unknown:
-        found = {name: count for name in unknown if (count := _most(upstream[name], counts))}
-        if not found:
+        known = len(counts)
+        for each in topology.subtopologies:
+            for name in each.repartition_sink_topics:
+                # What is not known yet may come from this topic itself, as in a join by a foreign key.
+                if name in unknown and (count := max((counts.get(read, 0) for read in each.input_topics), default=0)):
+                    counts[name] = count
+                    del unknown[name]
+        if len(counts) == known:
             raise invalid(
                 "Failed to compute number of partitions for all repartition topics. There may be loops in the topology"
                 " that cannot be resolved."
             )
-        counts.update(found)
-        for name in found:
-            del unknown[name]
-
-
-def _most(subtopologies: Iterable[Subtopology], counts: Mapping[str, int]) -> int:
-    """The most partitions of what they read; 0 if one of these numbers is not known yet."""
-    read = [counts.get(name, 0) for each in subtopologies for name in each.input_topics]
-    return max(read) if read and all(read) else 0
 
 
 def invalid(message: str) -> KafkaError:
