@@ -46,7 +46,9 @@ AREAS: Final = {
         ),
     ),
     "groups": Area((f"{BROKER}/groups/*.py", f"{BROKER}/groups/*/*.py"), ("tests/unit/groups",)),
-    "transactions": Area((f"{BROKER}/transactions/*.py",), ("tests/unit/transactions",)),
+    "transactions": Area(
+        (f"{BROKER}/transactions/*.py",), ("tests/unit/transactions", "tests/unit/broker/test_state_limits.py")
+    ),
     "log": Area((f"{BROKER}/log/*.py",), ("tests/unit/log",)),
     "acl": Area(
         ("plugins/authorizers/klamm_authorizers/*.py",), ("tests/unit/authorizers", "tests/unit/broker/test_acls.py")
