@@ -40,7 +40,15 @@ AREAS: Final = {
         (
             *(
                 f"tests/unit/wire/test_{name}.py"
-                for name in ("batch_headers", "records", "scratch", "element_limit", "round_trips")
+                for name in (
+                    "batch_headers",
+                    "headers",
+                    "varints",
+                    "records",
+                    "scratch",
+                    "element_limit",
+                    "round_trips",
+                )
             ),
             *(f"tests/unit/log/test_{name}.py" for name in ("record_check", "append_and_read")),
         ),
