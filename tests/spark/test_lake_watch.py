@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from klamm_spark.errors import LakeError
+from klamm_spark.findings.detections import Rules, own_detections
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch
@@ -18,6 +19,8 @@ from tests.unit.audit.test_detections import BOOT, CASES, DAY, failures, login
 WINDOW_US = 2 * 3600 * 1_000_000
 ATTACKS = {name: fires[0] for name, (fires, _) in CASES.items() if name != "unusual_hours"}
 """The account that comes at unusual hours comes at all hours in the other cases."""
+LATER_FINDINGS = {"brute_force", "password_spraying", "success_after_failures"}
+OF_LATER = Rules([one for one in own_detections() if one.name in LATER_FINDINGS])
 LATER = [*failures(6, address="10.9.9.9", names="uvwxyz", start_s=90 * DAY), login(90 * DAY + 61, "10.9.9.9", "User:z")]
 
 
@@ -53,11 +56,11 @@ def follow(spark, lake, tmp_path):
         while running:
             running.pop().close()
 
-    def start(files=None):
+    def start(files=None, rules=None):
         end()
         path = tmp_path / "of-lake"
         log = FindingLog(path, WINDOW_US, files)
-        watch = LakeWatch(spark, lake, log, Deliveries(log, [], print), list, window_us=WINDOW_US)
+        watch = LakeWatch(spark, lake, log, Deliveries(log, [], print), list, window_us=WINDOW_US, rules=rules)
         running.append(log)
         watch.start(path, 10)
         running.append(watch)
@@ -98,10 +101,10 @@ def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
     server.write(LATER)
     on_spool.step()
     ship(spool, settings)
-    on_lake.query.processAllAvailable()
+    follow(rules=OF_LATER).query.processAllAvailable()
     assert uids(tmp_path / "of-lake") == uids(tmp_path / "of-spool")
     new = {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")[known:]}
-    assert new == {"brute_force", "password_spraying", "success_after_failures"}
+    assert new == LATER_FINDINGS
     on_spool.close()
     log.close()
 
@@ -121,14 +124,14 @@ class FullDisk(SpoolFiles):
 def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path):
     Server(tmp_path / "spool").write(LATER)
     ship(tmp_path / "spool", settings_of(lake.root))
-    watch = follow(FullDisk())
+    watch = follow(FullDisk(), OF_LATER)
     with pytest.raises(Exception, match="No space left"):
         watch.query.processAllAvailable()
     with pytest.raises(LakeError, match=r"the query detect failed: .*No space left"):
         watch.step()
     assert uids(tmp_path / "of-lake") == []
 
-    follow().query.processAllAvailable()
+    follow(rules=OF_LATER).query.processAllAvailable()
     follow.end()
     found = (tmp_path / "of-lake").read_bytes()
     assert len(found.splitlines()) == 3
@@ -139,7 +142,7 @@ def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path
         file.unlink()
     for file in commits.glob(f".{done}.*"):
         file.unlink()
-    follow().query.processAllAvailable()
+    follow(rules=OF_LATER).query.processAllAvailable()
     assert last_batch(commits) == done
     assert (tmp_path / "of-lake").read_bytes() == found
 
