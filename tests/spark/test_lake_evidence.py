@@ -48,7 +48,7 @@ class Sealed(NamedTuple):
     def restore(self, spark):
         spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         for name in ("events", "seals", "tlog"):
-            shutil.rmtree(self.lake.root / name)
+            shutil.rmtree(self.lake.root / name, ignore_errors=True)
             shutil.copytree(self.copy / name, self.lake.root / name)
 
     def copy_without(self, last):
