@@ -132,6 +132,21 @@ def tests() -> str:
     return str(target / "*")
 
 
+def streams_tests() -> str:
+    """Kafka's own integration tests of Kafka Streams, and Streams, for beside `tests()`: 80 MB."""
+    target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-streams-tests"
+    tested = [
+        ("org.apache.kafka", name, PUBLISHED_TESTS, "test")
+        for name in ("kafka-streams-integration-tests", "kafka-streams")
+    ]
+    _fetch(
+        target,
+        [*tested, ("org.apache.kafka", "kafka-streams", PUBLISHED_TESTS), ("org.rocksdb", "rocksdbjni", "10.1.3")],
+        transitive=False,
+    )
+    return str(target / "*")
+
+
 def jar(artifact: str, version: str = VERSION) -> Path:
     """One jar of `org.apache.kafka`."""
     if version == VERSION:
