@@ -216,6 +216,8 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
 
 def holds_one_batch(records: ReadBuffer) -> bool:
     """Return True if produced data are one complete batch of magic 2, without another complete one behind it."""
+    if len(records) < HEADER_BYTES:
+        return False
     try:
         _check_only_batch(records)
     except KafkaError:

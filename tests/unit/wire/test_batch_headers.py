@@ -59,7 +59,7 @@ def test_a_batch_of_the_largest_size_is_taken():
         (BATCH + BATCH, False),
         (without_records(1), True),
         (BATCH[:-1], False),
-        (BATCH[: HEADER_BYTES - 1], False),
+        *((BATCH[:size_bytes], False) for size_bytes in range(HEADER_BYTES)),
     ],
 )
 def test_one_batch_is_one_that_no_whole_one_follows(produced, is_one):

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import ErrorCode, KafkaError
-from klamm.wire.records import HEADER_BYTES, holds_one_batch
+from klamm.wire.records import holds_one_batch
 from klamm_broker.transactions import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -32,12 +32,7 @@ _CLIENT_VERSION: Final = 2
 
 def is_transactional(records: Any) -> bool:
     """Return True if a batch is part of a transaction; False for data that no log would accept as one batch."""
-    return (
-        records is not None
-        and len(records) >= HEADER_BYTES
-        and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
-        and holds_one_batch(records)
-    )
+    return records is not None and holds_one_batch(records) and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
 
 
 def producer_of(records: Any) -> ProducerIdAndEpoch:
