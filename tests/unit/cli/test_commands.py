@@ -15,10 +15,12 @@ import pytest
 from klamm import ConnectionGate, Provider, __version__, hookimpl
 from klamm.cli import main as cli_main
 from klamm.cli.init import STARTER
+from klamm.compiled import IS_COMPILED
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer
 
+VERSION = f"klamm {__version__}{' (compiled)' if IS_COMPILED else ''}"
 ECHO = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
 
 
@@ -40,7 +42,7 @@ class Torn(ConnectionGate):
 
 
 def test_version(klamm):
-    assert klamm("--version") == (0, [f"klamm {__version__}"], [])
+    assert klamm("--version") == (0, [VERSION], [])
 
 
 def test_help_lists_the_subcommands(klamm):
@@ -525,7 +527,7 @@ def test_the_module_runs_as_a_program():
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout) == (0, f"klamm {__version__}\n")
+    assert (done.returncode, done.stdout) == (0, f"{VERSION}\n")
 
 
 def test_what_a_start_imports_is_light():
