@@ -98,6 +98,8 @@ def run(options: argparse.Namespace, pipeline: Pipeline | None, say: Callable[[s
 
 
 async def _witness(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+    import asyncio
+
     from klamm_spark.tlog.witness import Witness, WitnessServer
 
     host, port = options.bind
@@ -106,7 +108,8 @@ async def _witness(options: argparse.Namespace, say: Callable[[str], None]) -> i
     try:
         server = await WitnessServer(witness).start(host, port)
         say(f"the witness {witness.key} listens on {format_host_port(host, server.sockets[0].getsockname()[1])}")
-        await server.serve_forever()
+        # Until a signal. `serve_forever` would wait for open connections as well, from Python 3.12 on.
+        await asyncio.Event().wait()
     except OSError as error:
         raise LakeError(f"{format_host_port(host, port)}: {error.strerror}") from error
     finally:
