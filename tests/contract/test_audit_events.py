@@ -52,7 +52,7 @@ def rows_of(heading):
 def recorded_actions():
     """Kind → actions, as the page lists them."""
     actions, kind = {}, ""
-    for first, words, _when in rows_of("## What is recorded"):
+    for first, words, _when in rows_of("## Recorded events"):
         kind = first.strip("`") or kind
         actions.setdefault(kind, set()).update(word.strip(" `") for word in words.split(","))
     return actions
