@@ -5,8 +5,6 @@ import re
 import unittest
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
 
 from klamm import ErrorCode, KafkaError
 from klamm.testing import EmbeddedServer, MovingClock, RawClient, SecureServer
@@ -21,7 +19,8 @@ class ListTopics:
         self.user = user
 
     def __call__(self, server):
-        client = AdminClient(server.client_settings("confluent-kafka", self.user))
+        admin = pytest.importorskip("confluent_kafka.admin")
+        client = admin.AdminClient(server.client_settings("confluent-kafka", self.user))
         return {name for name in client.list_topics(timeout=20).topics if not name.startswith("__")}
 
 
@@ -131,7 +130,8 @@ def test_a_client_is_given_its_own_words(server, client):
 
 
 def test_a_client_of_librdkafka_prints_nothing_about_telemetry(server, capfd):
-    producer = Producer({"bootstrap.servers": server.bootstrap, "log_level": 7})
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap, "log_level": 7})
     assert producer.list_topics(timeout=20).brokers
     producer.produce(server.create_topic(), b"value")
     assert producer.flush(20) == 0
@@ -148,13 +148,14 @@ def test_a_part_is_found_by_its_name(server):
 
 def test_transactions_of_librdkafka_go_on_after_a_restart():
     """With the setting that docs/clients/librdkafka-restart.md names: without it the second transaction hangs."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
     with EmbeddedServer() as server:
         source, target = server.create_topic(), server.create_topic()
         server.produce(source, *"abcde")
         settings = {**server.client_settings("confluent-kafka"), "metadata.recovery.strategy": "none"}
-        producer = Producer({**settings, "transactional.id": "tx"})
+        producer = confluent_kafka.Producer({**settings, "transactional.id": "tx"})
         reading = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        consumer = Consumer({**settings, **reading})
+        consumer = confluent_kafka.Consumer({**settings, **reading})
         consumer.subscribe([source])
         assert len(consumer.consume(5, 60)) == 5
         producer.init_transactions(60)
