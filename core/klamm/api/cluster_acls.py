@@ -27,7 +27,7 @@ class ClusterAcls:
 
     @staticmethod
     def of(shared: SharedState, api_set: str) -> ClusterAcls:
-        """Those of the handler set that listeners name `api_set`."""
+        """Return the ACLs of the handler set that listeners name `api_set`."""
         return shared.once(f"cluster-acls:{api_set}", ClusterAcls)
 
     @property

@@ -65,7 +65,7 @@ class InstalledEntryPoint:
 
 
 def installed_entry_points(group: str) -> list[EntryPoint]:
-    """Those of a group, in the order of `sys.path`. Of a distribution that is there twice, the first counts."""
+    """Return the entry points of a group in the order of `sys.path`; of two equal distributions, the first counts."""
     if not _is_plain(sys.path, sys.meta_path):
         # Not at the top of the module: it is what costs the time.
         import importlib.metadata
@@ -81,7 +81,7 @@ def _is_plain(path: list[str], finders: list[Any]) -> bool:
 
 
 def find_entry_points(group: str, path: list[str]) -> Iterator[InstalledEntryPoint]:
-    """Those of a group that distributions in the directories of a path declare."""
+    """Yield the entry points of a group that distributions in the directories of a path declare."""
     seen: set[str] = set()
     for folder in path:
         for info in _info_folders(folder or "."):

@@ -180,7 +180,7 @@ def _counted(rule: SigmaCorrelationRule) -> str:
 
 
 def _steps(rows: str, names: str, span_us: int) -> str:
-    """Return rows that add one when a value comes, and rows that take it away when it no longer counts."""
+    """Return two rows for each value: one adds 1 when it comes, the other subtracts 1 at the end of its time span."""
     until = f"time_us + {span_us + 1}"
     return (
         f"SELECT {', '.join(_VALUES)}, {names}, 1 AS step FROM (\n{rows}\n) p WHERE v IS NOT NULL{_UNION}"

@@ -43,7 +43,7 @@ class Connected:
         self.peer = peer
 
     def read(self, count: int, size: int = 65536) -> bytes:
-        """That many bytes, read by at most `size` at a time; fewer if the stream ends before."""
+        """Return `count` bytes, read by at most `size` at a time; fewer if the stream ends before."""
         found = bytearray()
         deadline = time.monotonic() + rules.PATIENCE_S
         while len(found) < count:

@@ -72,5 +72,5 @@ class ClusterView:
         return [*replicas], online or [*replicas[:1]], offline
 
     def endpoints_of(self, node_ids: Collection[int], listener: ListenerContext) -> list[NodeEndpoint]:
-        """Those of the nodes that run, at their addresses for clients of this listener."""
+        """Return the endpoints of these nodes that run, at their addresses for clients of this listener."""
         return [each for each in self.endpoints(listener) if each.node_id in node_ids]

@@ -269,7 +269,7 @@ class FetchContext(Protocol):
     """A fetch request as its session sees it."""
 
     def topics_generation(self, topic: TopicKey, index: int) -> int:
-        """That of the topics (`TopicRegistry.generation`) when a partition was first asked for.
+        """Return the generation of the topics (`TopicRegistry.generation`) when a partition was first asked for.
 
         The id of a topic that was there then has a name for this fetch, also if the topic is deleted meanwhile.
         """

@@ -56,7 +56,7 @@ class GroupAdministration:
         return Counter((group.group_type, group.state_name) for group in self._registry.all())
 
     def members_bytes(self, group_class: type[ClassicGroup | ConsumerGroup]) -> list[int]:
-        """About how many bytes the members of each group of a type take, but their assignments."""
+        """Estimate the bytes that the members of each group of a type take, without their assignments."""
         return [group.members_bytes for group in self._registry.all() if isinstance(group, group_class)]
 
     def offset_count(self) -> int:

@@ -54,7 +54,7 @@ class GroupLedgers(NamedTuple):
 
     @classmethod
     def of(cls, limits: StateLimits) -> GroupLedgers:
-        """Those of a broker."""
+        """Return the ledgers of a broker."""
         return cls(limits[GROUPS], limits[MEMBERS], limits[OFFSETS])
 
 

@@ -26,7 +26,7 @@ def charge_bytes(size_bytes: int, names: int) -> int:
 
 
 def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[Protocol]) -> int:
-    """About what a member takes that joins with these."""
+    """Estimate the bytes of a member that joins with these."""
     # A member id is as long as one of the names.
     names = 2 * (len(client_id) + len(group_instance_id or ""))
     return names + sum(len(name) + len(metadata) for name, metadata in protocols)

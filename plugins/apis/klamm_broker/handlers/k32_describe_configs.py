@@ -92,7 +92,7 @@ def _key(broker: BrokerServices, resource: DescribeConfigsResource) -> Hashable:
 
 
 def _text_bytes(config: DescribeConfigsResourceResult) -> int:
-    """About what it takes in an answer, and not more."""
+    """Estimate the bytes of a config in an answer, and never too high."""
     texts = (config.name, config.value, config.documentation)
     synonyms = sum(len(synonym.name) + len(synonym.value or "") for synonym in config.synonyms)
     return synonyms + sum(len(text) for text in texts if text is not None)

@@ -85,7 +85,7 @@ class Topology(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes, in characters of its names and configs."""
+        """Estimate its size, in characters of its names and configs."""
         size = 0
         for each in self.subtopologies:
             size += len(each.subtopology_id) + sum(map(len, each.topic_names)) + 64 * len(each.copartition_groups)
