@@ -97,8 +97,17 @@ def parser() -> argparse.ArgumentParser:
     _add_evidence(commands, common, spool)
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
+    _add_report(commands, [common, spool])
+    detect.add_command(commands, [common, spool], _since)
+    terminal.add_commands(commands, [file, spool], _since)
+    evidence.add_commands(commands, [common])
+    return top
+
+
+def _add_report(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
+    """Add the command that reports on events."""
     report = commands.add_parser(
-        "report", parents=[common, spool], help="report on the events of a spool or a lake, as text and HTML"
+        "report", parents=parents, help="report on the events of a spool or a lake, as text and HTML"
     )
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     shown = report.add_mutually_exclusive_group()
@@ -111,10 +120,6 @@ def parser() -> argparse.ArgumentParser:
         help="with --question: a condition on its columns: \"principal = 'User:a'\"",
     )
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
-    detect.add_command(commands, [common, spool], _since)
-    terminal.add_commands(commands, [file, spool], _since)
-    evidence.add_commands(commands, [common])
-    return top
 
 
 def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argparse.ArgumentParser) -> None:

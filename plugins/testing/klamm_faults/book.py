@@ -17,17 +17,17 @@ SHARED_KEY: Final = "klamm.faults"
 _FIRED_KEPT: Final = 10_000
 
 _CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
-    (FaultKind.ERROR, {"api": ["Produce", "Fetch"], "error": "NOT_LEADER_OR_FOLLOWER", "probability": 0.01}),
-    (FaultKind.ERROR, {"api": ["FindCoordinator"], "error": "COORDINATOR_NOT_AVAILABLE", "probability": 0.05}),
+    (FaultKind.ERROR, {"api": ("Produce", "Fetch"), "error": "NOT_LEADER_OR_FOLLOWER", "probability": 0.01}),
+    (FaultKind.ERROR, {"api": ("FindCoordinator",), "error": "COORDINATOR_NOT_AVAILABLE", "probability": 0.05}),
     (FaultKind.COORDINATOR_MOVED, {"probability": 0.01}),
     (FaultKind.STALE_METADATA, {"probability": 0.05}),
     (FaultKind.DELAY, {"delay_ms": 200, "probability": 0.02}),
     (FaultKind.SLOW, {"delay_ms": 200, "probability": 0.02}),
-    (FaultKind.THROTTLE, {"delay_ms": 100, "api": ["Produce", "Fetch"], "probability": 0.01}),
+    (FaultKind.THROTTLE, {"delay_ms": 100, "api": ("Produce", "Fetch"), "probability": 0.01}),
     (FaultKind.REORDER, {"delay_ms": 200, "probability": 0.01}),
     (FaultKind.DISCONNECT, {"probability": 0.005}),
     (FaultKind.DISCONNECT_AFTER, {"probability": 0.005}),
-    (FaultKind.TRUNCATE, {"api": ["Fetch"], "probability": 0.002}),
+    (FaultKind.TRUNCATE, {"api": ("Fetch",), "probability": 0.002}),
 )
 
 
@@ -79,10 +79,7 @@ class FaultBook:
         """
         added = []
         for number, (kind, options) in enumerate(_CHAOS, 1):
-            probability = min(1.0, options["probability"] * times)
-            rule = RuleSettings(
-                kind.value, **{**options, "api": tuple(options.get("api", ())), "probability": probability}
-            )
+            rule = RuleSettings(kind.value, **{**options, "probability": min(1.0, options["probability"] * times)})
             added.append(self.put(f"chaos-{number}", rule, seed))
         return added
 

@@ -6,11 +6,13 @@ import json
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
+from html import escape
 from typing import Any, Final
 
 from klamm import escape_control_characters
+from klamm_spark.findings.ocsf import SEVERITY_IDS
 
-SEVERITY_NAMES: Final = {2: "low", 3: "medium", 4: "high", 5: "critical"}
+SEVERITY_NAMES: Final = {number: name for name, number in SEVERITY_IDS.items()}
 _PAGERDUTY_SEVERITIES: Final = {2: "info", 3: "warning", 4: "error", 5: "critical"}
 _MAX_SUMMARY_CHARACTERS: Final = 1024
 
@@ -34,10 +36,8 @@ def one_line(finding: dict[str, Any]) -> str:
 def slack(finding: bytes) -> bytes:
     """Return the body of a post to one of Slack's incoming webhooks."""
     found = json.loads(finding)
-    text = one_line(found)
     # Else a name that a client chose could call everybody, or be a link.
-    for character, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, written)
+    text = escape(one_line(found), quote=False)
     return json.dumps({"text": f"{text}\n{found['finding_info']['uid']}"}).encode()
 
 

@@ -12,7 +12,7 @@ from klamm_spark.findings.detections import Detection, Finding
 CLASS_UID: Final = 2004
 _VERSION: Final = "1.8.0"
 _CREATE, _NEW, _RULE = 1, 1, 1
-_SEVERITIES: Final = {"low": 2, "medium": 3, "high": 4, "critical": 5}
+SEVERITY_IDS: Final = {"low": 2, "medium": 3, "high": 4, "critical": 5}
 _MAX_COUNT: Final = (1 << 31) - 1
 
 
@@ -38,7 +38,7 @@ def detection_finding(detection: Detection, finding: Finding, found_us: int) -> 
         "class_uid": CLASS_UID,
         "activity_id": _CREATE,
         "type_uid": CLASS_UID * 100 + _CREATE,
-        "severity_id": _SEVERITIES[detection.severity],
+        "severity_id": SEVERITY_IDS[detection.severity],
         "status_id": _NEW,
         "is_alert": True,
         "message": f"{detection.title}: {finding.detail}",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.text_files import read_text_files, write_text_file
-from klamm_spark.spool.layout import DIGEST_DIGITS, NODE_END, parse_object
+from klamm_spark.spool.layout import NODE_END, parse_object, split_digests
 from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner
 from klamm_spark.storage.filesystems import AnyPath, create_durably
 
@@ -169,4 +169,4 @@ def _add(known: KnownForgotten, record: Record, digests: str) -> None:
     if record.whole or forgotten.digests is None:
         forgotten.digests = ALL_LINES
     else:
-        forgotten.digests.update(digests[at : at + DIGEST_DIGITS] for at in range(0, len(digests), DIGEST_DIGITS))
+        forgotten.digests.update(split_digests(digests))

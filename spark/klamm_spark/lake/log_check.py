@@ -14,7 +14,7 @@ from klamm_spark.errors import LakeError
 from klamm_spark.lake.log_entries import NO_LINES, Entry, lines_root, times_of
 from klamm_spark.lake.seal_log import CHECKPOINT, is_elsewhere, log_folder, seal_sha256
 from klamm_spark.lake.seals import SealRow, read_seal_files
-from klamm_spark.spool.layout import DIGEST_DIGITS, Seal, lines_sha256, stream_mark
+from klamm_spark.spool.layout import Seal, lines_sha256, split_digests, stream_mark
 from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of, tree_of
 from klamm_spark.tlog.notes import Checkpoint, NoteKey
 from klamm_spark.tlog.tiles import WIDTH, TileError, Tiles
@@ -194,5 +194,4 @@ def _has_lines(row: SealRow, entry: Entry) -> bool:
         seal, root = Seal.parse(row.seal), lines_root(row.lines)
     except ValueError:
         return False
-    digests = (row.lines[at : at + DIGEST_DIGITS] for at in range(0, len(row.lines), DIGEST_DIGITS))
-    return entry.lines_root in (NO_LINES, root) and lines_sha256(digests) == seal.lines_sha256
+    return entry.lines_root in (NO_LINES, root) and lines_sha256(split_digests(row.lines)) == seal.lines_sha256

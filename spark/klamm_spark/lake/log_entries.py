@@ -10,12 +10,11 @@ digests of its eight lines, and the inclusion proof in the lines' tree. It needs
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from klamm_spark.spool.layout import SegmentName, line_digest, parse_name
-from klamm_spark.tlog.merkle import MOST_HASHES, ProofError, Tree, leaf_hash, path_root, root_of, tree_of
+from klamm_spark.tlog.merkle import MOST_HASHES, ProofError, Tree, leaf_hash, node_hash, path_root, root_of, tree_of
 from klamm_spark.tlog.notes import Checkpoint, NoteKey, decode_base64, encode_base64, parse_number
 
 NO_LINES: Final = "-"
@@ -59,7 +58,7 @@ class Entry(NamedTuple):
 
 
 def _short_node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()[:_DIGEST_BYTES]
+    return node_hash(left, right)[:_DIGEST_BYTES]
 
 
 def _groups(digests: str) -> list[bytes]:
@@ -68,7 +67,7 @@ def _groups(digests: str) -> list[bytes]:
 
 
 def _short_leaf(group: bytes) -> bytes:
-    return hashlib.sha256(b"\x00" + group).digest()[:_DIGEST_BYTES]
+    return leaf_hash(group)[:_DIGEST_BYTES]
 
 
 def lines_root(digests: str) -> str:

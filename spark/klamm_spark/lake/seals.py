@@ -18,7 +18,6 @@ from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.text_files import read_text_files, write_text_file
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import (
-    DIGEST_DIGITS,
     SEAL_SUFFIX,
     Seal,
     digests_of,
@@ -26,6 +25,7 @@ from klamm_spark.spool.layout import (
     folder_name,
     lines_sha256,
     node_folder_of,
+    split_digests,
     stream_mark,
     stream_of,
 )
@@ -325,6 +325,5 @@ def line_digests(lake: Lake, segments: Iterable[str]) -> dict[str, list[list[str
     for file in read_seal_files(lake, lines_of=frozenset(segments)):
         for row in file.rows:
             if row.lines:
-                text = row.lines
-                found[row.segment].append([text[at : at + DIGEST_DIGITS] for at in range(0, len(text), DIGEST_DIGITS)])
+                found[row.segment].append(split_digests(row.lines))
     return found

@@ -230,6 +230,11 @@ def digests_of(data: bytes) -> list[str]:
     return [line_digest(line) for line in data.split(b"\n")[:-1]]
 
 
+def split_digests(text: str) -> list[str]:
+    """Return the lines' digests of a text that has them one after the other."""
+    return [text[at : at + DIGEST_DIGITS] for at in range(0, len(text), DIGEST_DIGITS)]
+
+
 def lines_sha256(digests: Iterable[str]) -> str:
     """The SHA-256 of lines' digests, each once, in whatever order they come."""
     return hashlib.sha256("".join(sorted(set(digests))).encode("ascii")).hexdigest()

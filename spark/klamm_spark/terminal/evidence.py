@@ -84,9 +84,7 @@ def _name(text: str) -> str:
 def run(options: argparse.Namespace, pipeline: Pipeline | None, say: Callable[[str], None]) -> int:
     """Run one of `COMMANDS`. Raises LakeError, KeyFileError."""
     if options.command == "witness":
-        import asyncio
-
-        return asyncio.run(_witness(options, say))
+        return _witness(options, say)
     try:
         if options.command == "check":
             return _check(options, say)
@@ -97,19 +95,22 @@ def run(options: argparse.Namespace, pipeline: Pipeline | None, say: Callable[[s
     return 0
 
 
-async def _witness(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+def _witness(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     import asyncio
 
     from klamm_spark.tlog.witness import Witness, WitnessServer
+
+    async def serve() -> None:
+        server = await WitnessServer(witness).start(host, port)
+        say(f"the witness {witness.key} listens on {format_host_port(host, server.sockets[0].getsockname()[1])}")
+        # Until a signal. `serve_forever` would wait for open connections as well, from Python 3.12 on.
+        await asyncio.Event().wait()
 
     host, port = options.bind
     signer = NoteSigner(SealSigner(options.key), options.name, WITNESS_KEY)
     witness = Witness(signer, options.folder, options.logs, time.time)
     try:
-        server = await WitnessServer(witness).start(host, port)
-        say(f"the witness {witness.key} listens on {format_host_port(host, server.sockets[0].getsockname()[1])}")
-        # Until a signal. `serve_forever` would wait for open connections as well, from Python 3.12 on.
-        await asyncio.Event().wait()
+        asyncio.run(serve())
     except OSError as error:
         raise LakeError(f"{format_host_port(host, port)}: {error.strerror}") from error
     finally:

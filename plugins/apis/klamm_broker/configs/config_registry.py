@@ -30,6 +30,7 @@ from klamm_broker.configs.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, C
 from klamm_broker.configs.unused_configs import DYNAMIC_ONLY, UNUSED_CONFIGS, check_unused, unused_keys
 from klamm_broker.live_settings import DYNAMIC, LiveSettings
 from klamm_broker.log import LogConfig
+from klamm_broker.storage.config_rows import replace_configs
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Store
@@ -190,7 +191,7 @@ class ConfigRegistry:
         self._live.take(settings)
 
     def _merged(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Those of all nodes."""
+        """Return the dynamic configs that hold for all nodes; those of a single node are among them."""
         own = dynamic[str(self._first_node_id)] if len(self._nodes) == 1 else {}
         return {**dynamic[DEFAULT_BROKERS], **own}
 
@@ -405,21 +406,7 @@ class ConfigRegistry:
         Raises StoreError, KafkaError(INVALID_CONFIG) as `check_dynamic`.
         """
         self.check_dynamic(resource_name, values)
-        self._store.write_and_wait(
-            [
-                (
-                    "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?",
-                    (ResourceType.BROKER, resource_name),
-                ),
-                *(
-                    (
-                        "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
-                        (ResourceType.BROKER, resource_name, name, value),
-                    )
-                    for name, value in values.items()
-                ),
-            ]
-        )
+        self._store.write_and_wait(replace_configs(ResourceType.BROKER, resource_name, values))
         self._apply({**self._dynamic, resource_name: dict(values)})
         self._put_in_server(self._dynamic, validate_only=False)
         self._on_change()

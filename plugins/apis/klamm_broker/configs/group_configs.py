@@ -30,6 +30,7 @@ from klamm_broker.configs.group_config_keys import (
     group_config_keys,
 )
 from klamm_broker.configs.streams_group_configs import StreamsGroupConfigs
+from klamm_broker.storage.config_rows import replace_configs
 
 if TYPE_CHECKING:
     from klamm_broker.broker_settings import BrokerSettings
@@ -146,21 +147,7 @@ class GroupConfigs:
 
     def replace(self, group_id: str, values: Mapping[str, str]) -> None:
         """Set all configs of a group, durably. Raises StoreError."""
-        self._store.write_and_wait(
-            [
-                (
-                    "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?",
-                    (ResourceType.GROUP, group_id),
-                ),
-                *(
-                    (
-                        "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
-                        (ResourceType.GROUP, group_id, name, value),
-                    )
-                    for name, value in values.items()
-                ),
-            ]
-        )
+        self._store.write_and_wait(replace_configs(ResourceType.GROUP, group_id, values))
         if values:
             self._own[group_id] = dict(values)
         else:

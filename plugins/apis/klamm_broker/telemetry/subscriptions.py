@@ -13,6 +13,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.shared import JavaRegexError, compile_java
 from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.topic_config import ConfigType
+from klamm_broker.storage.config_rows import replace_configs
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -148,12 +149,7 @@ class ClientMetricsConfigs:
     def replace(self, name: str, values: Mapping[str, str]) -> None:
         """Set all configs of a subscription, durably; without any it is gone. Raises StoreError, KafkaError."""
         parsed = parse(values)
-        delete = "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?"
-        insert = "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)"
-        kind = ResourceType.CLIENT_METRICS
-        self._store.write_and_wait(
-            [(delete, (kind, name)), *((insert, (kind, name, key, value)) for key, value in values.items())]
-        )
+        self._store.write_and_wait(replace_configs(ResourceType.CLIENT_METRICS, name, values))
         # New dictionaries, as other threads may iterate over the old ones.
         self._own = {key: each for key, each in self._own.items() if key != name}
         self._parsed = {key: each for key, each in self._parsed.items() if key != name}

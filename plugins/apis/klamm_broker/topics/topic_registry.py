@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy
+from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.meta_properties import random_uuid
 from klamm_broker.topics.accounts import TopicAccounts
 from klamm_broker.topics.deletions import finish_deletions
@@ -29,11 +30,9 @@ from klamm_broker.topics.placement import NewTopic, Replicas
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 from klamm_broker.topics.topic_rows import (
     TOPIC_RESOURCE,
-    delete_configs,
     delete_topic,
     directories_gone,
     grow_topic,
-    insert_configs,
     insert_topic,
 )
 
@@ -268,7 +267,7 @@ class TopicRegistry:
             _check_current(self._by_name, topic)
             config = self._configs.log_config(overrides)
             with self.accounts.changing(topic, len(topic.partitions), overrides):
-                self._store.write_and_wait([delete_configs(topic.name), *insert_configs(topic.name, overrides)])
+                self._store.write_and_wait(replace_configs(TOPIC_RESOURCE, topic.name, overrides))
             topic.overrides = dict(overrides)
             self._opener.copy_configs(topic)
             self._opener.update_configs(topic, config)

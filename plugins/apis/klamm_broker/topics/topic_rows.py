@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.limits.owners import TOPICS as OWNERS
+from klamm_broker.storage.config_rows import delete_configs, replace_configs
 from klamm_broker.topics.leadership import delete_leaderships, first_leadership
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ def insert_topic(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted
     return [
         ("INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)", (name, topic_id, wanted.partitions)),
         *([OWNERS.put(name, wanted.owner)] if wanted.owner else ()),
-        delete_configs(name),
-        *insert_configs(name, wanted.overrides),
+        *replace_configs(TOPIC_RESOURCE, name, wanted.overrides),
         *placement.put(topic_id, map(first_leadership, wanted.replicas)),
     ]
 
@@ -36,28 +36,12 @@ def delete_topic(topic: Topic) -> list[Statement]:
     return [
         ("DELETE FROM topics WHERE name = ?", (topic.name,)),
         OWNERS.delete(topic.name),
-        delete_configs(topic.name),
+        delete_configs(TOPIC_RESOURCE, topic.name),
         ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
         ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
         delete_leaderships(topic.id),
         ("INSERT INTO cluster (key, value) VALUES (?, ?)", (DELETION + topic.id.hex(), topic.name)),
     ]
-
-
-def insert_configs(name: str, overrides: Mapping[str, str]) -> list[Statement]:
-    """Adds configs of a topic that has none."""
-    return [
-        (
-            "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
-            (TOPIC_RESOURCE, name, key, value),
-        )
-        for key, value in overrides.items()
-    ]
-
-
-def delete_configs(name: str) -> Statement:
-    """Removes the configs of a topic."""
-    return ("DELETE FROM configs WHERE resource_type = ? AND resource_name = ?", (TOPIC_RESOURCE, name))
 
 
 def grow_topic(placement: ReplicaPlacement, topic: Topic, partitions: Sequence[Partition]) -> list[Statement]:

@@ -1,0 +1,21 @@
+"""Rows of the table `configs`: the dynamic configs of a topic, a broker, a group or a client metrics subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement
+
+
+def delete_configs(resource_type: int, name: str) -> Statement:
+    """Return the statement that deletes all configs of a resource."""
+    return ("DELETE FROM configs WHERE resource_type = ? AND resource_name = ?", (resource_type, name))
+
+
+def replace_configs(resource_type: int, name: str, values: Mapping[str, str]) -> list[Statement]:
+    """Return the statements that write these configs of a resource in place of all that it has."""
+    insert = "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)"
+    rows = [(insert, (resource_type, name, key, value)) for key, value in values.items()]
+    return [delete_configs(resource_type, name), *rows]
