@@ -30,6 +30,7 @@ NAMESPACES: Final = (
     "klamm.runtime",
     "klamm.shared",
     "klamm.testing",
+    "klamm.testing.histories",
 )
 WIRE: Final = (
     "records",

@@ -26,6 +26,7 @@ NAMESPACES = (
     "klamm.sasl",
     "klamm.shared",
     "klamm.testing",
+    "klamm.testing.histories",
 )
 IO_MODULES = {
     "asyncio",

@@ -33,6 +33,7 @@ def test_every_namespace_is_documented():
         "klamm.runtime",
         "klamm.shared",
         "klamm.testing",
+        "klamm.testing.histories",
     ]
 
 

@@ -20,7 +20,7 @@ from klamm.shared.version import __version__
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
-OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins")
+OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins", "verify-history")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,6 +79,19 @@ def parser() -> argparse.ArgumentParser:
     )
     plugins.add_argument("--json", action="store_true", help="as JSON")
     plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
+    verify = commands.add_parser(
+        "verify-history", parents=[common], help="what a recorded history of clients shows that a broker must not do"
+    )
+    verify.add_argument(
+        "history", metavar="FILE", help="JSON lines, as klamm.testing.histories writes them; - for stdin"
+    )
+    verify.add_argument("--json", action="store_true", help="one JSON object for each anomaly")
+    verify.add_argument(
+        "--at-least-once", action="store_true", help="producers are not idempotent: a value may be there twice"
+    )
+    verify.add_argument(
+        "--write-cycles", action="store_true", help="also transactions that write before each other; Kafka allows them"
+    )
     return top
 
 
@@ -99,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given and given[0] in ("-h", "--help"):
             top.epilog = _commands_of_plugins()
         options = top.parse_args(given)
-        module = importlib.import_module(f"klamm.cli.{options.command}")
+        module = importlib.import_module(f"klamm.cli.{options.command.replace('-', '_')}")
         code: int = module.run(options, PluginRegistry(_blocked(options)))
         return code
     except ConfigError as error:

@@ -1,0 +1,67 @@
+"""Histories of real clients, with kills, have no anomaly. `-m slow -s` runs 200, or `KLAMM_HISTORIES` of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from klamm.testing.histories import Anomaly, Recorder, check_history, read_history
+from tests.interop.histories.clients import Workload
+from tests.peers.server import Server, lasting_port
+from tests.peers.target import target_server
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+HISTORIES = int(os.environ.get("KLAMM_HISTORIES", "200"))
+
+
+def kills(server: Server, choose: Random, times: int) -> Callable[[], None]:
+    """Return what kills the server at random moments, and starts it again."""
+    left = [times]
+
+    def disturb() -> None:
+        time.sleep(choose.uniform(0.1, 0.6))
+        if left[0] > 0:
+            left[0] -= 1
+            server.kill9()
+            server.start()
+
+    return disturb
+
+
+def anomalies_of(server: Server, directory: Path, seed: int, operations: int, times: int) -> list[Anomaly]:
+    """Record one history in a file, and check it."""
+    path = directory / f"history-{seed}.jsonl"
+    with path.open("w") as file:
+        work = Workload(server, f"history-{seed}", Recorder(file), seed)
+        work.run(operations, kills(server, Random(seed), times))
+    with path.open() as file:
+        history = read_history(file)
+    assert len(history.operations) > operations
+    return check_history(history)
+
+
+@pytest.fixture
+def lasting_server(tmp_path: Path) -> Server:
+    server = target_server(tmp_path / "server", {"group.initial.rebalance.delay.ms": "0"})
+    server.port = lasting_port()
+    server.start_timeout_s = max(server.start_timeout_s, 90.0)
+    return server
+
+
+def test_a_history_with_kills_has_no_anomaly(lasting_server: Server, tmp_path: Path, seed: int) -> None:
+    with lasting_server as server:
+        assert anomalies_of(server, tmp_path, seed, 30, 3) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_histories_with_kills_have_no_anomaly(lasting_server: Server, tmp_path: Path, seed: int) -> None:
+    with lasting_server as server:
+        for number in range(HISTORIES):
+            assert anomalies_of(server, tmp_path, seed + number, 60, 5) == [], f"seed {seed + number}"
+            print(f"{number + 1} histories", flush=True)
