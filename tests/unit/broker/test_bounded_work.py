@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from klamm.wire.messages import (
     list_transactions,
 )
 from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
-from klamm_broker.handlers.group_descriptions import describe_each
+from klamm_broker.handlers.epoch_groups import describe_each
 from klamm_broker.handlers.k01_fetch import fetch_records
 from klamm_broker.handlers.k19_create_topics import create_named_topics
 from klamm_broker.handlers.k32_describe_configs import configs_of_resources
@@ -121,11 +122,13 @@ def test_describing_many_denied_groups_costs_no_more_than_their_number() -> None
     request = ConsumerGroupDescribeRequest(names)
     context: Any = DeniesGroups()
     CountedName.compared = 0
+    broker: Any = SimpleNamespace(cluster=SimpleNamespace(check_coordinates=lambda _group_id: None))
     described = describe_each(
+        broker,
         request,
         context,
         describe=lambda group_id: DescribedGroup(group_id=group_id),
-        failed=lambda code, message, group_id: DescribedGroup(code, message, group_id),
+        failed=DescribedGroup,
         bytes_of=lambda _group: 0,
     )
     assert CountedName.compared < 4 * count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from groups_playbook import Playbook, topic_id
 
 from klamm import ErrorCode
-from klamm_broker.groups import ConsumerHeartbeatResult
+from klamm_broker.groups import EpochHeartbeatResult
 from klamm_broker.groups.assignors import Partitions
 
 FIRST = 2
@@ -27,7 +27,7 @@ class Consumer:
         self.owned: Partitions = {}
         self.joining = joining
 
-    def beat(self, **changes: object) -> ConsumerHeartbeatResult:
+    def beat(self, **changes: object) -> EpochHeartbeatResult:
         """One heartbeat; a member that does not know better reports what it holds."""
         if self.epoch == 0:
             self.owned = {}

@@ -16,7 +16,7 @@ from klamm.testing import ManualClock
 from klamm_broker.groups import (
     CommitRequest,
     ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
+    EpochHeartbeatResult,
     GroupCoordinator,
     GroupLedgers,
     GroupWorld,
@@ -332,16 +332,16 @@ class Playbook:
 
     # Members that speak the consumer protocol
 
-    def ask_beat(self, member: str, at: int, /, **changes: Any) -> Call[ConsumerHeartbeatResult]:
+    def ask_beat(self, member: str, at: int, /, **changes: Any) -> Call[EpochHeartbeatResult]:
         """Send a heartbeat; with epoch 0 a full one, for topic "t" by default."""
         request = ConsumerHeartbeat(GROUP, member, at, "client", "/127.0.0.1")
         if at == 0:
             request = request._replace(rebalance_timeout_ms=REBALANCE_MS, topics=["t"], owned={})
-        call: Call[ConsumerHeartbeatResult] = Call()
+        call: Call[EpochHeartbeatResult] = Call()
         self.coordinator.consumers.heartbeat(request._replace(**changes), call)
         return call
 
-    def beat(self, member_id: str, epoch: int, **changes: Any) -> ConsumerHeartbeatResult:
+    def beat(self, member_id: str, epoch: int, **changes: Any) -> EpochHeartbeatResult:
         """The answer to a heartbeat, once it is durable."""
         call = self.ask_beat(member_id, epoch, **changes)
         self.settle()

@@ -70,10 +70,11 @@ def test_what_is_still_to_be_revoked_is_described(play: Playbook) -> None:
     kept = play.beat("a", FIRST, owned=a.owned).assignment
     assert kept is not None
     assert sum(map(len, kept.values())) == 2
-    described = {each.member_id: each for each in play.coordinator.consumers.describe(GROUP).members}
-    assert described["a"].assigned == partitions(t={0, 1, 2, 3})
-    assert described["a"].target == kept
-    assert described["b"].assigned == {}
+    group = play.coordinator.consumers.describe(GROUP)
+    described = {each.member_id: each for each in group.members}
+    assert described["a"].held == partitions(t={0, 1, 2, 3})
+    assert group.target["a"] == kept
+    assert described["b"].held == {}
 
 
 def test_a_member_that_does_not_give_up_in_time_is_fenced(play: Playbook) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, GroupLedgers, PartitionCommit, ShareHeartbeat, ShareHeartbeatResult
+from klamm_broker.groups import CommitRequest, EpochHeartbeatResult, GroupLedgers, PartitionCommit, ShareHeartbeat
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import _MATCH_BYTES, ConsumerGroup
 from klamm_broker.groups.group import OFFSET_BYTES, Group
@@ -356,7 +356,7 @@ def join_consumer(play: Playbook, group_id: str) -> ErrorCode:
 
 
 def join_share(play: Playbook, group_id: str) -> ErrorCode:
-    call: Call[ShareHeartbeatResult] = Call()
+    call: Call[EpochHeartbeatResult] = Call()
     request = ShareHeartbeat(group_id, "m", 0, "client", "/host", topics=["t"], owner="User:mallory")
     play.coordinator.shares.heartbeat(request, call)
     play.settle()

@@ -108,7 +108,7 @@ def test_members_move_over_one_by_one_and_back(play: Playbook) -> None:
     offset = play.fetch({"t": [0]})["t"][0]
     assert offset is not None
     assert offset.offset == 7
-    types = [member.is_classic for member in play.coordinator.consumers.describe(GROUP).members]
+    types = [member.classic is not None for member in play.coordinator.consumers.describe(GROUP).members]
     assert sorted(types) == [False, True, True]
 
     # The last modern member leaves: the others go on among themselves.

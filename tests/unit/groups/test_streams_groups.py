@@ -38,7 +38,7 @@ def play(make_playbook: Callable[..., Playbook]) -> Playbook:
 
 
 def state(play: Playbook) -> str:
-    return play.coordinator.streams.describe(GROUP).state
+    return play.coordinator.streams.describe(GROUP).group.state
 
 
 # Members
@@ -383,7 +383,7 @@ def test_offsets_that_members_report_are_described_for_their_tasks(play: Playboo
     a.beat()
     a.beat(offsets={("0", 1): 5, ("9", 9): 5}, end_offsets={("0", 1): 8})
     a.beat(offsets={("0", 1): 6})
-    (described,) = play.coordinator.streams.describe(GROUP).members
+    (described,) = play.coordinator.streams.describe(GROUP).offsets.values()
     assert (described.offsets, described.end_offsets) == ({("0", 1): 6}, {("0", 1): 8})
 
 
@@ -458,4 +458,4 @@ def test_a_change_that_cannot_be_written_is_not_answered_as_made(play: Playbook,
         assert a.beat().error_code is ErrorCode.NOT_COORDINATOR
     assert a.beat().error_code is ErrorCode.NONE
     play.crash()
-    assert [member.member_id for member in play.coordinator.streams.describe(GROUP).members] == ["a"]
+    assert [member.member_id for member in play.coordinator.streams.describe(GROUP).group.members] == ["a"]

@@ -129,7 +129,7 @@ def commit(play: Playbook, client: StreamsClient) -> set[ErrorCode]:
 def epochs(play: Playbook) -> dict[str, int]:
     """The members as the server knows them."""
     try:
-        return {each.member_id: each.epoch for each in play.coordinator.streams.describe(GROUP).members}
+        return {each.member_id: each.epoch for each in play.coordinator.streams.describe(GROUP).group.members}
     except KafkaError:
         return {}
 

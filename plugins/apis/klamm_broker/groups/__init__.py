@@ -10,8 +10,12 @@
     offsets         commit, fetch, delete, expire
     transactional_offsets  what open transactions would commit
     registry        group id → group
+    epoch_coordinator  heartbeats with epochs: what consumer, share and streams groups have in common
+    epoch_group     members, epochs and state of such a group (`epoch_rows` in the store, `member_timers` the sessions,
+                    `targeted_members` of those whose members reconcile step by step)
     consumer        groups of the consumer protocol; a folder
     share           share groups; a folder
+    streams         streams groups; a folder
     assignors       which member reads which partition, where the server decides that
     group           what all kinds of groups share: id, lock, offsets
     classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
@@ -23,17 +27,13 @@ A group is the unit of locking. Nothing here does I/O or waits: the store, the c
 
 from __future__ import annotations
 
-from klamm_broker.groups.consumer.requests import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatResult,
-    DescribedConsumer,
-    DescribedConsumerGroup,
-)
+from klamm_broker.groups.consumer.requests import ConsumerHeartbeat
 from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
 from klamm_broker.groups.group import CommittedOffset, GroupLedgers
 from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.requests import (
+    EpochHeartbeatResult,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -41,20 +41,14 @@ from klamm_broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.share.requests import (
-    DescribedShareMember,
-    ShareHeartbeat,
-    ShareHeartbeatResult,
-)
+from klamm_broker.groups.share.requests import ShareHeartbeat
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [
     "CommitRequest",
     "CommittedOffset",
     "ConsumerHeartbeat",
-    "ConsumerHeartbeatResult",
-    "DescribedConsumer",
-    "DescribedConsumerGroup",
+    "EpochHeartbeatResult",
     "GroupCoordinator",
     "GroupLedgers",
     "GroupWorld",
@@ -65,9 +59,7 @@ __all__ = [
     "LeavingMember",
     "OffsetManager",
     "PartitionCommit",
-    "DescribedShareMember",
     "ShareHeartbeat",
-    "ShareHeartbeatResult",
     "SyncRequest",
     "SyncResult",
     "TransactionalOffsets",

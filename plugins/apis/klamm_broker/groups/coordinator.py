@@ -6,7 +6,7 @@ Follows Kafka's `GroupCoordinatorService`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
@@ -20,8 +20,9 @@ from klamm_broker.groups.consumer.fencing import Fencing, GroupTimeouts
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import Topics
+from klamm_broker.groups.epoch_coordinator import EpochCoordinator
 from klamm_broker.groups.expiration import ExpirationScheduler
-from klamm_broker.groups.group import UNCOUNTED, GroupLedgers
+from klamm_broker.groups.group import UNCOUNTED, Group, GroupLedgers
 from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import OffsetManager
@@ -36,7 +37,6 @@ from klamm_broker.groups.requests import (
     SyncRequest,
 )
 from klamm_broker.groups.share.coordinator import ShareCoordinator, ShareTimeouts, ShareWorld
-from klamm_broker.groups.share.group import ShareGroup
 from klamm_broker.groups.streams.assignment import StreamsAssignment, StreamsConfigs
 from klamm_broker.groups.streams.coordinator import StreamsCoordinator
 from klamm_broker.groups.streams.fencing import StreamsFencing
@@ -144,12 +144,8 @@ class GroupCoordinator:
         for group in groups:
             if isinstance(group, ClassicGroup):
                 self._classic.start(group)
-            elif isinstance(group, ConsumerGroup):
-                self.consumers.start(group)
-            elif isinstance(group, ShareGroup):
-                self.shares.start(group)
-            elif isinstance(group, StreamsGroup):
-                self.streams.start(group)
+            else:
+                self._coordinator_of(group).start(group)
         self._scheduler.every(self._settings.offsets_retention_check_interval_ms, self.offsets.expire)
         return len(groups)
 
@@ -158,12 +154,11 @@ class GroupCoordinator:
         for group in self._registry.all():
             if isinstance(group, ClassicGroup):
                 self._classic.stop(group)
-            elif isinstance(group, ConsumerGroup):
-                self.consumers.stop(group)
-            elif isinstance(group, ShareGroup):
-                self.shares.stop(group)
-            elif isinstance(group, StreamsGroup):
-                self.streams.stop(group)
+            else:
+                self._coordinator_of(group).stop(group)
+
+    def _coordinator_of(self, group: Group) -> EpochCoordinator[Any, Any, Any]:
+        return next(each for each in (self.consumers, self.shares, self.streams) if isinstance(group, each.group_class))
 
     def coordinator_moved(self, is_moved: Callable[[str], bool]) -> None:
         """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay as they are."""

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from klamm_broker.groups.classic_group import ClassicGroup
-from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import UNCOUNTED, Group, GroupLedgers
-from klamm_broker.groups.share.group import ShareGroup
-from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.limits.owners import GROUPS as OWNERS
 
 if TYPE_CHECKING:
@@ -60,24 +57,18 @@ class GroupRegistry:
     def get_or_create_classic(
         self, group_id: str, owner: str, admit: Callable[[ClassicGroup], None] = _admit
     ) -> tuple[ClassicGroup | None, bool]:
-        """Do as `get_or_create`; return None for a group of another kind.
-
-        `admit` gets a new group before it is kept, which it is not if that raises KafkaError.
-        """
+        """Do as `get_or_make` with a classic group, and return whether it is new; None for a group of another kind."""
         group, created = self._get_or_make(group_id, owner, self._new_classic, admit)
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)
 
-    def get_or_create_consumer(self, group_id: str, owner: str, admit: Callable[[ConsumerGroup], None]) -> Group:
-        """Do as `get_or_create_classic` for any kind; a new one is a consumer group, EMPTY."""
-        return self._get_or_make(group_id, owner, ConsumerGroup, admit)[0]
+    def get_or_make(
+        self, group_id: str, owner: str, make: Callable[[str], G], admit: Callable[[G], None] = _admit
+    ) -> Group:
+        """Return the group of that id, of any kind; if there is none, a new one that `make` makes.
 
-    def get_or_create_share(self, group_id: str, owner: str, admit: Callable[[ShareGroup], None] = _admit) -> Group:
-        """Do as `get_or_create_classic` for any kind; a new one is a share group, EMPTY."""
-        return self._get_or_make(group_id, owner, ShareGroup, admit)[0]
-
-    def get_or_create_streams(self, group_id: str, owner: str, admit: Callable[[StreamsGroup], None]) -> Group:
-        """Return the group of that id, of any kind; if there is none, create a streams group, EMPTY."""
-        return self._get_or_make(group_id, owner, StreamsGroup, admit)[0]
+        `admit` gets a new group before it is kept, which it is not if that raises KafkaError.
+        """
+        return self._get_or_make(group_id, owner, make, admit)[0]
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, self._clock)
@@ -108,15 +99,12 @@ class GroupRegistry:
                 raise RuntimeError(f"group {old.group_id!r} is not in the registry")
             self._groups[old.group_id] = new
 
-    def get_or_create(self, group_id: str, owner: str) -> tuple[Group, bool]:
-        """The group, and whether it is new: a classic one, EMPTY, generation 0, which counts for `owner`.
+    def get_or_create(self, group_id: str, owner: str) -> Group:
+        """The group; if there is none a new classic one, EMPTY, generation 0, which counts for `owner`.
 
         Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room for a new one.
         """
-        group = self._groups.get(group_id)
-        if group is not None:
-            return group, False
-        return self._get_or_make(group_id, owner, self._new_classic)
+        return self._groups.get(group_id) or self.get_or_make(group_id, owner, self._new_classic)
 
     def remove_if_unused(self, group: Group) -> bool:
         """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only, after its deletion."""

@@ -1,4 +1,4 @@
-"""`MemberTimers`: the sessions and other timers of members that send heartbeats.
+"""`MemberTimers`: the sessions and other timers of members that send heartbeats, and the writes of their groups.
 
 Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group's lock; timers take it.
 """
@@ -6,17 +6,19 @@ Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from klamm import clipped
 from klamm_broker.groups.consumer.state import MemberState
-from klamm_broker.groups.epoch_group import EpochGroup
+from klamm_broker.groups.epoch_group import Changes, EpochGroup
 from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.groups.expiration import ExpirationScheduler
+    from klamm_broker.groups.targeted_members import TargetedMember
+    from klamm_broker.storage.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -24,34 +26,31 @@ SESSION: Final = "session"
 REBALANCE: Final = "rebalance"
 
 
-class TimedMember(Protocol):
-    """A member that may have to give back what it has."""
-
-    @property
-    def member_id(self) -> str: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def rebalance_timeout_ms(self) -> int: ...
-
-    @property
-    def state(self) -> MemberState: ...
-
-
-GroupT = TypeVar("GroupT", bound=EpochGroup)
+GroupT = TypeVar("GroupT", bound=EpochGroup[Any])
 
 
 class MemberTimers(Generic[GroupT]):
-    """Timers of the groups of one type. `fence(group, member_id)` removes a member that was silent, and writes that."""
+    """Timers of the groups of one type, and the writes of their changes.
 
-    def __init__(self, clock: Clock, scheduler: ExpirationScheduler, fence: Callable[[GroupT, str], None]) -> None:
+    `remove(group, member_id)` removes a member that was silent, and starts the next epoch. `put(group, changes)` gives
+    the statements that write changes.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        scheduler: ExpirationScheduler,
+        store: Store,
+        remove: Callable[[GroupT, str], None],
+        put: Callable[[GroupT, Changes], Sequence[Statement]],
+    ) -> None:
         self._clock = clock
         self._scheduler = scheduler
-        self._fence = fence
+        self._store = store
+        self._remove = remove
+        self._put = put
 
-    def keep_alive(self, group: GroupT, member_id: str, timeout_ms: int) -> None:
+    def restart_session(self, group: GroupT, member_id: str, timeout_ms: int) -> None:
         """Restart a member's session.
 
         A timer that is running stays, and checks the new deadline when it fires, unless that would be too late.
@@ -71,7 +70,7 @@ class MemberTimers(Generic[GroupT]):
         left_ns = group.deadlines[member_id] - self._clock.monotonic_ns()
         self.arm(group, SESSION, member_id, left_ns / NS_PER_MS, check)
 
-    def follow_state(self, group: GroupT, member: TimedMember) -> None:
+    def follow_state(self, group: GroupT, member: TargetedMember) -> None:
         """Start the rebalance timeout of a member that has to give something back; cancel that of any other."""
         if member.state is not MemberState.UNREVOKED:
             self.cancel(group, REBALANCE, member.member_id)
@@ -100,10 +99,11 @@ class MemberTimers(Generic[GroupT]):
         timer = group.timers[key] = self._scheduler.schedule(delay_ms, fire)
 
     def expire(self, group: GroupT, member_id: str, reason: str) -> None:
-        """Fence a member, if it is still there."""
+        """Remove a member, if it is still there, and write that."""
         if group.epoch_of(member_id) is not None:
             log.info("group %s: member %s is fenced: %s", group.log_name, clipped(member_id), reason)
-            self._fence(group, member_id)
+            self._remove(group, member_id)
+            self.write(group)
 
     def cancel(self, group: GroupT, what: str, member_id: str) -> None:
         """End a timer, if it runs."""
@@ -116,3 +116,27 @@ class MemberTimers(Generic[GroupT]):
         for what in (SESSION, REBALANCE, *more):
             self.cancel(group, what, member_id)
         group.deadlines.pop(member_id, None)
+
+    def write(self, group: GroupT, then: Callable[[bool], None] | None = None) -> None:
+        """Write the group's changes, in one transaction.
+
+        `then` is called with whether they were written, after the group's lock is released.
+        """
+        changes = group.take_changes()
+        if not changes and not group.is_dead:
+            if then is not None:
+                group.answer(then, True)
+            return
+
+        def on_durable(error: StoreError | None) -> None:
+            with group:
+                if error is None:
+                    group.changes_written()
+                else:
+                    log.error("group %s: a change could not be written: %s", group.log_name, error)
+                    group.changes.add(changes)
+                if then is not None:
+                    group.answer(then, error is None)
+
+        # What replaces a dead group is written already, and the answer waits for that.
+        self._store.submit(() if group.is_dead else self._put(group, changes), on_durable)

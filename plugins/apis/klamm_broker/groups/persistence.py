@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.classic_group import ClassicGroup
-from klamm_broker.groups.consumer import persistence as consumer_persistence
+from klamm_broker.groups.consumer.persistence import ROWS as CONSUMER_ROWS
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.member import Member
-from klamm_broker.groups.share import persistence as share_persistence
+from klamm_broker.groups.share.persistence import ROWS as SHARE_ROWS
 from klamm_broker.groups.state import STABLE
-from klamm_broker.groups.streams import persistence as streams_persistence
+from klamm_broker.groups.streams.persistence import ROWS as STREAMS_ROWS
 from klamm_broker.limits.owners import GROUPS as OWNERS
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
             ),
         ),
         (_DELETE_MEMBERS, (group.group_id,)),
-        *consumer_persistence.delete(group.group_id),
-        *streams_persistence.delete(group.group_id),
+        *CONSUMER_ROWS.delete(group.group_id),
+        *STREAMS_ROWS.delete(group.group_id),
     ]
     if group.protocol_name is not None:
         for position, member in enumerate(group.members.values()):
@@ -123,9 +123,9 @@ def delete_group(group_id: str) -> list[Statement]:
     offsets: list[Statement] = [(sql, (group_id,)) for sql in (_DELETE_OFFSETS, _DELETE_PENDING_OF_GROUP)]
     return [
         *delete_classic(group_id),
-        *consumer_persistence.delete(group_id),
-        *share_persistence.delete(group_id),
-        *streams_persistence.delete(group_id),
+        *CONSUMER_ROWS.delete(group_id),
+        *SHARE_ROWS.delete(group_id),
+        *STREAMS_ROWS.delete(group_id),
         OWNERS.delete(group_id),
         *offsets,
     ]
@@ -196,7 +196,7 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
     A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
     """
     classic = _load_classic(store, clock)
-    others = (*consumer_persistence.load(store), *share_persistence.load(store), *streams_persistence.load(store))
+    others: list[Group] = [*CONSUMER_ROWS.load(store), *SHARE_ROWS.load(store), *STREAMS_ROWS.load(store)]
     groups: dict[str, Group] = {**classic, **{group.group_id: group for group in others}}
     for group_id, topic, partition, *committed in store.read(
         "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"

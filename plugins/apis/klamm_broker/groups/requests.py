@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from klamm import ErrorCode
+from klamm_broker.groups.assignors import Partitions
 
 Protocol: TypeAlias = tuple[str, bytes]
 """A protocol that a member supports (an assignor, for consumers) and its metadata (the subscription)."""
@@ -119,6 +120,17 @@ class DescribedGroup(NamedTuple):
     protocol_type: str
     protocol_name: str
     members: Sequence[DescribedMember]
+
+
+class EpochHeartbeatResult(NamedTuple):
+    """The answer to a heartbeat of a consumer or a share group. `assignment` is None if it has not changed."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
 
 
 class ListedGroup(NamedTuple):

@@ -3,140 +3,108 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.groups.epoch_group import EpochGroup
-from klamm_broker.groups.group import Group
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
+from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH, EpochGroup, EpochMember
+from klamm_broker.groups.group import CommittedPartitions, Group
 
 
-class TargetedMember(Protocol):
-    """A member as the group counts it: `size_bytes` of its group, `charge_bytes` of its owner's share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetedMember(EpochMember):
+    """A member of a consumer or a streams group; `state` is its progress towards its target."""
 
-    @property
-    def member_id(self) -> str: ...
-
-    @property
-    def instance_id(self) -> str | None: ...
+    instance_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    state: MemberState = MemberState.STABLE
 
     @property
-    def owner(self) -> str: ...
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Return the approximate bytes that it takes, without its assignment."""
 
     @property
-    def size_bytes(self) -> int: ...
+    def is_away(self) -> bool:
+        """Return True if it is a static member that has left temporarily."""
+        return self.epoch == STATIC_LEAVE_EPOCH
 
-    @property
-    def charge_bytes(self) -> int: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    def is_reconciled_to(self, epoch: int, /) -> bool: ...
-
-
-@dataclass(slots=True)
-class Changes:
-    """Changes to write: the group's row, a streams group's topology, and the ids of members.
-
-    `members` are those whose row, and `targets` those whose target, is to be written or deleted. `before` are
-    statements that run first, such as those that delete the group that this one replaces.
-    """
-
-    group: bool = False
-    topology: bool = False
-    members: set[str] = field(default_factory=set)
-    targets: set[str] = field(default_factory=set)
-    before: list[Statement] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return self.group or self.topology or bool(self.members or self.targets or self.before)
-
-    def add(self, other: Changes) -> None:
-        """Add older changes, which could not be written."""
-        self.group = self.group or other.group
-        self.topology = self.topology or other.topology
-        self.members |= other.members
-        self.targets |= other.targets
-        self.before = [*other.before, *self.before]
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Return True if it has the whole target assignment of this epoch."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
 
 
 MemberT = TypeVar("MemberT", bound=TargetedMember)
 TargetT = TypeVar("TargetT")
 
 
-class TargetedMembers(EpochGroup, Generic[MemberT, TargetT]):
+class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     """The members of a group, those that are static, and what each is to have.
 
     `target`         what each member is to have.
     `members_bytes`  about what the members take, but their assignments.
-    `changes`        what is to be written.
     `counted_names`  what of a member counts, as errors say it.
+    `no_target`      the target of a member that has none.
     """
 
     counted_names: ClassVar[str]
+    no_target: ClassVar[Any]
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
-        self.members: dict[str, MemberT] = {}
         self.static_members: dict[str, str] = {}
         self.target: dict[str, TargetT] = {}
         self.members_bytes = 0
-        self.changes = Changes()
 
-    @abstractmethod
     def index(self, member: MemberT) -> None:
-        """Note what a member has, which is put into the group."""
-
-    @abstractmethod
-    def unindex(self, member: MemberT) -> None:
-        """Forget what a member had, which is replaced or removed."""
-
-    def put(self, member: MemberT) -> None:
-        """Add or replace a member."""
-        old = self.members.get(member.member_id)
-        if old == member:
-            return
-        if old is not None:
-            self._uncount(old)
+        super().index(member)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self.members[member.member_id] = member
         self.members_bytes += member.size_bytes
-        self.count_members(member.owner, member.charge_bytes)
-        self.index(member)
-        self.changes.members.add(member.member_id)
+
+    def unindex(self, member: MemberT) -> None:
+        super().unindex(member)
+        self.members_bytes -= member.size_bytes
 
     def remove(self, member_id: str) -> None:
         """Remove a member; what it had is free."""
-        member = self.members.pop(member_id)
-        self._uncount(member)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
-        self.changes.members.add(member_id)
+        instance_id = self.members[member_id].instance_id
+        super().remove(member_id)
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
         self.set_target(member_id, None)
 
-    def _uncount(self, member: MemberT) -> None:
-        self.members_bytes -= member.size_bytes
-        self.count_members(member.owner, -member.charge_bytes)
-        self.unindex(member)
+    def check_epoch(self, member: MemberT, epoch: int, *, has_only_assigned: bool) -> None:
+        """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that is not the member's.
 
-    def epoch_of(self, member_id: str) -> int | None:
-        member = self.members.get(member_id)
-        return None if member is None else member.epoch
+        The previous epoch is accepted from a member that has only what it is assigned: the response may have been lost.
+        """
+        is_lost = epoch == member.previous_epoch and epoch < member.epoch and has_only_assigned
+        if epoch != member.epoch and not is_lost:
+            raise self.fenced(member, epoch)
+
+    def unreleased(self, old: MemberT, member_id: str) -> KafkaError:
+        """Return the error for a member whose instance id belongs to one that has not left."""
+        return KafkaError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {old.instance_id} cannot join the group because the"
+            f" instance id is owned by {old.member_id} member.",
+        )
+
+    def rename(self, old: MemberT, member_id: str) -> MemberT:
+        """Give a static member another member id, with its assignment and at epoch 0; it is in the group then."""
+        target = self.target_of(old.member_id)
+        self.remove(old.member_id)
+        new = replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        self.put(new)
+        self.set_target(member_id, target)
+        return new
 
     @property
     def is_reconciled(self) -> bool:
         """Return True if all members have what they are to have."""
         return all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
-
-    def bump_epoch(self) -> None:
-        """Start a new epoch: members, what they read, or topics have changed."""
-        self.epoch += 1
-        self.changes.group = True
 
     @property
     def is_expected(self) -> bool:
@@ -184,12 +152,12 @@ class TargetedMembers(EpochGroup, Generic[MemberT, TargetT]):
                     ErrorCode.FENCED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}.",
                 )
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
+        return super().member(member_id)
+
+    def target_of(self, member_id: str) -> TargetT:
+        """Return the member's target assignment."""
+        target: TargetT = self.target.get(member_id, self.no_target)
+        return target
 
     def set_target(self, member_id: str, target: TargetT | None) -> None:
         """Replace a member's target; None forgets it."""
@@ -200,3 +168,49 @@ class TargetedMembers(EpochGroup, Generic[MemberT, TargetT]):
         else:
             self.target[member_id] = target
         self.changes.targets.add(member_id)
+
+    # Offsets
+
+    @abstractmethod
+    def assigned_since(self, member: MemberT, topic_id: bytes, partition: int) -> int | None:
+        """Return the epoch at which a member was assigned a partition; None for one that it does not have."""
+
+    def stale(self, member: MemberT) -> KafkaError:
+        """Return the error for an epoch that is not, or no longer, the member's."""
+        return KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def validate_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
+        if self.is_dead:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_id < 0 and not self.members:
+            return
+        member = self.member(member_id)
+        if generation_id > member.epoch:
+            raise self.stale(member)
+        if generation_id < member.epoch:
+            # A member whose epoch has just risen may still commit what it has kept (KIP-1251).
+            for topic_id, index in partitions:
+                since = self.assigned_since(member, topic_id, index)
+                if since is None or generation_id < since:
+                    raise self.stale(member)
+
+    def validate_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
+    ) -> None:
+        """Check a commit of a transaction. As in Kafka, clients before TxnOffsetCommit v3 name neither member nor
+        epoch.
+        """
+        if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
+            return
+        self.validate_commit(member_id, group_instance_id, generation_id, partitions)
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is not None or member_epoch >= 0:
+            member = self.member(member_id or "")
+            if member_epoch != member.epoch:
+                raise self.stale(member)
+
+    def validate_offset_delete(self) -> None:
+        """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""

@@ -51,7 +51,7 @@ class TransactionalOffsets:
                 reply([unknown] * len(request.commits))
                 return
             try:
-                group, _ = self._registry.get_or_create(request.group_id, request.owner)
+                group = self._registry.get_or_create(request.group_id, request.owner)
             except KafkaError as error:
                 reply([error.error_code] * len(request.commits))
                 return

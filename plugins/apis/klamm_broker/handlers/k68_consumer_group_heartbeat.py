@@ -31,9 +31,10 @@ from klamm.wire.messages.consumer_group_heartbeat import (
     ResponseTopicPartitions,
 )
 from klamm_broker.features import GROUP_VERSION
-from klamm_broker.groups import ConsumerHeartbeat, ConsumerHeartbeatResult
+from klamm_broker.groups import ConsumerHeartbeat, EpochHeartbeatResult
+from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.limits import owner_of
-from klamm_broker.security.authorization import denial, denied_topics, require_group, shows
+from klamm_broker.security.authorization import shows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,12 +48,9 @@ _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS = 1
 def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Pending:
     """Serve a member's heartbeat. Raises KafkaError."""
     require_protocol(broker)
-    require_group(context, AclOperation.READ, request.group_id)
-    broker.cluster.check_coordinates(request.group_id)
-    if denied_topics(context, AclOperation.DESCRIBE, request.subscribed_topic_names or ()):
-        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    check_heartbeat(broker, context, request.group_id, request.subscribed_topic_names or ())
 
-    def reply(result: ConsumerHeartbeatResult) -> None:
+    def reply(result: EpochHeartbeatResult) -> None:
         assignment = result.assignment
         context.respond(
             ConsumerGroupHeartbeatResponse(

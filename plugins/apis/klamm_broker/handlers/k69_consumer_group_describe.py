@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -20,13 +19,13 @@ from klamm.wire.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-from klamm_broker.handlers.group_descriptions import describe_each, require_topics
+from klamm_broker.handlers.epoch_groups import bytes_of_member, describe_each, named, require_topics
 from klamm_broker.handlers.k68_consumer_group_heartbeat import require_protocol
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-    from klamm_broker.groups import DescribedConsumer
     from klamm_broker.groups.assignors import Partitions
+    from klamm_broker.groups.consumer.member import ConsumerMember
     from klamm_broker.services import BrokerServices
 
 _CLASSIC = 0
@@ -39,29 +38,23 @@ def describe_consumers(
     """Describe consumer groups, each on its own. Raises KafkaError."""
     require_protocol(broker)
     groups = describe_each(
+        broker,
         request,
         context,
         describe=lambda group_id: _describe_one(broker, context, group_id),
-        failed=lambda code, message, group_id: DescribedGroup(code, message, group_id),
-        bytes_of=lambda group: sum(map(_bytes_of, group.members)),
+        failed=DescribedGroup,
+        bytes_of=lambda group: sum(
+            bytes_of_member(each.member_id, each.assignment, each.target_assignment) for each in group.members
+        ),
     )
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _bytes_of(member: Member) -> int:
-    """The most of what it takes in an answer, and not more."""
-    assigned = [each for one in (member.assignment, member.target_assignment) if one for each in one.topic_partitions]
-    return len(member.member_id) + sum(16 + len(each.topic_name) + 4 * len(each.partitions) for each in assigned)
-
-
 def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    broker.cluster.check_coordinates(group_id)
     described = broker.groups.consumers.describe(group_id)
-    members = [_member(broker, member) for member in described.members]
-    ids = {topic for member in described.members for each in (member.assigned, member.target) for topic in each}
-    require_topics(broker, context, ids)
+    members = [_member(broker, member, described.target.get(member.member_id, {})) for member in described.members]
+    partitions = [*(member.held for member in described.members), *described.target.values()]
+    require_topics(broker, context, {topic for each in partitions for topic in each})
     return DescribedGroup(
         group_id=group_id,
         group_state=described.state,
@@ -72,7 +65,7 @@ def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str
     )
 
 
-def _member(broker: BrokerServices, member: DescribedConsumer) -> Member:
+def _member(broker: BrokerServices, member: ConsumerMember, target: Partitions) -> Member:
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -80,19 +73,13 @@ def _member(broker: BrokerServices, member: DescribedConsumer) -> Member:
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=list(member.topics),
+        subscribed_topic_names=sorted(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(broker, member.assigned),
-        target_assignment=_assignment(broker, member.target),
-        member_type=_CLASSIC if member.is_classic else _CONSUMER,
+        assignment=_assignment(broker, member.held),
+        target_assignment=_assignment(broker, target),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 
 
 def _assignment(broker: BrokerServices, partitions: Partitions) -> Assignment:
-    return Assignment(
-        [
-            TopicPartitions(topic_id, topic.name, sorted(indexes))
-            for topic_id, indexes in partitions.items()
-            if (topic := broker.topics.by_id(topic_id)) is not None
-        ]
-    )
+    return Assignment([TopicPartitions(*each) for each in named(broker, partitions)])

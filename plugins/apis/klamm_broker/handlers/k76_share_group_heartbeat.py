@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
-from klamm.acl import AclOperation
 from klamm.wire.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
@@ -25,9 +24,9 @@ from klamm.wire.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 from klamm_broker.features import SHARE_VERSION
-from klamm_broker.groups import ShareHeartbeat, ShareHeartbeatResult
+from klamm_broker.groups import EpochHeartbeatResult, ShareHeartbeat
+from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.limits import owner_of
-from klamm_broker.security.authorization import denial, denied_topics, require_group
 from klamm_broker.topics.names import SHARE_GROUP_STATE
 
 if TYPE_CHECKING:
@@ -38,12 +37,9 @@ if TYPE_CHECKING:
 def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Pending:
     """Serve a member's heartbeat. Raises KafkaError."""
     require_share_groups(broker)
-    require_group(context, AclOperation.READ, request.group_id)
-    broker.cluster.check_coordinates(request.group_id)
-    if denied_topics(context, AclOperation.DESCRIBE, request.subscribed_topic_names or ()):
-        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    check_heartbeat(broker, context, request.group_id, request.subscribed_topic_names or ())
 
-    def reply(result: ShareHeartbeatResult) -> None:
+    def reply(result: EpochHeartbeatResult) -> None:
         assignment = result.assignment
         if assignment and broker.topics.get(SHARE_GROUP_STATE) is None:
             broker.auto_creation.require_internal(SHARE_GROUP_STATE)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -19,12 +18,12 @@ from klamm.wire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
-from klamm_broker.handlers.group_descriptions import describe_each, require_topics
+from klamm_broker.handlers.epoch_groups import bytes_of_member, describe_each, named, require_topics
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-    from klamm_broker.groups import DescribedShareMember
+    from klamm_broker.groups.share.group import ShareMember
     from klamm_broker.services import BrokerServices
 
 
@@ -34,25 +33,17 @@ def describe_share_groups(
     """Describe share groups, each on its own. Raises KafkaError."""
     require_share_groups(broker)
     groups = describe_each(
+        broker,
         request,
         context,
         describe=lambda group_id: _describe_one(broker, context, group_id),
-        failed=lambda code, message, group_id: DescribedGroup(code, message, group_id),
-        bytes_of=lambda group: sum(map(_bytes_of, group.members)),
+        failed=DescribedGroup,
+        bytes_of=lambda group: sum(bytes_of_member(each.member_id, each.assignment) for each in group.members),
     )
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _bytes_of(member: Member) -> int:
-    """The most of what it takes in an answer, and not more."""
-    assigned = member.assignment.topic_partitions if member.assignment else ()
-    return len(member.member_id) + sum(16 + len(each.topic_name) + 4 * len(each.partitions) for each in assigned)
-
-
 def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    broker.cluster.check_coordinates(group_id)
     described = broker.groups.shares.describe(group_id)
     ids = {topic_id for member in described.members for topic_id in member.assigned}
     require_topics(broker, context, ids)
@@ -66,19 +57,13 @@ def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str
     )
 
 
-def _member(broker: BrokerServices, member: DescribedShareMember) -> Member:
+def _member(broker: BrokerServices, member: ShareMember) -> Member:
     return Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=list(member.topics),
-        assignment=Assignment(
-            [
-                TopicPartitions(topic_id, topic.name, sorted(indexes))
-                for topic_id, indexes in member.assigned.items()
-                if (topic := broker.topics.by_id(topic_id)) is not None
-            ]
-        ),
+        subscribed_topic_names=sorted(member.topics),
+        assignment=Assignment([TopicPartitions(*each) for each in named(broker, member.assigned)]),
     )

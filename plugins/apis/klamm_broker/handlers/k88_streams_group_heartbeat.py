@@ -41,9 +41,10 @@ from klamm_broker.features import STREAMS_VERSION
 from klamm_broker.groups.streams.requests import Endpoint, StreamsHeartbeat, StreamsHeartbeatResult
 from klamm_broker.groups.streams.tasks import Task, Tasks, by_subtopology
 from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
+from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.handlers.internal_topics import create_internal_topics
 from klamm_broker.limits import owner_of
-from klamm_broker.security.authorization import denial, denied_topics, require_group
+from klamm_broker.security.authorization import denial, denied_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,8 +62,7 @@ def keep_streams_member(
 ) -> Pending:
     """Serve a member's heartbeat. Raises KafkaError."""
     require_streams_groups(broker)
-    require_group(context, AclOperation.READ, request.group_id)
-    broker.cluster.check_coordinates(request.group_id)
+    check_heartbeat(broker, context, request.group_id)
     topology = None if request.topology is None else _topology(request.topology)
     if topology is not None and denied_topics(context, AclOperation.DESCRIBE, topology.topic_names):
         raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -29,8 +29,9 @@ from klamm.wire.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
-from klamm_broker.groups.streams.tasks import by_subtopology
-from klamm_broker.handlers.group_descriptions import TOPICS_DENIED, describe_each
+from klamm_broker.groups.streams.members import NO_OFFSETS
+from klamm_broker.groups.streams.tasks import NONE, by_subtopology
+from klamm_broker.handlers.epoch_groups import TOPICS_DENIED, describe_each
 from klamm_broker.handlers.k88_streams_group_heartbeat import require_streams_groups
 from klamm_broker.security.authorization import denied_topics
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from klamm import RequestContext
-    from klamm_broker.groups.streams.requests import DescribedStreamsGroup, DescribedStreamsMember
+    from klamm_broker.groups.streams.coordinator import DescribedStreamsGroup
+    from klamm_broker.groups.streams.member import StreamsMember
     from klamm_broker.groups.streams.tasks import Task, Tasks
     from klamm_broker.groups.streams.topology import InternalTopic
     from klamm_broker.services import BrokerServices
@@ -53,12 +55,13 @@ def describe_streams_groups(
     """Describe streams groups, each on its own. Raises KafkaError."""
     require_streams_groups(broker)
     groups = describe_each(
+        broker,
         request,
         context,
         describe=lambda group_id: _describe_one(
             broker, context, group_id, wants_description=request.include_topology_description
         ),
-        failed=lambda code, message, group_id: DescribedGroup(code, message, group_id),
+        failed=DescribedGroup,
         bytes_of=_bytes_of,
     )
     return StreamsGroupDescribeResponse(groups=groups)
@@ -86,27 +89,24 @@ def _bytes_of(group: DescribedGroup) -> int:
 def _describe_one(
     broker: BrokerServices, context: RequestContext, group_id: str, *, wants_description: bool
 ) -> DescribedGroup:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    broker.cluster.check_coordinates(group_id)
     described = broker.groups.streams.describe(group_id)
-    topology = described.topology
+    group, topology = described.group, described.topology
     if topology is not None and denied_topics(context, AclOperation.DESCRIBE, topology.topic_names):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPICS_DENIED)
     return DescribedGroup(
         group_id=group_id,
-        group_state=described.state,
-        group_epoch=described.epoch,
-        assignment_epoch=described.assignment_epoch,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
         topology=_topology(described),
-        members=[_member(member) for member in described.members],
+        members=[_member(described, member) for member in group.members],
         topology_description_status=_NOT_STORED if wants_description else _NOT_REQUESTED,
-        assignor_name=described.assignor,
+        assignor_name=group.assignor,
     )
 
 
-def _topology(group: DescribedStreamsGroup) -> Topology | None:
-    topology, configuration = group.topology, group.configuration
+def _topology(described: DescribedStreamsGroup) -> Topology | None:
+    topology, configuration = described.topology, described.configuration
     if topology is None:
         return None
     # The numbers of partitions are known when tasks can run; before that, those that the application has asked for.
@@ -131,8 +131,9 @@ def _topic_info(topic: InternalTopic) -> TopicInfo:
     return TopicInfo(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
-def _member(member: DescribedStreamsMember) -> Member:
+def _member(described: DescribedStreamsGroup, member: StreamsMember) -> Member:
     endpoint = member.endpoint
+    reported = described.offsets.get(member.member_id, NO_OFFSETS)
     return Member(
         member_id=member.member_id,
         member_epoch=member.epoch,
@@ -144,10 +145,10 @@ def _member(member: DescribedStreamsMember) -> Member:
         process_id=member.process_id,
         user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags=[KeyValue(key, value) for key, value in member.client_tags.items()],
-        task_offsets=_offsets(member.offsets),
-        task_end_offsets=_offsets(member.end_offsets),
+        task_offsets=_offsets(reported.offsets),
+        task_end_offsets=_offsets(reported.end_offsets),
         assignment=_assignment(member.assigned),
-        target_assignment=_assignment(member.target),
+        target_assignment=_assignment(described.group.target.get(member.member_id, NONE)),
         is_classic=False,
     )
 

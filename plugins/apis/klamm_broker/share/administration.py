@@ -71,7 +71,8 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
     is to be created.
     """
     try:
-        group = _empty(broker.groups.shares.get(group_id, new_owner=new_owner))
+        shares = broker.groups.shares
+        group = _empty(shares.get(group_id) if new_owner is None else shares.get_or_create(group_id, new_owner))
     except KafkaError as error:
         if error.error_code == ErrorCode.GROUP_ID_NOT_FOUND and new_owner is None:
             return None

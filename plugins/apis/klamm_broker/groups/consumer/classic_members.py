@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import consumer_protocol
-from klamm_broker.groups.consumer.coordinator import NOT_WRITTEN, replace_member
 from klamm_broker.groups.consumer.fencing import JOIN, SYNC
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
 from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.epoch_coordinator import NOT_WRITTEN
 from klamm_broker.groups.requests import (
     JoinReply,
     JoinRequest,
@@ -95,7 +95,7 @@ class ClassicMembers:
         if replaced is not None and replaced.classic is None and self._migration.is_downgrade(group):
             classic = self._migration.downgrade(group)
             return result._replace(generation_id=classic.generation_id)
-        self._fencing.timers.cancel(group, JOIN, updated.member_id)
+        self._fencing.cancel(group, JOIN, updated.member_id)
         self._fencing.keep_alive(group, updated)
         self._fencing.await_sync(group, updated)
         return result
@@ -118,7 +118,8 @@ class ClassicMembers:
             return None, ConsumerMember(member_id=member_id, instance_id=instance_id, owner=request.owner)
         old = group.members[old_id]
         log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
-        return old, replace_member(group, self._fencing, old, member_id)
+        self._fencing.cancel_all(group, old_id)
+        return old, group.rename(old, member_id)
 
     def _updated(
         self,
@@ -163,7 +164,7 @@ class ClassicMembers:
                 if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
                     self._fencing.await_join(group, member)
                     raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-                self._fencing.timers.cancel(group, SYNC, member.member_id)
+                self._fencing.cancel(group, SYNC, member.member_id)
                 self._fencing.keep_alive(group, member)
                 assignment = self._migration.assignment_bytes(consumer_protocol.version_of(metadata), member.assigned)
                 result = SyncResult(ErrorCode.NONE, consumer_protocol.PROTOCOL_TYPE, name, assignment)

@@ -6,7 +6,7 @@ Follows the consumer part of Kafka's `GroupMetadataManager`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,20 +14,8 @@ from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
-from klamm_broker.groups.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    NO_PARTITIONS,
-    STATIC_LEAVE_EPOCH,
-    ConsumerMember,
-)
-from klamm_broker.groups.consumer.requests import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatReply,
-    ConsumerHeartbeatResult,
-    DescribedConsumer,
-    DescribedConsumerGroup,
-)
+from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
+from klamm_broker.groups.consumer.requests import ConsumerHeartbeat
 from klamm_broker.groups.consumer.subscriptions import (
     UNCHECKED,
     RegexRefresh,
@@ -36,11 +24,15 @@ from klamm_broker.groups.consumer.subscriptions import (
     require_topic_names,
     resolve_regexes,
 )
+from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described, invalid
+from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from klamm_broker.groups.requests import EpochHeartbeatResult
 
 if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.fencing import Fencing
     from klamm_broker.groups.consumer.migration import Migration
+    from klamm_broker.groups.group import Group
     from klamm_broker.groups.group_registry import GroupRegistry
     from klamm_broker.groups.group_settings import GroupSettings
 
@@ -48,12 +40,11 @@ log = logging.getLogger("klamm.broker.groups")
 
 T = TypeVar("T")
 
-NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
-"""The error when a change could not be written: the client finds the coordinator again and retries."""
 
+class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, EpochHeartbeatResult]):
+    """Coordinates the consumer groups."""
 
-class ConsumerCoordinator:
-    """Coordinates the consumer groups. Its heartbeats may compute an assignment: not for a processor's thread."""
+    group_class = ConsumerGroup
 
     def __init__(
         self,
@@ -64,9 +55,8 @@ class ConsumerCoordinator:
         fencing: Fencing,
         migration: Migration,
     ) -> None:
-        self._settings = settings
+        super().__init__(settings, registry, fencing)
         self._random_bytes = random_bytes
-        self._registry = registry
         self._assignment = assignment
         self._fencing = fencing
         self._migration = migration
@@ -77,7 +67,6 @@ class ConsumerCoordinator:
         return self._assignment.rebalances
 
     def start(self, group: ConsumerGroup) -> None:
-        """Start the timers of a loaded group's members."""
         with group:
             topics = self._assignment.topics
             resolve_regexes(group, topics, lambda _name: True, lambda: 0, RegexRefresh(1))
@@ -90,37 +79,14 @@ class ConsumerCoordinator:
                 self._fencing.keep_alive(group, member)
                 self._fencing.follow_state(group, member)
 
-    def stop(self, group: ConsumerGroup) -> None:
-        """End the timers."""
-        with group:
-            group.die()
-
     # Heartbeat
 
-    def heartbeat(self, request: ConsumerHeartbeat, reply: ConsumerHeartbeatReply) -> None:
-        """Join, stay in, or leave a group. `reply` is called at once, or when the change is durable."""
-        try:
-            self._validate(request)
-            if not request.member_id:
-                request = request._replace(member_id=_uuid(self._random_bytes(16)))
-            group = self._group(request)
-            with group:
-                if group.is_dead:
-                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                if isinstance(group, ClassicGroup):
-                    group = self._upgrade(group, request)
-                assert isinstance(group, ConsumerGroup)
-                if request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-                    result = self._leave(group, request)
-                else:
-                    result = self._beat(group, request)
+    def _failed(self, code: ErrorCode, message: str | None) -> EpochHeartbeatResult:
+        return EpochHeartbeatResult(code, message)
 
-                def answer(is_written: bool) -> None:
-                    reply(result if is_written else ConsumerHeartbeatResult(NOT_WRITTEN))
-
-                self._fencing.write(group, answer)
-        except KafkaError as error:
-            reply(ConsumerHeartbeatResult(ErrorCode(error.error_code), error.message))
+    def _checked(self, request: ConsumerHeartbeat) -> ConsumerHeartbeat:
+        self._validate(request)
+        return request if request.member_id else request._replace(member_id=_uuid(self._random_bytes(16)))
 
     def _validate(self, request: ConsumerHeartbeat) -> None:
         for name, value in (
@@ -129,22 +95,20 @@ class ConsumerCoordinator:
             ("RackId", request.rack_id),
         ):
             if value is not None and not value.strip():
-                raise _invalid(f"{name} can't be empty.")
+                raise invalid(f"{name} can't be empty.")
         if request.epoch < STATIC_LEAVE_EPOCH:
-            raise _invalid("MemberEpoch is invalid.")
+            raise invalid("MemberEpoch is invalid.")
         if (request.epoch != JOIN_EPOCH or not request.generates_member_id) and not request.member_id.strip():
-            raise _invalid("MemberId can't be empty.")
+            raise invalid("MemberId can't be empty.")
         if request.epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
-            raise _invalid("InstanceId can't be null.")
+            raise invalid("InstanceId can't be null.")
         if request.epoch == JOIN_EPOCH:
             if request.rebalance_timeout_ms == -1:
-                raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+                raise invalid("RebalanceTimeoutMs must be provided in first request.")
             if request.owned is None or request.owned:
-                raise _invalid("TopicPartitions must be empty when (re-)joining.")
+                raise invalid("TopicPartitions must be empty when (re-)joining.")
             if request.topics is None and request.regex is None:
-                raise _invalid(
-                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-                )
+                raise invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
         if request.assignor is not None and request.assignor not in self._settings.group_consumer_assignors:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -156,39 +120,20 @@ class ConsumerCoordinator:
             # Before a group is made for it.
             check_regex(request.regex)
 
-    def _group(self, request: ConsumerHeartbeat) -> ConsumerGroup | ClassicGroup:
-        if request.epoch == JOIN_EPOCH:
+    def _admit(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> None:
+        first = _updated(ConsumerMember(member_id=request.member_id, owner=request.owner), request)
+        group.put_within(first, self._settings.group_max_bytes, keep=False)
 
-            def admit(new: ConsumerGroup) -> None:
-                first = _updated(ConsumerMember(member_id=request.member_id, owner=request.owner), request)
-                new.put_within(first, self._settings.group_max_bytes, keep=False)
-
-            group = self._registry.get_or_create_consumer(request.group_id, request.owner, admit)
-        else:
-            found = self._registry.get(request.group_id)
-            if found is None:
-                kind = "Group" if request.epoch < JOIN_EPOCH else "Consumer group"
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {request.group_id} not found.")
-            group = found
-        if not isinstance(group, ConsumerGroup | ClassicGroup):
-            raise _no_consumer_group(request.group_id)
-        return group
-
-    def _upgrade(self, group: ClassicGroup, request: ConsumerHeartbeat) -> ConsumerGroup:
-        if request.epoch != JOIN_EPOCH:
-            raise _no_consumer_group(request.group_id)
+    def _taken_over(self, group: Group, request: ConsumerHeartbeat) -> ConsumerGroup:
+        if not isinstance(group, ClassicGroup) or request.epoch != JOIN_EPOCH:
+            raise self._other_type(request.group_id)
         upgraded = self._migration.upgrade(group)
         for member in upgraded.members.values():
             self._fencing.keep_alive(upgraded, member)
         return upgraded
 
-    def _beat(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-        limit = self._settings.group_consumer_max_size
-        if len(group.members) >= limit and request.member_id not in group.members:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {limit} members.",
-            )
+    def _beat(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> EpochHeartbeatResult:
+        group.check_size(request.member_id, self._settings.group_consumer_max_size)
         before = self._member(group, request)
         if request.regex:
             check_regex(request.regex)
@@ -208,7 +153,7 @@ class ConsumerCoordinator:
         if reconciled != updated:
             self._fencing.follow_state(group, reconciled)
         updated = reconciled
-        return ConsumerHeartbeatResult(
+        return EpochHeartbeatResult(
             member_id=updated.member_id,
             epoch=updated.epoch,
             heartbeat_interval_ms=self._fencing.timeouts.heartbeat_interval_ms(group.group_id),
@@ -220,7 +165,7 @@ class ConsumerCoordinator:
         member_id = request.member_id
         if request.epoch != JOIN_EPOCH:
             member = group.member(member_id, request.instance_id)
-            _check_epoch(member, request.epoch, request.owned)
+            group.check_epoch(member, request.epoch, has_only_assigned=_is_within(request.owned, member.assigned))
             return member
         if request.instance_id is not None and request.instance_id in group.static_members:
             return self._replace_static(group, group.static_members[request.instance_id], member_id)
@@ -234,17 +179,14 @@ class ConsumerCoordinator:
     def _replace_static(self, group: ConsumerGroup, old_id: str, member_id: str) -> ConsumerMember:
         old = group.members[old_id]
         if not old.is_away and old.classic is None:
-            raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {old.instance_id} cannot join the group because the"
-                f" instance id is owned by {old_id} member.",
-            )
+            raise group.unreleased(old, member_id)
         log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
-        return replace_member(group, self._fencing, old, member_id)
+        self._fencing.cancel_all(group, old_id)
+        return group.rename(old, member_id)
 
     # Leave
 
-    def _leave(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+    def _leave(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> EpochHeartbeatResult:
         member = group.member(request.member_id, request.instance_id)
         if request.epoch == STATIC_LEAVE_EPOCH:
             log.info("group %s: static member %s leaves temporarily", group.log_name, clipped(member.member_id))
@@ -254,85 +196,21 @@ class ConsumerCoordinator:
         else:
             log.info("group %s: member %s leaves", group.log_name, clipped(member.member_id))
             self._fencing.remove(group, (member.member_id,))
-        return ConsumerHeartbeatResult(member_id=request.member_id, epoch=request.epoch)
+        return EpochHeartbeatResult(member_id=request.member_id, epoch=request.epoch)
 
     # Describe
 
-    def describe(self, group_id: str) -> DescribedConsumerGroup:
+    def describe(self, group_id: str) -> DescribedEpochGroup[ConsumerMember, Partitions]:
         """The group for an administrator. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
-        group = self._registry.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if not isinstance(group, ConsumerGroup):
-            raise _no_consumer_group(group_id)
+        group = self.get(group_id)
         with group:
-            return DescribedConsumerGroup(
-                group_id,
-                group.state_name,
-                group.epoch,
-                group.assignment_epoch,
-                group.preferred_assignor or self._settings.group_consumer_assignors[0],
-                _described_members(group),
-            )
+            assignor = group.preferred_assignor or self._settings.group_consumer_assignors[0]
+            return described(group, assignor, group.target)
 
 
-def replace_member(group: ConsumerGroup, fencing: Fencing, old: ConsumerMember, member_id: str) -> ConsumerMember:
-    """Give a static member another member id, with its assignment and at epoch 0; it is in the group then."""
-    target = group.target_of(old.member_id)
-    fencing.cancel_all(group, old.member_id)
-    group.remove(old.member_id)
-    new = replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
-    group.put(new)
-    group.set_target(member_id, target)
-    return new
-
-
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that is not the member's.
-
-    The previous epoch is accepted from a member that owns only assigned partitions: the response may have been lost.
-    """
-    if epoch == member.epoch:
-        return
-    is_subset = owned is not None and all(
-        indexes <= member.assigned.get(topic, frozenset()) for topic, indexes in owned.items()
-    )
-    if epoch < member.epoch and epoch == member.previous_epoch and is_subset:
-        return
-    size = "greater" if epoch > member.epoch else "smaller"
-    raise KafkaError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator"
-        f" ({member.epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _described_members(group: ConsumerGroup) -> Sequence[DescribedConsumer]:
-    return [
-        DescribedConsumer(
-            member.member_id,
-            member.instance_id,
-            member.rack_id,
-            member.epoch,
-            member.client_id,
-            member.client_host,
-            sorted(member.topics),
-            member.regex,
-            _united(member.assigned, member.pending_revocation),
-            group.target_of(member.member_id),
-            member.classic is not None,
-        )
-        for member in group.members.values()
-    ]
-
-
-def _united(assigned: Partitions, pending_revocation: Partitions) -> Partitions:
-    """Return all that a member may still read: what it is to revoke is its own until it has done so."""
+def _is_within(owned: Partitions | None, assigned: Partitions) -> bool:
     none: frozenset[int] = frozenset()
-    return {
-        topic: assigned.get(topic, none) | pending_revocation.get(topic, none)
-        for topic in (*assigned, *(pending_revocation.keys() - assigned.keys()))
-    }
+    return owned is not None and all(indexes <= assigned.get(topic, none) for topic, indexes in owned.items())
 
 
 def _updated(before: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
@@ -355,14 +233,6 @@ def _updated(before: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMemb
 
 def _or(sent: T | None, known: T) -> T:
     return known if sent is None else sent
-
-
-def _invalid(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-def _no_consumer_group(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
 
 def _uuid(random: bytes) -> str:

@@ -5,12 +5,11 @@ Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
-from klamm_broker.groups import targeted_rows
-from klamm_broker.groups.consumer import persistence
 from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.consumer.persistence import ROWS
 from klamm_broker.groups.member_timers import REBALANCE, MemberTimers
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.consumer.member import ConsumerMember
     from klamm_broker.groups.consumer.migration import Migration
     from klamm_broker.groups.expiration import ExpirationScheduler
+    from klamm_broker.groups.targeted_members import TargetedMember
     from klamm_broker.storage.store import Store
 
 JOIN: Final = "join"
@@ -32,7 +32,7 @@ class GroupTimeouts(Protocol):
     def heartbeat_interval_ms(self, group_id: str, /) -> int: ...
 
 
-class Fencing:
+class Fencing(MemberTimers[ConsumerGroup]):
     """Timers, removals and writes of consumer groups."""
 
     def __init__(
@@ -44,8 +44,7 @@ class Fencing:
         assignment: TargetAssignment,
         migration: Migration,
     ) -> None:
-        self.timers: MemberTimers[ConsumerGroup] = MemberTimers(clock, scheduler, self._fence)
-        self._store = store
+        super().__init__(clock, scheduler, store, lambda group, gone: self.remove(group, (gone,)), ROWS.put)
         self._assignment = assignment
         self._migration = migration
         self.timeouts = timeouts
@@ -56,14 +55,14 @@ class Fencing:
         """Restart a member's session."""
         classic = member.classic
         timeout_ms = classic.session_timeout_ms if classic else self.timeouts.session_timeout_ms(group.group_id)
-        self.timers.keep_alive(group, member.member_id, timeout_ms)
+        self.restart_session(group, member.member_id, timeout_ms)
 
-    def follow_state(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Start the rebalance timeout of a member that has to revoke partitions; cancel that of any other."""
-        if member.classic is None:
-            self.timers.follow_state(group, member)
+    def follow_state(self, group: ConsumerGroup, member: TargetedMember) -> None:
+        """Do as for other members, but start no rebalance timeout of a member that speaks the classic protocol."""
+        if group.members[member.member_id].classic is None:
+            super().follow_state(group, member)
         else:
-            self.timers.cancel(group, REBALANCE, member.member_id)
+            self.cancel(group, REBALANCE, member.member_id)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Give a classic member that has to rejoin its rebalance timeout, unless that runs already."""
@@ -76,23 +75,19 @@ class Fencing:
 
     def _await_request(self, group: ConsumerGroup, member: ConsumerMember, what: str) -> None:
         reason = f"it did not {what} within {member.rebalance_timeout_ms} ms"
-        self.timers.arm(
+        self.arm(
             group,
             what,
             member.member_id,
             member.rebalance_timeout_ms,
-            lambda: self.timers.expire(group, member.member_id, reason),
+            lambda: self.expire(group, member.member_id, reason),
         )
 
     def cancel_all(self, group: ConsumerGroup, member_id: str) -> None:
         """End all timers of a member."""
-        self.timers.forget(group, member_id, JOIN, SYNC)
+        self.forget(group, member_id, JOIN, SYNC)
 
     # Departures
-
-    def _fence(self, group: ConsumerGroup, member_id: str) -> None:
-        self.remove(group, (member_id,))
-        self.write(group)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str]) -> None:
         """Remove members and start the next epoch, or turn the group into a classic one if only such members stay."""
@@ -105,9 +100,3 @@ class Fencing:
             group.remove(member_id)
         self._assignment.member_gone(group)
         group.refresh_state()
-
-    # Writes
-
-    def write(self, group: ConsumerGroup, then: Callable[[bool], None] | None = None) -> None:
-        """Write the changes. `then` is called with whether they were written, after the group's lock is released."""
-        targeted_rows.write(self._store, group, lambda changes: persistence.put(group, changes), then)

@@ -9,11 +9,8 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.consumer.member import ConsumerMember
 from klamm_broker.groups.consumer.membership import ConsumerMembership
-from klamm_broker.groups.consumer.state import (
-    NEXT_STATES,
-    ConsumerGroupState,
-)
-from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
+from klamm_broker.groups.consumer.state import NEXT_STATES, ConsumerGroupState
+from klamm_broker.groups.group import Group
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 _MATCH_BYTES: Final = 64
@@ -85,49 +82,12 @@ class ConsumerGroup(ConsumerMembership):
         if member is not None and member.classic is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
-    def validate_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
-    ) -> None:
-        if self.is_dead:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation_id < 0 and not self.members:
-            return
-        member = self.member(member_id)
-        if generation_id >= member.epoch:
-            self._validate_epoch(member, generation_id)
-            return
-        # A member whose epoch has just risen may still commit what it has kept (KIP-1251).
-        for topic_id, index in partitions:
-            since = member.assignment_epoch(topic_id, index)
-            if since is None or generation_id < since:
-                raise _stale(member, f"The epoch {generation_id} is from before the assignment of partition {index}.")
+    def assigned_since(self, member: ConsumerMember, topic_id: bytes, partition: int) -> int | None:
+        return member.assignment_epoch(topic_id, partition)
 
-    def validate_transactional_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
-    ) -> None:
-        """Raise KafkaError for a stale member. Clients before TxnOffsetCommit v3 name neither member nor epoch."""
-        if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
-            return
-        self.validate_commit(member_id, group_instance_id, generation_id, partitions)
-
-    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        if member_id is not None or member_epoch >= 0:
-            self._validate_epoch(self.member(member_id or ""), member_epoch)
-
-    def _validate_epoch(self, member: ConsumerMember, epoch: int) -> None:
-        if epoch != member.epoch:
-            raise _stale(member, f"The received epoch {epoch} does not match the member's epoch {member.epoch}.")
-
-    def validate_offset_delete(self) -> None:
-        """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""
+    def stale(self, member: ConsumerMember) -> KafkaError:
+        code = ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH
+        return KafkaError(code)
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscribed_topics
-
-    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
-        return committed.commit_timestamp_ms
-
-
-def _stale(member: ConsumerMember, message: str) -> KafkaError:
-    code = ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH
-    return KafkaError(code, message)

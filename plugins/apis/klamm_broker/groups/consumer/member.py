@@ -8,17 +8,9 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from klamm_broker.groups.assignors import Partitions
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.member import NAME_BYTES, charge_bytes
 from klamm_broker.groups.requests import Protocol
-from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-JOIN_EPOCH: Final = 0
-"""The epoch of a member that joins, or rejoins without partitions."""
-LEAVE_EPOCH: Final = -1
-"""The epoch of a member that leaves."""
-STATIC_LEAVE_EPOCH: Final = -2
-"""The epoch of a static member that leaves temporarily."""
+from klamm_broker.groups.targeted_members import TargetedMember
 
 PARTITION_BYTES: Final = 200
 """About what a partition takes that is assigned to a member."""
@@ -39,36 +31,32 @@ class ClassicProtocol:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMember:
+class ConsumerMember(TargetedMember):
     """The coordinator's state of one member: Kafka's `ConsumerGroupMember`.
 
     `topics`              names that it subscribes to; `regex` an expression, empty for none.
-    `epoch`               that of the assignment that it has, or STATIC_LEAVE_EPOCH; `previous_epoch` the one before,
-                          which is accepted once more because the response may have been lost.
     `assigned`            what it has or is to take.
     `pending_revocation`  what it has to revoke.
     `assignment_epochs`   the epoch at which it was assigned each of these partitions.
     `classic`             set for a member that speaks the classic protocol.
-    `owner`               who has joined with it, whose share of `group.members.max.bytes` it counts for.
     """
 
-    member_id: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
     topics: frozenset[str] = frozenset()
     regex: str = ""
     assignor: str | None = None
-    epoch: int = JOIN_EPOCH
-    previous_epoch: int = -1
-    state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     pending_revocation: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     assignment_epochs: AssignmentEpochs = field(default_factory=lambda: NO_EPOCHS)
     classic: ClassicProtocol | None = None
-    owner: str = UNKNOWN_OWNER
+
+    @property
+    def held(self) -> Partitions:
+        """All that it may still read: what it is to revoke is its own until it has done so."""
+        none: frozenset[int] = frozenset()
+        return {
+            topic: self.assigned.get(topic, none) | self.pending_revocation.get(topic, none)
+            for topic in (*self.assigned, *(self.pending_revocation.keys() - self.assigned.keys()))
+        }
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Return the epoch at which it was assigned a partition; None for one that it does not have."""
@@ -78,14 +66,12 @@ class ConsumerMember:
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate bytes that it takes, without its assignment."""
         names = self.member_id, self.instance_id or "", self.rack_id or "", self.client_id, self.regex, *self.topics
         protocols = () if self.classic is None else self.classic.protocols
         return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in protocols)
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it counts towards `group.members.max.bytes`."""
         names = len(self.topics) + (0 if self.classic is None else len(self.classic.protocols))
         partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.pending_revocation.values()))
         return charge_bytes(self.size_bytes, names) + PARTITION_BYTES * partitions
@@ -94,12 +80,3 @@ class ConsumerMember:
         """Return how much more it counts than before, without its assignment."""
         names = len(self.topics) - len(before.topics)
         return self.size_bytes - before.size_bytes + NAME_BYTES * names
-
-    @property
-    def is_away(self) -> bool:
-        """Return True if it is a static member that has left temporarily."""
-        return self.epoch == STATIC_LEAVE_EPOCH
-
-    def is_reconciled_to(self, epoch: int) -> bool:
-        """Return True if it has the whole target assignment of this epoch."""
-        return self.state is MemberState.STABLE and self.epoch == epoch

@@ -20,6 +20,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
     """
 
     counted_names = "names and subscriptions"
+    no_target = NO_PARTITIONS
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
@@ -28,6 +29,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
     def index(self, member: ConsumerMember) -> None:
+        super().index(member)
         self.subscriptions[member.topics, member.regex] += 1
         if member.regex:
             self.patterns[member.regex] += 1
@@ -40,6 +42,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
         return member.grows_by_bytes(known)
 
     def unindex(self, member: ConsumerMember) -> None:
+        super().unindex(member)
         subscription = member.topics, member.regex
         self.subscriptions[subscription] -= 1
         if not self.subscriptions[subscription]:
@@ -59,10 +62,6 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
         """Return True if a member owns the partition or has not revoked it yet."""
         return (topic_id, partition) in self._owned
-
-    def target_of(self, member_id: str) -> Partitions:
-        """The member's target assignment."""
-        return self.target.get(member_id, NO_PARTITIONS)
 
     @property
     def preferred_assignor(self) -> str | None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol, persistence
 from klamm_broker.groups.classic_group import ClassicGroup
-from klamm_broker.groups.consumer import persistence as consumer_persistence
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
+from klamm_broker.groups.consumer.persistence import ROWS
 from klamm_broker.groups.consumer.subscriptions import Topics, refresh_metadata
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.member import Member
@@ -77,7 +77,7 @@ class Migration:
             except (ValueError, LookupError) as error:
                 raise _no_consumer_group(group, f"a member's metadata cannot be read: {error}") from error
             log.info("group %s: becomes a consumer group in epoch %d", group.log_name, new.epoch)
-        new.changes.before = [*persistence.delete_classic(group.group_id), *consumer_persistence.delete(group.group_id)]
+        new.changes.before = [*persistence.delete_classic(group.group_id), *ROWS.delete(group.group_id)]
         self._retire(group)
         self._registry.replace(group, new)
         return new

@@ -1,11 +1,10 @@
-"""Requests of members of consumer groups and their results, independent of wire versions."""
+"""Requests of members of consumer groups, independent of wire versions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from klamm import ErrorCode
 from klamm_broker.groups.assignors import Partitions
 
 
@@ -38,44 +37,3 @@ class ConsumerHeartbeat(NamedTuple):
         """Return True if all fields are set: the response to a full heartbeat has the assignment, changed or not."""
         complete = self.rebalance_timeout_ms != -1 and self.owned is not None
         return self.epoch == 0 or (complete and (self.topics is not None or self.regex is not None))
-
-
-class ConsumerHeartbeatResult(NamedTuple):
-    """The answer to a heartbeat. `assignment` is None if it has not changed."""
-
-    error_code: ErrorCode = ErrorCode.NONE
-    error_message: str | None = None
-    member_id: str | None = None
-    epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Partitions | None = None
-
-
-ConsumerHeartbeatReply: TypeAlias = Callable[[ConsumerHeartbeatResult], None]
-
-
-class DescribedConsumer(NamedTuple):
-    """A member as an administrator sees it; `assigned` includes what it has still to revoke."""
-
-    member_id: str
-    instance_id: str | None
-    rack_id: str | None
-    epoch: int
-    client_id: str
-    client_host: str
-    topics: Sequence[str]
-    regex: str
-    assigned: Partitions
-    target: Partitions
-    is_classic: bool
-
-
-class DescribedConsumerGroup(NamedTuple):
-    """A consumer group as an administrator sees it."""
-
-    group_id: str
-    state: str
-    epoch: int
-    assignment_epoch: int
-    assignor: str
-    members: Sequence[DescribedConsumer]

@@ -10,15 +10,9 @@ from typing import Final
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import PARTITION_BYTES
-from klamm_broker.groups.epoch_group import EpochGroup
+from klamm_broker.groups.epoch_group import Changes, EpochGroup, EpochMember
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions
 from klamm_broker.groups.member import charge_bytes
-from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-JOIN_EPOCH: Final = 0
-"""The epoch of a member that joins."""
-LEAVE_EPOCH: Final = -1
-"""The epoch of a member that leaves."""
 
 
 class ShareGroupState(enum.Enum):
@@ -40,39 +34,28 @@ NEXT_STATES: Final[Mapping[ShareGroupState, frozenset[ShareGroupState]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareMember:
+class ShareMember(EpochMember):
     """The coordinator's state of one member: Kafka's `ShareGroupMember`.
 
-    `epoch` is that of its current assignment; `previous_epoch` is accepted once more because the response may have been
-    lost. `assigned` is the current assignment, `target` the one that it gets with its next heartbeat. `owner` is the
-    principal that joined with it; the member counts for that principal's share.
+    `assigned` is the current assignment, `target` the one that it gets with its next heartbeat.
     """
 
-    member_id: str
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     topics: frozenset[str] = frozenset()
-    epoch: int = JOIN_EPOCH
-    previous_epoch: int = -1
     assigned: Partitions = field(default_factory=dict)
     target: Partitions = field(default_factory=dict)
-    owner: str = UNKNOWN_OWNER
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it counts towards `group.members.max.bytes`."""
         names = self.member_id, self.rack_id or "", self.client_id, *self.topics
         partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.target.values()))
         return charge_bytes(sum(map(len, names)), len(self.topics)) + PARTITION_BYTES * partitions
 
 
-class ShareGroup(EpochGroup):
+class ShareGroup(EpochGroup[ShareMember]):
     """State of one share group, as Kafka's `ShareGroup`.
 
         EMPTY ◄──► STABLE     and from both to DEAD, which is final
 
-    `changed`           member ids whose row has to be written, and `group_changed` whether the group's has.
     `is_stored`         whether the store is known to have the group's row.
     `is_deleting`       a deletion has been submitted, and no write of the group since.
     """
@@ -82,46 +65,18 @@ class ShareGroup(EpochGroup):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.members: dict[str, ShareMember] = {}
-        self.changed: set[str] = set()
-        self.group_changed = False
         self.is_stored = False
         self.is_deleting = False
         self._is_deleted = False
 
-    def put(self, member: ShareMember) -> None:
-        """Add or replace a member."""
-        known = self.members.get(member.member_id)
-        if known != member:
-            if known is not None:
-                self.count_members(known.owner, -known.charge_bytes)
-            self.count_members(member.owner, member.charge_bytes)
-            self.members[member.member_id] = member
-            self.changed.add(member.member_id)
+    def take_changes(self) -> Changes:
+        taken = super().take_changes()
+        if taken:
+            self.is_deleting = False
+        return taken
 
-    def remove(self, member_id: str) -> None:
-        """Remove a member."""
-        member = self.members.pop(member_id)
-        self.count_members(member.owner, -member.charge_bytes)
-        self.changed.add(member_id)
-
-    def member(self, member_id: str) -> ShareMember:
-        """The member. Raises KafkaError(UNKNOWN_MEMBER_ID)."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
-    def bump_epoch(self) -> None:
-        """Start a new epoch: members, subscriptions or topics have changed."""
-        self.epoch += 1
-        self.group_changed = True
-
-    def epoch_of(self, member_id: str) -> int | None:
-        member = self.members.get(member_id)
-        return None if member is None else member.epoch
+    def changes_written(self) -> None:
+        self.is_stored = True
 
     def present_state(self) -> ShareGroupState:
         return _STABLE if self.members else _EMPTY

@@ -6,18 +6,18 @@ Follows the streams part of Kafka's `GroupMetadataManager`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.assignors.tasks import NAME as ASSIGNOR
 from klamm_broker.groups.classic_group import ClassicGroup
-from klamm_broker.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described
+from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
 from klamm_broker.groups.streams.endpoints import endpoints_of
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
-from klamm_broker.groups.streams.members import NO_OFFSETS
 from klamm_broker.groups.streams.membership import (
     check_heartbeat,
     is_another,
@@ -25,21 +25,19 @@ from klamm_broker.groups.streams.membership import (
     require_tasks,
     updated_member,
 )
-from klamm_broker.groups.streams.requests import (
-    DescribedStreamsGroup,
-    DescribedStreamsMember,
-    StreamsHeartbeat,
-    StreamsHeartbeatReply,
-    StreamsHeartbeatResult,
-)
+from klamm_broker.groups.streams.requests import StreamsHeartbeat, StreamsHeartbeatResult
 from klamm_broker.groups.streams.status import Status, StatusCode
 from klamm_broker.groups.streams.tasks import NONE
 
 if TYPE_CHECKING:
+    from klamm_broker.groups.group import Group
     from klamm_broker.groups.group_registry import GroupRegistry
     from klamm_broker.groups.group_settings import GroupSettings
     from klamm_broker.groups.streams.assignment import StreamsAssignment
+    from klamm_broker.groups.streams.configuration import Configuration
     from klamm_broker.groups.streams.fencing import StreamsFencing
+    from klamm_broker.groups.streams.members import TaskOffsets
+    from klamm_broker.groups.streams.tasks import Tasks
     from klamm_broker.groups.streams.topology import Topology
 
 log = logging.getLogger("klamm.broker.groups")
@@ -48,11 +46,21 @@ TASK_OFFSET_INTERVAL_MS: Final = 60_000
 """How often a member reports the offsets of its changelogs. Internal in Kafka too, as is the next."""
 ACCEPTABLE_RECOVERY_LAG: Final = 10_000
 """The lag with which a copy of a task's state is good enough to become active."""
-_NOT_WRITTEN: Final = ErrorCode.NOT_COORDINATOR
 
 
-class StreamsCoordinator:
-    """Coordinates the streams groups. Its heartbeats may compute an assignment: not for a processor's thread."""
+class DescribedStreamsGroup(NamedTuple):
+    """A streams group as an administrator sees it. `topology` is None if it has none."""
+
+    group: DescribedEpochGroup[StreamsMember, Tasks]
+    topology: Topology | None
+    configuration: Configuration
+    offsets: Mapping[str, TaskOffsets]
+
+
+class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, StreamsHeartbeatResult]):
+    """Coordinates the streams groups."""
+
+    group_class = StreamsGroup
 
     def __init__(
         self,
@@ -63,8 +71,7 @@ class StreamsCoordinator:
         replace_empty: Callable[[ClassicGroup], StreamsGroup],
     ) -> None:
         """`replace_empty` puts a streams group in the place of an empty classic group."""
-        self._settings = settings
-        self._registry = registry
+        super().__init__(settings, registry, fencing)
         self._assignment = assignment
         self._fencing = fencing
         self._replace_empty = replace_empty
@@ -75,7 +82,6 @@ class StreamsCoordinator:
         return self._assignment.rebalances
 
     def start(self, group: StreamsGroup) -> None:
-        """Start the timers of a loaded group's members."""
         with group:
             known = group.metadata_hash, group.validated_epoch
             self._assignment.refresh(group)
@@ -86,64 +92,30 @@ class StreamsCoordinator:
                 self._fencing.keep_alive(group, member.member_id)
                 self._fencing.follow_state(group, member)
 
-    def stop(self, group: StreamsGroup) -> None:
-        """End the timers."""
-        with group:
-            group.die()
-
     # Heartbeat
 
-    def heartbeat(self, request: StreamsHeartbeat, reply: StreamsHeartbeatReply) -> None:
-        """Join, stay in, or leave a group. `reply` is called at once, or when the change is durable."""
-        try:
-            check_heartbeat(request)
-            group = self._group(request)
-            with group:
-                if group.is_dead:
-                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                if isinstance(group, ClassicGroup):
-                    group = self._replace(group, request)
-                assert isinstance(group, StreamsGroup)
-                is_leaving = request.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
-                result = self._leave(group, request) if is_leaving else self._beat(group, request)
+    def _failed(self, code: ErrorCode, message: str | None) -> StreamsHeartbeatResult:
+        return StreamsHeartbeatResult(code, message)
 
-                def answer(is_written: bool) -> None:
-                    reply(result if is_written else StreamsHeartbeatResult(_NOT_WRITTEN))
+    def _checked(self, request: StreamsHeartbeat) -> StreamsHeartbeat:
+        check_heartbeat(request)
+        return request
 
-                self._fencing.write(group, answer)
-        except KafkaError as error:
-            reply(StreamsHeartbeatResult(ErrorCode(error.error_code), error.message))
+    def _admit(self, group: StreamsGroup, request: StreamsHeartbeat) -> None:
+        limit = self._settings.group_max_bytes
+        first = updated_member(StreamsMember(member_id=request.member_id, owner=request.owner), request)
+        group.put_within(first, limit, keep=False)
+        if request.topology is not None:
+            group.initialize_within(request.topology, request.owner, limit, keep=False)
 
-    def _group(self, request: StreamsHeartbeat) -> StreamsGroup | ClassicGroup:
-        if request.is_join:
-            topology = request.topology
-
-            def admit(new: StreamsGroup) -> None:
-                limit = self._settings.group_max_bytes
-                first = updated_member(StreamsMember(member_id=request.member_id, owner=request.owner), request)
-                new.put_within(first, limit, keep=False)
-                if topology is not None:
-                    new.initialize_within(topology, request.owner, limit, keep=False)
-
-            group = self._registry.get_or_create_streams(request.group_id, request.owner, admit)
-        else:
-            found = self._registry.get(request.group_id)
-            if found is None:
-                kind = "Group" if request.epoch < 0 else "Streams group"
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {request.group_id} not found.")
-            group = found
-        if not isinstance(group, StreamsGroup | ClassicGroup):
-            raise _no_streams_group(request.group_id)
-        return group
-
-    def _replace(self, group: ClassicGroup, request: StreamsHeartbeat) -> StreamsGroup:
-        if not request.is_join or not group.is_empty:
-            raise _no_streams_group(request.group_id)
+    def _taken_over(self, group: Group, request: StreamsHeartbeat) -> StreamsGroup:
+        if not isinstance(group, ClassicGroup) or not request.is_join or not group.is_empty:
+            raise self._other_type(request.group_id)
         return self._replace_empty(group)
 
     def _beat(self, group: StreamsGroup, request: StreamsHeartbeat) -> StreamsHeartbeatResult:
         is_first = not group.members
-        before = member_of(group, request, self._settings.group_streams_max_size, self._fencing.timers)
+        before = member_of(group, request, self._settings.group_streams_max_size, self._fencing)
         updated = updated_member(before, request)
         if request.topology is not None:
             self._take_topology(group, request.topology, request.owner)
@@ -261,51 +233,10 @@ class StreamsCoordinator:
 
     # Describe
 
-    def get(self, group_id: str) -> StreamsGroup:
-        """The group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
-        group = self._registry.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if not isinstance(group, StreamsGroup):
-            raise _no_streams_group(group_id)
-        return group
-
     def describe(self, group_id: str) -> DescribedStreamsGroup:
         """The group for an administrator. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         group = self.get(group_id)
         with group:
-            members = [_described(group, member) for member in group.members.values()]
             return DescribedStreamsGroup(
-                group_id,
-                group.state_name,
-                group.epoch,
-                group.assignment_epoch,
-                ASSIGNOR,
-                group.topology,
-                group.configuration,
-                members,
+                described(group, ASSIGNOR, group.target), group.topology, group.configuration, dict(group.offsets_of)
             )
-
-
-def _described(group: StreamsGroup, member: StreamsMember) -> DescribedStreamsMember:
-    reported = group.offsets_of.get(member.member_id, NO_OFFSETS)
-    return DescribedStreamsMember(
-        member.member_id,
-        member.instance_id,
-        member.rack_id,
-        member.epoch,
-        member.client_id,
-        member.client_host,
-        member.topology_epoch,
-        member.process_id,
-        member.endpoint,
-        member.client_tags,
-        reported.offsets,
-        reported.end_offsets,
-        member.assigned,
-        group.target_of(member.member_id),
-    )
-
-
-def _no_streams_group(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")

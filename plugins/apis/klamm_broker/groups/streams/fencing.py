@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from klamm_broker.groups import targeted_rows
 from klamm_broker.groups.member_timers import MemberTimers
-from klamm_broker.groups.streams import persistence
 from klamm_broker.groups.streams.assignment import INITIAL_REBALANCE
+from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.streams.persistence import ROWS
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.groups.expiration import ExpirationScheduler
     from klamm_broker.groups.streams.assignment import StreamsAssignment, StreamsConfigs
-    from klamm_broker.groups.streams.group import StreamsGroup
-    from klamm_broker.groups.streams.member import StreamsMember
     from klamm_broker.storage.store import Store
 
 
-class StreamsFencing:
+class StreamsFencing(MemberTimers[StreamsGroup]):
     """Timers, removals and writes of streams groups."""
 
     def __init__(
@@ -30,8 +27,7 @@ class StreamsFencing:
         configs: StreamsConfigs,
         assignment: StreamsAssignment,
     ) -> None:
-        self.timers: MemberTimers[StreamsGroup] = MemberTimers(clock, scheduler, self._fence)
-        self._store = store
+        super().__init__(clock, scheduler, store, self.remove, ROWS.put)
         self._assignment = assignment
         self.configs = configs
 
@@ -41,7 +37,7 @@ class StreamsFencing:
         """Let a group whose first member joins wait for more before its first assignment."""
         delay_ms = self.configs.initial_rebalance_delay_ms(group.group_id)
         if delay_ms > 0 and INITIAL_REBALANCE not in group.timers:
-            self.timers.arm(group, *INITIAL_REBALANCE, delay_ms, lambda: self._first_assignment(group))
+            self.arm(group, *INITIAL_REBALANCE, delay_ms, lambda: self._first_assignment(group))
 
     def _first_assignment(self, group: StreamsGroup) -> None:
         if group.members:
@@ -51,32 +47,18 @@ class StreamsFencing:
 
     def keep_alive(self, group: StreamsGroup, member_id: str) -> None:
         """Restart a member's session."""
-        self.timers.keep_alive(group, member_id, self.configs.session_timeout_ms(group.group_id))
-
-    def follow_state(self, group: StreamsGroup, member: StreamsMember) -> None:
-        """Start the rebalance timeout of a member that has to give tasks back; cancel that of any other."""
-        self.timers.follow_state(group, member)
+        self.restart_session(group, member_id, self.configs.session_timeout_ms(group.group_id))
 
     # Departures
 
-    def _fence(self, group: StreamsGroup, member_id: str) -> None:
-        self.remove(group, member_id)
-        self.write(group)
-
     def remove(self, group: StreamsGroup, member_id: str) -> None:
         """Remove a member and start the next epoch. An empty group has no tasks to assign."""
-        self.timers.forget(group, member_id)
+        self.forget(group, member_id)
         if group.members[member_id].endpoint is not None:
             group.endpoint_epoch += 1
         group.remove(member_id)
         self._assignment.begin_epoch(group)
         if not group.members:
             group.assignment_epoch, group.assigned_at_ns = group.epoch, None
-            self.timers.cancel(group, *INITIAL_REBALANCE)
+            self.cancel(group, *INITIAL_REBALANCE)
         group.refresh_state()
-
-    # Writes
-
-    def write(self, group: StreamsGroup, then: Callable[[bool], None] | None = None) -> None:
-        """Write the changes. `then` is called with whether they were written, after the group's lock is released."""
-        targeted_rows.write(self._store, group, lambda changes: persistence.put(group, changes), then)

@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
+from klamm_broker.groups.group import Group
 from klamm_broker.groups.member import charge_bytes
 from klamm_broker.groups.streams.configuration import Configuration
 from klamm_broker.groups.streams.members import StreamsMembers
-from klamm_broker.groups.streams.state import (
-    NEXT_STATES,
-    StreamsGroupState,
-)
+from klamm_broker.groups.streams.state import NEXT_STATES, StreamsGroupState
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 if TYPE_CHECKING:
     from klamm_broker.groups.streams.member import StreamsMember
-    from klamm_broker.groups.streams.tasks import Task
     from klamm_broker.groups.streams.topology import Topology
 
 
@@ -106,61 +102,11 @@ class StreamsGroup(StreamsMembers):
         if member_id in self.members:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
-    def validate_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
-    ) -> None:
-        if self.is_dead:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation_id < 0 and not self.members:
-            return
-        member = self.member(member_id)
-        if generation_id > member.epoch:
-            raise _stale(f"Received member epoch {generation_id} is newer than current member epoch {member.epoch}.")
-        if generation_id < member.epoch:
-            # A member whose epoch has just risen may still commit what it has kept (KIP-1251).
-            for topic_id, index in partitions:
-                self._check_assignment_epoch(member, topic_id, index, generation_id)
-
-    def _check_assignment_epoch(self, member: StreamsMember, topic_id: bytes, index: int, epoch: int) -> None:
+    def assigned_since(self, member: StreamsMember, topic_id: bytes, partition: int) -> int | None:
         subtopology_id = self.source_of.get(topic_id)
-        if subtopology_id is None:
-            raise _stale("The topic is not in the topology.")
-        task: Task = (subtopology_id, index)
-        if task not in member.held.active:
-            raise _stale(f"Task {subtopology_id}-{index} is not assigned or pending revocation for member.")
-        since = member.assignment_epochs.get(task, member.epoch)
-        if epoch < since:
-            raise _stale(
-                f"Received member epoch {epoch} is older than assignment epoch {since} for task"
-                f" {subtopology_id}-{index}."
-            )
-
-    def validate_transactional_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
-    ) -> None:
-        """Check a commit of a transaction. As in Kafka, clients before TxnOffsetCommit v3 name neither member nor
-        epoch.
-        """
-        if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
-            return
-        self.validate_commit(member_id, group_instance_id, generation_id, partitions)
-
-    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        if member_id is None and member_epoch < 0:
-            return
-        member = self.member(member_id or "")
-        if member_epoch != member.epoch:
-            raise _stale(f"The received epoch {member_epoch} does not match the member's epoch {member.epoch}.")
-
-    def validate_offset_delete(self) -> None:
-        """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""
+        if subtopology_id is None or (subtopology_id, partition) not in member.held.active:
+            return None
+        return member.assignment_epochs.get((subtopology_id, partition), member.epoch)
 
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and topic in self.input_topics
-
-    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
-        return committed.commit_timestamp_ms
-
-
-def _stale(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.STALE_MEMBER_EPOCH, message)

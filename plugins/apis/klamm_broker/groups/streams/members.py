@@ -31,6 +31,7 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
     """
 
     counted_names = "names"
+    no_target = NONE
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
@@ -39,6 +40,7 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
         self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
 
     def index(self, member: StreamsMember) -> None:
+        super().index(member)
         for holders, tasks in zip(self._holders, member.held, strict=True):
             for task in tasks:
                 holders.setdefault(task, set()).add(member.member_id)
@@ -48,6 +50,7 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
         self.offsets_of.pop(member_id, None)
 
     def unindex(self, member: StreamsMember) -> None:
+        super().unindex(member)
         for holders, tasks in zip(self._holders, member.held, strict=True):
             for task in tasks:
                 holders[task].discard(member.member_id)
@@ -81,10 +84,6 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
             return not any(is_elsewhere(holders, task, in_process=True) for holders in self._holders)
 
         return as_active, as_copy, as_copy
-
-    def target_of(self, member_id: str) -> Tasks:
-        """The member's target assignment."""
-        return self.target.get(member_id, NONE)
 
     def report_offsets(
         self, member: StreamsMember, offsets: Mapping[Task, int] | None, end_offsets: Mapping[Task, int] | None

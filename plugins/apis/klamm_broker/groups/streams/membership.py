@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from klamm import ErrorCode, KafkaError, clipped
-from klamm_broker.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from klamm import clipped
+from klamm_broker.groups.epoch_coordinator import invalid
+from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.requests import StreamsHeartbeat
 from klamm_broker.groups.streams.topology import check_names, check_topology
@@ -22,8 +23,6 @@ Timers: TypeAlias = "MemberTimers[StreamsGroup]"
 
 log = logging.getLogger("klamm.broker.groups")
 
-_MUST_REJOIN: Final = "The member must abandon all its partitions and rejoin."
-
 
 def check_heartbeat(request: StreamsHeartbeat) -> None:
     """Raise KafkaError for a request that no group can serve."""
@@ -36,29 +35,29 @@ def check_heartbeat(request: StreamsHeartbeat) -> None:
         ("RackId", request.rack_id),
     ):
         if value is not None and not value.strip():
-            raise _invalid(f"{name} can't be empty.")
+            raise invalid(f"{name} can't be empty.")
     if request.is_join:
         _check_join(request)
     elif request.epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
-        raise _invalid("InstanceId can't be null.")
+        raise invalid("InstanceId can't be null.")
     elif request.epoch < STATIC_LEAVE_EPOCH:
-        raise _invalid(f"MemberEpoch is {request.epoch}, but must be greater than or equal to {STATIC_LEAVE_EPOCH}.")
+        raise invalid(f"MemberEpoch is {request.epoch}, but must be greater than or equal to {STATIC_LEAVE_EPOCH}.")
     if request.has_partial_tasks:
-        raise _invalid("If one task-type is non-null, all must be non-null.")
+        raise invalid("If one task-type is non-null, all must be non-null.")
     if not request.is_join and request.topology is not None:
-        raise _invalid("Topology can only be provided when (re-)joining.")
+        raise invalid("Topology can only be provided when (re-)joining.")
 
 
 def _check_join(request: StreamsHeartbeat) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        raise invalid("RebalanceTimeoutMs must be provided in first request.")
     if not request.has_partial_tasks:
         roles = (None, None, None) if request.owned is None else request.owned
         for name, tasks in zip(("ActiveTasks", "StandbyTasks", "WarmupTasks"), roles, strict=True):
             if tasks is None or tasks:
-                raise _invalid(f"{name} must be empty when (re-)joining.")
+                raise invalid(f"{name} must be empty when (re-)joining.")
     if request.topology is None:
-        raise _invalid("Topology must be non-null when (re-)joining.")
+        raise invalid("Topology must be non-null when (re-)joining.")
     check_topology(request.topology)
 
 
@@ -67,7 +66,8 @@ def member_of(group: StreamsGroup, request: StreamsHeartbeat, max_size: int, tim
     member_id, instance_id = request.member_id, request.instance_id
     if not request.is_join:
         member = group.member(member_id, instance_id)
-        _check_epoch(member, request.epoch, request.owned)
+        has_only_assigned = request.owned is not None and request.owned.within(member.assigned)
+        group.check_epoch(member, request.epoch, has_only_assigned=has_only_assigned)
         return member
     if instance_id is not None and instance_id in group.static_members:
         return _replace_static(group, group.static_members[instance_id], member_id, timers)
@@ -75,11 +75,7 @@ def member_of(group: StreamsGroup, request: StreamsHeartbeat, max_size: int, tim
     if known is not None:
         # It joins again without tasks; its former epoch does not matter.
         return known
-    if len(group.members) >= max_size:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The streams group has reached its maximum capacity of {max_size} members.",
-        )
+    group.check_size(member_id, max_size)
     log.info("group %s: member %s joins the streams group", group.log_name, clipped(member_id))
     return StreamsMember(member_id=member_id, owner=request.owner)
 
@@ -87,36 +83,10 @@ def member_of(group: StreamsGroup, request: StreamsHeartbeat, max_size: int, tim
 def _replace_static(group: StreamsGroup, old_id: str, member_id: str, timers: Timers) -> StreamsMember:
     old = group.members[old_id]
     if not old.is_away:
-        raise KafkaError(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {old.instance_id} cannot join the group because the"
-            f" instance id is owned by {old_id} member.",
-        )
+        raise group.unreleased(old, member_id)
     log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
-    target = group.target_of(old_id)
     timers.forget(group, old_id)
-    group.remove(old_id)
-    new = replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
-    group.put(new)
-    group.set_target(member_id, target)
-    return new
-
-
-def _check_epoch(member: StreamsMember, epoch: int, owned: Tasks | None) -> None:
-    """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that is not the member's.
-
-    The previous epoch is accepted from a member that has only assigned tasks: the response may have been lost.
-    """
-    if epoch == member.epoch:
-        return
-    if epoch < member.epoch and epoch == member.previous_epoch and owned is not None and owned.within(member.assigned):
-        return
-    size = "greater" if epoch > member.epoch else "smaller"
-    raise KafkaError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {size} member epoch ({epoch}) than the one known by the group coordinator"
-        f" ({member.epoch}). {_MUST_REJOIN}",
-    )
+    return group.rename(old, member_id)
 
 
 def updated_member(before: StreamsMember, request: StreamsHeartbeat) -> StreamsMember:
@@ -151,13 +121,9 @@ def require_tasks(configuration: Configuration, owned: Tasks | None) -> None:
     for subtopology_id, partition in (task for role in owned for task in role):
         count = configuration.tasks.get(subtopology_id)
         if count is None:
-            raise _invalid(f"Subtopology {clipped(subtopology_id)} does not exist in the topology.")
+            raise invalid(f"Subtopology {clipped(subtopology_id)} does not exist in the topology.")
         if not 0 <= partition < count:
-            raise _invalid(
+            raise invalid(
                 f"Task {partition} for subtopology {clipped(subtopology_id)} is invalid. Number of tasks for this"
                 f" subtopology: {count}"
             )
-
-
-def _invalid(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.epoch_rows import EpochRows, JsonRows, common_json
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.requests import Endpoint
 from klamm_broker.groups.streams.tasks import Task, Tasks
 from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
-from klamm_broker.groups.targeted_rows import TargetedRows
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.targeted_members import Changes
-    from klamm_broker.storage.store import Statement, Store
+    from klamm_broker.groups.epoch_group import Changes
+    from klamm_broker.storage.store import Statement
 
 _PUT_GROUP: Final = (
     "INSERT INTO streams_groups (group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology)"
@@ -27,53 +27,36 @@ _PUT_GROUP: Final = (
 _PUT_TOPOLOGY: Final = "UPDATE streams_groups SET topology = ? WHERE group_id = ?"
 
 
-def put(group: StreamsGroup, changes: Changes) -> list[Statement]:
-    """Write the changes of a group; its own row always, so that no member row is without a group row."""
-    group_id = group.group_id
-    statements: list[Statement] = list(changes.before)
-    configs = json.dumps(group.configs)
-    row = group_id, group.epoch, group.assignment_epoch, group.metadata_hash, group.validated_epoch, configs
-    statements.append((_PUT_GROUP, row))
-    if changes.topology and group.topology is not None:
-        statements.append((_PUT_TOPOLOGY, (_topology_text(group.topology, group.topology_owner), group_id)))
-    return [*statements, *_ROWS.put(group, changes)]
+class _StreamsRows(EpochRows[StreamsGroup]):
+    columns = "epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology"
 
+    def _put_group(self, group: StreamsGroup, changes: Changes) -> list[Statement]:
+        configs = json.dumps(group.configs)
+        row = group.group_id, group.epoch, group.assignment_epoch, group.metadata_hash, group.validated_epoch, configs
+        statements: list[Statement] = [(_PUT_GROUP, row)]
+        if changes.topology and group.topology is not None:
+            topology = _topology_text(group.topology, group.topology_owner)
+            statements.append((_PUT_TOPOLOGY, (topology, group.group_id)))
+        return statements
 
-def load(store: Store) -> Iterable[StreamsGroup]:
-    """All streams groups as the store has them. Raises StoreError."""
-    groups: dict[str, StreamsGroup] = {}
-    for group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology in store.read(
-        "SELECT group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology"
-        " FROM streams_groups"
-    ):
-        group = groups[group_id] = StreamsGroup(group_id)
-        group.epoch, group.assignment_epoch = epoch, assignment_epoch
-        group.metadata_hash, group.validated_epoch = metadata_hash, validated_epoch
+    def _restore(self, group: StreamsGroup, *values: Any) -> None:
+        *common, group.validated_epoch, configs, topology = values
+        super()._restore(group, *common)
         group.configs = json.loads(configs)
         if topology:
             described = json.loads(topology)
             group.initialize(_topology(described), described["owner"])
-    _ROWS.load(store, groups)
-    return groups.values()
 
 
 def _member_json(member: StreamsMember) -> dict[str, Any]:
     return {
-        "instance_id": member.instance_id,
-        "rack_id": member.rack_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        **common_json(member),
         "topology_epoch": member.topology_epoch,
         "process_id": member.process_id,
         "endpoint": member.endpoint,
         "client_tags": dict(member.client_tags),
-        "epoch": member.epoch,
-        "previous_epoch": member.previous_epoch,
-        "state": member.state.value,
         "assigned": _as_json(member.assigned),
         "pending_revocation": _as_json(member.pending_revocation),
-        "owner": member.owner,
         "assignment_epochs": [[*task, epoch] for task, epoch in sorted(member.assignment_epochs.items())],
     }
 
@@ -120,5 +103,8 @@ def _internal_topic(row: list[Any]) -> InternalTopic:
     return InternalTopic(name, partitions, replication_factor, tuple((key, value) for key, value in configs))
 
 
-_ROWS: Final = TargetedRows("streams", _member_json, _member, _as_json, _tasks)
-delete = _ROWS.delete
+ROWS: Final = _StreamsRows(
+    StreamsGroup,
+    JsonRows("streams", "member", _member_json, _member),
+    JsonRows("streams", "target", _as_json, lambda _, roles: _tasks(roles)),
+)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from klamm import ErrorCode
-from klamm_broker.groups.consumer.member import JOIN_EPOCH
+from klamm_broker.groups.epoch_group import JOIN_EPOCH
 from klamm_broker.groups.streams.status import Status
-from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+from klamm_broker.groups.streams.tasks import Task, Tasks
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.streams.configuration import Configuration
     from klamm_broker.groups.streams.topology import InternalTopic, Topology
 
 
@@ -85,38 +84,3 @@ class StreamsHeartbeatResult(NamedTuple):
     assignment: Tasks | None = None
     endpoint_epoch: int = 0
     endpoints: Sequence[EndpointPartitions] | None = None
-
-
-StreamsHeartbeatReply: TypeAlias = Callable[[StreamsHeartbeatResult], None]
-
-
-class DescribedStreamsMember(NamedTuple):
-    """A member as an administrator sees it."""
-
-    member_id: str
-    instance_id: str | None
-    rack_id: str | None
-    epoch: int
-    client_id: str
-    client_host: str
-    topology_epoch: int
-    process_id: str
-    endpoint: Endpoint | None
-    client_tags: Mapping[str, str]
-    offsets: Mapping[Task, int]
-    end_offsets: Mapping[Task, int]
-    assigned: Tasks = NONE
-    target: Tasks = NONE
-
-
-class DescribedStreamsGroup(NamedTuple):
-    """A streams group as an administrator sees it. `topology` is None if it has none."""
-
-    group_id: str
-    state: str
-    epoch: int
-    assignment_epoch: int
-    assignor: str
-    topology: Topology | None
-    configuration: Configuration
-    members: Sequence[DescribedStreamsMember]

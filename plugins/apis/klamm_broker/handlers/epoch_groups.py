@@ -1,4 +1,4 @@
-"""Code of ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe: each group is described on its own."""
+"""Code of the heartbeats and descriptions of consumer, share and streams groups."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, ResourceType
-from klamm_broker.security.authorization import authorized_operations, denied_topics, may_group
+from klamm_broker.security.authorization import authorized_operations, denial, denied_topics, may_group, require_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from klamm import RequestContext
+    from klamm_broker.groups.assignors import Partitions
     from klamm_broker.services import BrokerServices
 
 TOPICS_DENIED: Final = "The group has described topic(s) that the client is not authorized to describe."
@@ -27,10 +28,29 @@ class _DescribedGroup(Protocol):
     authorized_operations: int
 
 
+class _TopicPartitions(Protocol):
+    topic_name: str
+    partitions: list[int]
+
+
+class _Assignment(Protocol):
+    @property
+    def topic_partitions(self) -> Sequence[_TopicPartitions]: ...
+
+
 GroupT = TypeVar("GroupT", bound=_DescribedGroup)
 
 
+def check_heartbeat(broker: BrokerServices, context: RequestContext, group_id: str, topics: Iterable[str] = ()) -> None:
+    """Raise KafkaError unless the client may be a member and describe the topics, and the group is on this node."""
+    require_group(context, AclOperation.READ, group_id)
+    broker.cluster.check_coordinates(group_id)
+    if denied_topics(context, AclOperation.DESCRIBE, topics):
+        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def describe_each(
+    broker: BrokerServices,
     request: _Request,
     context: RequestContext,
     *,
@@ -38,8 +58,9 @@ def describe_each(
     failed: Callable[[int, str | None, str], GroupT],
     bytes_of: Callable[[GroupT], int],
 ) -> list[GroupT]:
-    """The groups of a request, the denied ones first. `failed` gets code, message and group id; `bytes_of` says the
-    most of what a group takes in an answer, and not more. Raises KafkaError if the answer gets too large."""
+    """The groups of a request, each described on its own, the denied ones first. `failed` gets code, message and group
+    id; `bytes_of` says the most of what a group takes in an answer, and not more. Raises KafkaError if the answer gets
+    too large."""
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
     groups = [failed(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id) for group_id in denied]
     answer_bytes = 0
@@ -48,6 +69,9 @@ def describe_each(
         if group_id in left_out:
             continue
         try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            broker.cluster.check_coordinates(group_id)
             group = describe(group_id)
         except KafkaError as error:
             group = failed(error.error_code, error.message, group_id)
@@ -65,3 +89,16 @@ def require_topics(broker: BrokerServices, context: RequestContext, topic_ids: I
     names = [topic.name for topic_id in topic_ids if (topic := broker.topics.by_id(topic_id)) is not None]
     if denied_topics(context, AclOperation.DESCRIBE, names):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPICS_DENIED)
+
+
+def named(broker: BrokerServices, partitions: Partitions) -> Iterator[tuple[bytes, str, list[int]]]:
+    """Return id, name and partitions of the topics that exist."""
+    for topic_id, indexes in partitions.items():
+        if (topic := broker.topics.by_id(topic_id)) is not None:
+            yield topic_id, topic.name, sorted(indexes)
+
+
+def bytes_of_member(member_id: str, *assignments: _Assignment | None) -> int:
+    """The most of what it takes in an answer, and not more."""
+    assigned = [each for one in assignments if one for each in one.topic_partitions]
+    return len(member_id) + sum(16 + len(each.topic_name) + 4 * len(each.partitions) for each in assigned)
