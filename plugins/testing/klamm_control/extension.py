@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from klamm import ServerExtension, ServerServices, setting
 from klamm.config import format_host_port, parse_host_port
-from klamm_control.actions import Actions
+from klamm_control.controlled import Controlled
+from klamm_control.every_action import ACTIONS
 from klamm_control.http import ControlServer
-from klamm_control.node_actions import NodeActions
+from klamm_control.openapi import Description
 
 
 def endpoint(text: str) -> tuple[str, int]:
@@ -49,8 +50,9 @@ class Control(ServerExtension):
         """Bind the address. Raises OSError."""
         settings: ControlSettings = self.settings
         self._token = settings.token or server.random_bytes(16).hex()
-        self._actions = Actions(server)
-        self._http = ControlServer(endpoint(settings.bind), self._token, self._actions, NodeActions(server))
+        self._server = Controlled(server)
+        parts = [*(kind(self._server) for kind in ACTIONS), Description(ACTIONS)]
+        self._http = ControlServer(endpoint(settings.bind), self._token, parts)
         self._thread = threading.Thread(target=self._http.serve_forever, name="klamm-control", daemon=True)
 
     def ready(self) -> None:
@@ -64,7 +66,7 @@ class Control(ServerExtension):
     def close(self) -> None:
         self.stopping()
         self._http.server_close()
-        self._actions.close()
+        self._server.close()
 
     @property
     def url(self) -> str:

@@ -1,53 +1,50 @@
-"""`NodeActions`: what the HTTP API does to the nodes of the broker; arguments and results are JSON values."""
+"""`NodeActions`: the nodes of the broker, its leaders and coordinators."""
 
 from __future__ import annotations
 
-from typing import Any
+from klamm_control.controlled import Actions
+from klamm_control.routes import route
+from klamm_control.values import Coordinator, Node
 
-from klamm import ServerServices
 
+class NodeActions(Actions):
+    """The nodes of the broker."""
 
-class NodeActions:
-    """Any thread may call it. Bad requests raise ValueError, TypeError or LookupError."""
-
-    def __init__(self, services: ServerServices) -> None:
-        self._services = services
-
-    def _nodes(self) -> Any:
-        def missing() -> Any:
-            raise LookupError("this server has no broker, and so no nodes")
-
-        return self._services.shared.once("klamm.nodes", missing)
-
-    def nodes(self) -> list[dict[str, Any]]:
+    @route("GET", "/nodes")
+    def nodes(self) -> list[Node]:
         """The nodes of the broker."""
-        found: list[dict[str, Any]] = self._nodes().describe()
+        found: list[Node] = self._server.nodes.describe()
         return found
 
-    def set_node(self, node: str, running: bool) -> list[dict[str, Any]]:
-        """Stop or start a node."""
-        nodes = self._nodes()
-        (nodes.start if running else nodes.stop)(int(node))
+    @route("POST", "/nodes/{node}")
+    def set_node(self, node: int, running: bool) -> list[Node]:
+        """Stop or start a node; returns all nodes."""
+        nodes = self._server.nodes
+        (nodes.start if running else nodes.stop)(node)
         return self.nodes()
 
+    @route("GET", "/leaders/{topic}")
     def leaders(self, topic: str) -> dict[str, int]:
         """The leader of each partition of a topic, -1 for none."""
-        return {str(partition): node for partition, node in self._nodes().leaders(topic).items()}
+        return {str(partition): node for partition, node in self._server.nodes.leaders(topic).items()}
 
+    @route("POST", "/leaders/{topic}")
     def move_leader(self, topic: str, partition: int, node: int | None) -> dict[str, int]:
-        """Have a node lead a partition, or none."""
-        nodes = self._nodes()
+        """Have a node lead a partition, or none; returns the leaders of the topic."""
+        nodes = self._server.nodes
         if node is None:
             nodes.make_leaderless(topic, partition)
         else:
             nodes.move_leader(topic, partition, node)
         return self.leaders(topic)
 
-    def coordinator(self, key: str) -> dict[str, int]:
+    @route("GET", "/coordinators/{key}")
+    def coordinator(self, key: str) -> Coordinator:
         """The node that coordinates a group, or the transactions of an id."""
-        return {"node": self._nodes().coordinator(key)}
+        return {"node": self._server.nodes.coordinator(key)}
 
-    def move_coordinator(self, key: str, node: int) -> dict[str, int]:
+    @route("POST", "/coordinators/{key}")
+    def move_coordinator(self, key: str, node: int) -> Coordinator:
         """Have a node coordinate a group, or the transactions of an id."""
-        self._nodes().move_coordinator(key, node)
+        self._server.nodes.move_coordinator(key, node)
         return self.coordinator(key)

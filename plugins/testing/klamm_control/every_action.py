@@ -1,0 +1,13 @@
+"""The classes whose marked methods are the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm_control.controlled import Actions
+from klamm_control.fault_actions import FaultActions
+from klamm_control.node_actions import NodeActions
+from klamm_control.server_actions import ServerActions
+from klamm_control.topic_actions import TopicActions
+
+ACTIONS: Final[tuple[type[Actions], ...]] = (ServerActions, TopicActions, FaultActions, NodeActions)

@@ -1,0 +1,157 @@
+"""`route`: marks the methods that the HTTP API serves, each with its path. `Operation`: what a marked method takes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+
+from klamm.config import did_you_mean
+from klamm_control.schemas import Components, Schema, converted, members_of, problem_of, schema_of
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_ROUTE: Final = "route"
+
+
+class Route(NamedTuple):
+    """A method and a path, e.g. `/topics/{topic}`, whose names in braces are the first parameters."""
+
+    method: str
+    path: str
+
+
+def route(method: str, path: str) -> Callable[[_Function], _Function]:
+    """Mark a method as what answers requests of a path: a decorator."""
+
+    def mark(function: _Function) -> _Function:
+        function.__dict__[_ROUTE] = Route(method, path)
+        return function
+
+    return mark
+
+
+class Parameter(NamedTuple):
+    """A value that an operation takes: in its path, or as an option."""
+
+    name: str
+    schema: Schema
+    is_required: bool
+    default: object = None
+
+
+class Operation:
+    """A marked method; its parameters, its answer and its summary are the method's own."""
+
+    def __init__(self, function: Callable[..., Any], route: Route) -> None:
+        self.function = function
+        self.method, self.path = route
+        self.words = tuple(word for word in route.path.split("/") if word)
+        first, *others = function.__name__.split("_")
+        self.name = "".join([first, *(word.title() for word in others)])
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def description(self) -> str:
+        """The docstring below its first line."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[2].strip()
+
+    def fits(self, words: tuple[str, ...]) -> bool:
+        """Return True for a path of this operation."""
+        return len(words) == len(self.words) and all(
+            _is_name(want) or want == word for want, word in zip(self.words, words, strict=True)
+        )
+
+    @functools.cached_property
+    def components(self) -> Components:
+        """The schemas that those of parameters and answer refer to."""
+        self._read()
+        return self._components
+
+    @functools.cached_property
+    def in_path(self) -> list[Parameter]:
+        """The parameters in the path, in order."""
+        names = [word[1:-1] for word in self.words if _is_name(word)]
+        found = {each.name: each for each in self._read()}
+        return [found[name] for name in names]
+
+    @functools.cached_property
+    def options(self) -> list[Parameter]:
+        """The other parameters: of GET and DELETE in the query, of POST in the body."""
+        names = {each.name for each in self.in_path}
+        return [each for each in self._read() if each.name not in names]
+
+    @functools.cached_property
+    def answer(self) -> Schema:
+        """The schema of what the method returns."""
+        self._read()
+        return self._answer
+
+    @functools.cached_property
+    def body(self) -> Schema | None:
+        """The schema of the body, if the method takes the members of a typed dictionary: `**rule: Unpack[Rule]`."""
+        self._read()
+        return self._body
+
+    def _read(self) -> list[Parameter]:
+        hints = get_type_hints(self.function, include_extras=True)
+        self._components: Components = {}
+        self._body: Schema | None = None
+        self._answer = schema_of(hints.pop("return"), self._components)
+        found = []
+        for one in list(inspect.signature(self.function).parameters.values())[1:]:
+            if one.kind is inspect.Parameter.VAR_KEYWORD:
+                (kind,) = get_args(hints[one.name])
+                self._body = schema_of(kind, self._components)
+                found += [
+                    Parameter(name, schema, is_required)
+                    for name, (schema, is_required) in members_of(kind, self._components).items()
+                ]
+                continue
+            is_required = one.default is inspect.Parameter.empty
+            default = None if is_required else one.default
+            found.append(Parameter(one.name, schema_of(hints[one.name], self._components), is_required, default))
+        return found
+
+    def arguments(self, words: tuple[str, ...], query: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what to call the method with. Raises ValueError for an option that is unknown, missing, or wrong."""
+        texts = [word for want, word in zip(self.words, words, strict=True) if _is_name(want)]
+        found = {each.name: _of_text(each, text) for each, text in zip(self.in_path, texts, strict=True)}
+        known = {each.name: each for each in self.options}
+        unknown = next((name for name in (*query, *body) if name not in known), None)
+        if unknown is not None:
+            raise ValueError(f'there is no "{unknown}" here{did_you_mean(unknown, known)}')
+        for each in self.options:
+            if each.name in body:
+                problem = problem_of(body[each.name], each.schema)
+                if problem:
+                    raise ValueError(f'"{each.name}" {problem}')
+                found[each.name] = body[each.name]
+            elif each.name in query:
+                found[each.name] = _of_text(each, query[each.name])
+            elif each.is_required:
+                raise ValueError(f'"{each.name}" is needed')
+        return found
+
+
+def operations_of(kind: type) -> Iterator[Operation]:
+    """Return an operation for each marked method of a class, in order."""
+    for function in vars(kind).values():
+        found = getattr(function, _ROUTE, None)
+        if isinstance(found, Route):
+            yield Operation(function, found)
+
+
+def _is_name(word: str) -> bool:
+    return word.startswith("{")
+
+
+def _of_text(parameter: Parameter, text: str) -> Any:
+    try:
+        return converted(text, parameter.schema)
+    except ValueError as error:
+        raise ValueError(f'"{parameter.name}" {error}') from error

@@ -1,0 +1,129 @@
+"""The JSON objects that the HTTP API takes and returns, each with its members."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+Count = Annotated[int | None, "Wait until there are so many; without it, what is there now."]
+TimeoutS = Annotated[float, "Seconds to wait, at most 60; then 408."]
+
+
+class Addresses(TypedDict):
+    """The addresses of a server."""
+
+    listeners: Annotated[dict[str, str], "HOST:PORT of each listener, by its name."]
+
+
+class Done(TypedDict):
+    """An empty object: it is done."""
+
+
+class TopicName(TypedDict):
+    """The name of a topic."""
+
+    name: str
+
+
+class FirstOffset(TypedDict):
+    """The offset of the first of several records."""
+
+    offset: int
+
+
+class ConsumedRecord(TypedDict):
+    """A record of a topic. What is not UTF-8 has the replacement character U+FFFD."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None
+    value: str | None
+    headers: Annotated[list[list[str | None]], "Pairs of name and value."]
+
+
+FaultKind = Literal[
+    "error",
+    "error_after",
+    "delay",
+    "slow",
+    "disconnect",
+    "disconnect_after",
+    "truncate",
+    "corrupt",
+    "stale_metadata",
+    "coordinator_moved",
+    "throttle",
+    "partition_error",
+    "reorder",
+]
+
+
+class _Kind(TypedDict):
+    kind: Annotated[FaultKind, "Effect of the fault."]
+
+
+class FaultRule(_Kind, total=False):
+    """Which requests get a fault, and which one. A condition that is unset matches every request."""
+
+    name: Annotated[str | None, "What to call the rule; without it, it gets a name."]
+    api: Annotated[str | list[str] | None, "A name or names of APIs, e.g. Produce; unset is all but ApiVersions."]
+    topic: Annotated[str | None, "Pattern of a topic that the request names."]
+    partition: Annotated[int | None, "A partition that the request names."]
+    group: Annotated[str | None, "Pattern of a group that the request names."]
+    client: Annotated[str | None, "Pattern of the client id."]
+    listener: Annotated[str | None, "Pattern of the listener's name."]
+    node: Annotated[int | None, "Id of the node that gets the request, as Metadata has it."]
+    error: Annotated[str | None, "Kafka's name of an error, of the kinds error, error_after and partition_error."]
+    delay_ms: Annotated[int | None, "Milliseconds, of the kinds delay, slow, throttle and reorder."]
+    after: Annotated[int | None, "Requests that pass before the first fault."]
+    count: Annotated[int | None, "The most faults; unset is any number."]
+    probability: Annotated[float | None, "The share of the requests, 1 by default."]
+
+
+class Fault(TypedDict):
+    """An active rule."""
+
+    name: str
+    kind: FaultKind
+    fired: Annotated[int, "How many requests got the fault."]
+
+
+class Node(TypedDict):
+    """A node of the broker."""
+
+    id: int
+    running: bool
+    epoch: Annotated[int, "How often it has been started."]
+    listeners: Annotated[dict[str, str], "HOST:PORT of each of its listeners, by name."]
+    leads: Annotated[int, "How many partitions it leads."]
+
+
+class Coordinator(TypedDict):
+    """The node that coordinates a group or the transactions of an id."""
+
+    node: int
+
+
+class RecordedRequest(TypedDict):
+    """A request of a client that has ended, with its answer."""
+
+    api: str
+    version: int
+    client_id: str | None
+    correlation_id: int
+    listener: str
+    connection_id: str
+    principal: str
+    ended_ms: Annotated[int, "The server's time at its end."]
+    duration_ms: float
+    outcome: Annotated[str, "E.g. answered, refused, failed, no_answer, lost_before."]
+    error_code: Annotated[int, "The first error code of the answer; 0 is none."]
+    request: Annotated[Any, "The request's fields that differ from their defaults; null if it was not read."]
+    response: Annotated[Any, "The answer's fields that differ from their defaults; null if there was none."]
+    raw: Annotated[str, "The body of the request in base64."]
+
+
+class WallTime(TypedDict):
+    """The time of the server."""
+
+    wall_ms: Annotated[int, "Milliseconds since 1970."]
