@@ -61,6 +61,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for tests: a free port, no waiting for members of a group, and faults, recording and time over HTTP",
     )
+    serve.add_argument(
+        "--secure", action="store_true", help="with --ephemeral: also a listener `secure` with TLS, SCRAM and ACLs"
+    )
+    serve.add_argument(
+        "--stop-at-eof", action="store_true", help="stop when standard input ends, as it does when the parent ends"
+    )
     check = commands.add_parser(
         "check", parents=[common, settings], help="report all problems of a file, without binding"
     )

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from klamm.config.plan import ServerPlan
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.problems import ConfigError, Problem
 from klamm.logs.escaping import EscapingFormatter
 
 log = logging.getLogger("klamm.config")
 
+_STDIN_BYTES: Final = 4096
 
-def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool) -> ServerPlan:
-    """The plan of the arguments; `files` as for `load_plan`. Raises ConfigError."""
+
+def plan_of(
+    options: argparse.Namespace, plugins: PluginRegistry, *, files: bool, secured: Sequence[str] = ()
+) -> ServerPlan:
+    """The plan of the arguments; `files` as for `load_plan`. Raises ConfigError.
+
+    `secured` are the settings of the listener of `--secure`, which goes with `--ephemeral`.
+    """
     overrides = list(options.overrides)
     if options.log_level:
         overrides.append(f"server.log_level={options.log_level}")
@@ -37,7 +50,7 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool
     return load_plan(
         file,
         plugins,
-        overrides,
+        [*secured, *overrides],
         bind=options.bind or (None if file is not None else "127.0.0.1:0"),
         data_dir=options.data_dir,
         files=files,
@@ -47,8 +60,25 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Serve until a signal ends it."""
-    plan = plan_of(options, plugins, files=True)
+    """Serve until a signal ends it, or the end of standard input if the arguments say so."""
+    if not options.secure:
+        return _serve(options, plugins)
+    if not options.ephemeral or options.file:
+        raise ConfigError([Problem("", "--secure", "goes with --ephemeral, and without a file")])
+    import tempfile
+
+    from klamm.testing.certificates import CertificateFiles
+    from klamm.testing.secure import secure_settings
+
+    with tempfile.TemporaryDirectory(prefix="klamm-tls-") as folder:
+        files = CertificateFiles(folder)
+        # The table of an extension is known once the extension is named.
+        control = ['server.extensions=["control"]', f"control.ca_file={files.ca}"]
+        return _serve(options, plugins, [*secure_settings(files), *control])
+
+
+def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequence[str] = ()) -> int:
+    plan = plan_of(options, plugins, files=True, secured=secured)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EscapingFormatter())
     logging.basicConfig(level=plan.server.log_level, handlers=[handler])
@@ -57,7 +87,9 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     # Records, credentials and audit events must not be readable for other users.
     os.umask(0o077)
     ready_file = Path(options.ready_file) if options.ready_file else None
-    reload_plan = functools.partial(plan_of, options, plugins, files=False)
+    reload_plan = functools.partial(plan_of, options, plugins, files=False, secured=secured)
+    if options.stop_at_eof:
+        threading.Thread(target=_stop_at_eof, name="klamm-stdin", daemon=True).start()
     if plan.server.worker_count > 1:
         from klamm.workers.parent import run as serve_with_workers
 
@@ -70,3 +102,11 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
 
         clock = MovingClock()
     return serve(plan, ready_file=ready_file, reload_plan=reload_plan, clock=clock)
+
+
+def _stop_at_eof() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while sys.stdin.buffer.read(_STDIN_BYTES):
+            pass
+    # As from outside: a signal of the thread's own would not wake the main thread.
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -5,6 +5,7 @@ from klamm.runtime.clock import ManualClock
 from klamm.testing.acls import Acls
 from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord, Isolation
 from klamm.testing.certificates import CertificateFiles
+from klamm.testing.client_settings import settings_for
 from klamm.testing.clock import MovingClock
 from klamm.testing.cluster_admin import ClusterAdmin
 from klamm.testing.conformance import (
@@ -29,7 +30,8 @@ from klamm.testing.embedded import EmbeddedServer
 from klamm.testing.groups import Group, GroupMember
 from klamm.testing.memory import MemoryChannel, MemoryListener
 from klamm.testing.raw_client import RawClient
-from klamm.testing.secure import SecureServer
+from klamm.testing.secure import SecureServer, Users
+from klamm.testing.timelines import read_timeline
 
 __all__ = [
     "HELPER_CLIENT_ID",
@@ -51,6 +53,7 @@ __all__ = [
     "RawClient",
     "SecureServer",
     "SilentTransport",
+    "Users",
     "check_api_set",
     "check_assigner",
     "check_authenticator",
@@ -64,4 +67,6 @@ __all__ = [
     "check_scheduler",
     "check_throttle",
     "check_transport",
+    "read_timeline",
+    "settings_for",
 ]

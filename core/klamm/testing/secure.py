@@ -6,11 +6,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Self
 
 from klamm.config.problems import did_you_mean
 from klamm.shared.scram import ScramMechanism
 from klamm.testing.acls import OperationName, ResourceTypeName
+from klamm.testing.admin import Admin
 from klamm.testing.certificates import CertificateFiles
 from klamm.testing.client_settings import Login, settings_for
 from klamm.testing.embedded import EmbeddedServer
@@ -22,6 +24,47 @@ PASSWORD: Final = "secret"
 _MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 _ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
+
+
+def secure_settings(files: CertificateFiles) -> list[str]:
+    """Return the settings of a listener `secure` with TLS, SCRAM and ACLs, in which `admin` may do everything."""
+    secure = [
+        "bind=127.0.0.1:0",
+        "transport=ssl",
+        f"ssl.certificate={files.server}",
+        "authenticator=sasl",
+        f'sasl.mechanisms=["{_MECHANISM.mechanism_name}"]',
+        'sasl.credential_stores=["broker"]',
+        "authorizer=acl",
+        f'acl.super_users=["User:{ADMIN}"]',
+    ]
+    # ACLs are changed through the listener of the helpers, so it has the authorizer too.
+    everyone = ["authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]']
+    return [*(f"listeners.default.{one}" for one in everyone), *(f"listeners.secure.{one}" for one in secure)]
+
+
+class Users:
+    """The users of a server with a listener of `secure_settings`. Raises KafkaError for what the server refuses."""
+
+    def __init__(self, admin: Admin, ca_file: Path) -> None:
+        self._admin = admin
+        self._ca_file = ca_file
+        self._passwords: dict[str, str] = {}
+
+    def add(self, name: str, password: str = PASSWORD) -> None:
+        """Make a user, or change its password."""
+        salt = os.urandom(_SALT_BYTES)
+        salted = hashlib.pbkdf2_hmac(_MECHANISM.hash_name, password.encode(), salt, _ITERATIONS)
+        upsertion = ScramCredentialUpsertion(name, _MECHANISM.type_code, _ITERATIONS, salt, salted)
+        (result,) = self._admin.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0).results
+        check_error(result.error_code, result.error_message)
+        self._passwords[name] = password
+
+    def login(self, user: str = ADMIN) -> Login:
+        """Return how that user logs in, for `settings_for`. Raises KeyError for one that `add` has not made."""
+        if user not in self._passwords:
+            raise KeyError(f'there is no user "{user}"{did_you_mean(user, self._passwords)}; add_user makes one')
+        return Login(self._ca_file, _MECHANISM.mechanism_name, user, self._passwords[user])
 
 
 class SecureServer(EmbeddedServer):
@@ -36,21 +79,8 @@ class SecureServer(EmbeddedServer):
         self._files = tempfile.TemporaryDirectory(prefix="klamm-tls-")
         files = CertificateFiles(self._files.name)
         self.ca_file = files.ca
-        secure = [
-            "bind=127.0.0.1:0",
-            "transport=ssl",
-            f"ssl.certificate={files.server}",
-            "authenticator=sasl",
-            f'sasl.mechanisms=["{_MECHANISM.mechanism_name}"]',
-            'sasl.credential_stores=["broker"]',
-            "authorizer=acl",
-            f'acl.super_users=["User:{ADMIN}"]',
-        ]
-        # ACLs are changed through the listener of the helpers, so it has the authorizer too.
-        everyone = ["authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]']
-        own = [*(f"listeners.default.{one}" for one in everyone), *(f"listeners.secure.{one}" for one in secure)]
-        super().__init__([*own, *settings], **options)
-        self._passwords: dict[str, str] = {}
+        super().__init__([*secure_settings(files), *settings], **options)
+        self._users = Users(self.admin, self.ca_file)
 
     def start(self) -> Self:
         """Start the server as `EmbeddedServer.start` does."""
@@ -70,12 +100,7 @@ class SecureServer(EmbeddedServer):
 
     def add_user(self, name: str, password: str = PASSWORD) -> None:
         """Make a user, or change its password."""
-        salt = os.urandom(_SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac(_MECHANISM.hash_name, password.encode(), salt, _ITERATIONS)
-        upsertion = ScramCredentialUpsertion(name, _MECHANISM.type_code, _ITERATIONS, salt, salted)
-        (result,) = self.admin.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0).results
-        check_error(result.error_code, result.error_message)
-        self._passwords[name] = password
+        self._users.add(name, password)
 
     def allow(
         self, user: str, operation: OperationName, resource_type: ResourceTypeName, name: str, *, prefix: bool = False
@@ -88,7 +113,5 @@ class SecureServer(EmbeddedServer):
 
         Raises KeyError for a user that there is not, ValueError for another client.
         """
-        if user not in self._passwords:
-            raise KeyError(f'there is no user "{user}"{did_you_mean(user, self._passwords)}; add_user makes one')
-        login = Login(self.ca_file, _MECHANISM.mechanism_name, user, self._passwords[user])
+        login = self._users.login(user)
         return settings_for(client, self.bootstrap, login)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any, Final
 
-from klamm import ServerServices
-from klamm.testing import HELPER_CLIENT_ID, Admin, ClusterAdmin, RawClient
+from klamm import ListenerContext, ServerServices
+from klamm.testing import HELPER_CLIENT_ID, Acls, Admin, ClusterAdmin, RawClient, Users
 
 _MAX_WAIT_S: Final = 60.0
 
@@ -14,11 +15,19 @@ _MAX_WAIT_S: Final = 60.0
 class Controlled:
     """Any thread may call it. What the server lacks raises LookupError."""
 
-    def __init__(self, services: ServerServices) -> None:
+    def __init__(self, services: ServerServices, ca_file: Path | None = None) -> None:
+        """`ca_file` is the authority of a listener with TLS and SCRAM, whose users the API then has."""
         self.services = services
+        self.forgotten_ns = 0
         several = any(one.node for one in services.listeners.values())
         clock = services.clock
         self.admin = ClusterAdmin(self._connect, _connect_to, clock) if several else Admin(self._connect, clock)
+        self._users = None if ca_file is None else Users(self.admin, ca_file)
+
+    def ready(self) -> None:
+        """Make the user `admin`, if the server has users."""
+        if self._users is not None:
+            self._users.add("admin")
 
     def close(self) -> None:
         """Close the client connection to the server."""
@@ -35,6 +44,45 @@ class Controlled:
             with contextlib.suppress(ConnectionError):
                 return _connect_to(listener.bound)
         return _connect_to(listeners[-1].bound)
+
+    @property
+    def bootstraps(self) -> dict[str, str]:
+        """The addresses that clients of each listener start from, of all its nodes, with commas in between."""
+        found: dict[str, list[str]] = {}
+        for listener in self._listeners():
+            found.setdefault(listener.configured_as, []).append(str(listener.bound))
+        return {name: ",".join(addresses) for name, addresses in found.items()}
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the listener with users if there is one, otherwise of the first."""
+        names = [
+            each.configured_as
+            for each in self._listeners()
+            if self._users is None or each.security_protocol == "SASL_SSL"
+        ]
+        if not names:
+            raise LookupError("no listener has TLS and SASL")
+        return self.bootstraps[names[0]]
+
+    def _listeners(self) -> list[ListenerContext]:
+        return list(self.services.listeners.values())
+
+    @property
+    def users(self) -> Users:
+        """The users of the listener with TLS and SCRAM."""
+        if self._users is None:
+            raise LookupError("this server has no users; start it with --secure")
+        return self._users
+
+    @property
+    def has_users(self) -> bool:
+        return self._users is not None
+
+    @property
+    def acls(self) -> Acls:
+        """The access control lists."""
+        return Acls(self.admin)
 
     @property
     def faults(self) -> Any:

@@ -6,6 +6,7 @@ import ipaddress
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from klamm import ServerExtension, ServerServices, setting
 from klamm.config import format_host_port, parse_host_port
@@ -41,6 +42,11 @@ class ControlSettings:
     token: str | None = setting(
         None, doc="Bearer token of requests; unset is a random one, which the ready file names."
     )
+    ca_file: Path | None = setting(
+        None,
+        doc="Certificate of the authority of a listener with TLS and SCRAM, for tests: the user `admin` with the"
+        " password `secret` is made, and client settings name the file.",
+    )
 
 
 class Control(ServerExtension):
@@ -50,12 +56,13 @@ class Control(ServerExtension):
         """Bind the address. Raises OSError."""
         settings: ControlSettings = self.settings
         self._token = settings.token or server.random_bytes(16).hex()
-        self._server = Controlled(server)
+        self._server = Controlled(server, settings.ca_file)
         parts = [*(kind(self._server) for kind in ACTIONS), Description(ACTIONS)]
         self._http = ControlServer(endpoint(settings.bind), self._token, parts)
         self._thread = threading.Thread(target=self._http.serve_forever, name="klamm-control", daemon=True)
 
     def ready(self) -> None:
+        self._server.ready()
         self._thread.start()
 
     def stopping(self) -> None:
@@ -78,4 +85,4 @@ class Control(ServerExtension):
         return self.url
 
     def ready_file_entries(self) -> Mapping[str, object]:
-        return {"control": self.url, "token": self._token}
+        return {"control": self.url, "token": self._token, "bootstrap": self._server.bootstrap}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from klamm_control.controlled import Actions, limited
 from klamm_control.routes import route
@@ -28,6 +28,11 @@ class FaultActions(Actions):
         """Remove all rules of faults."""
         self._server.faults.clear()
         return {}
+
+    @route("POST", "/faults/chaos")
+    def chaos(self, seed: int = 0, times: Annotated[float, "Multiplies the probabilities."] = 1.0) -> list[Fault]:
+        """Add a fault of every kind, each at random with a small probability; a seed gives the same ones again."""
+        return [_fault(one) for one in self._server.faults.chaos(seed=seed, times=times)]
 
     @route("GET", "/faults/{name}")
     def fault(self, name: str, wait: int = 0, timeout_s: TimeoutS = 10.0) -> Fault:

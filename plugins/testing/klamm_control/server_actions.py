@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Annotated
 
+from klamm import __version__
+from klamm.testing import read_timeline
 from klamm_control.controlled import Actions, limited
 from klamm_control.routes import route
-from klamm_control.values import Addresses, Count, Done, RecordedRequest, TimeoutS, WallTime
+from klamm_control.values import About, Count, Done, RecordedRequest, Timeline, TimeoutS, WallTime
 
 
 class ServerActions(Actions):
     """Addresses, recorded requests, time."""
 
     @route("GET", "/")
-    def about(self) -> Addresses:
-        """The addresses of the listeners."""
-        return {"listeners": {name: str(one.bound) for name, one in self._server.services.listeners.items()}}
+    def about(self) -> About:
+        """The version and the addresses of the server."""
+        listeners = {name: str(one.bound) for name, one in self._server.services.listeners.items()}
+        return {"version": __version__, "listeners": listeners, "bootstrap": self._server.bootstrap}
 
     @route("GET", "/requests")
     def requests(
@@ -27,9 +31,22 @@ class ServerActions(Actions):
 
     @route("DELETE", "/requests")
     def forget_requests(self) -> Done:
-        """Drop the recorded requests."""
+        """Drop the recorded requests; the timeline begins here."""
         self._server.recording.clear()
+        self._server.forgotten_ns = self._server.services.clock.monotonic_ns()
         return {}
+
+    @route("GET", "/timeline")
+    def timeline(
+        self,
+        title: str = "",
+        failure: Annotated[str, "The reason why a test fails: the last line."] = "",
+        columns: Annotated[int, "Characters in a line of the text."] = 80,
+    ) -> Timeline:
+        """Return what happened, e.g. for the report of a test that fails: as text and as a page of HTML."""
+        services, since_ns = self._server.services, self._server.forgotten_ns
+        found = read_timeline(services, title=title, failure=failure, since_ns=since_ns)
+        return {"text": found.text(columns), "html": found.html()} if found else {"text": "", "html": ""}
 
     @route("POST", "/time")
     def advance_ms(self, advance_ms: float) -> WallTime:
@@ -51,5 +68,5 @@ class ServerActions(Actions):
         with contextlib.suppress(LookupError):
             self._server.faults.clear()
         with contextlib.suppress(LookupError):
-            self._server.recording.clear()
+            self.forget_requests()
         return {}

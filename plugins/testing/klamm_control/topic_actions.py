@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
 
 from klamm.testing import Isolation
 from klamm_control.controlled import Actions, limited
 from klamm_control.routes import route
-from klamm_control.values import ConsumedRecord, Count, Done, FirstOffset, TimeoutS, TopicName
+from klamm_control.values import ConsumedRecord, Count, Done, Encoding, FirstOffset, TimeoutS, TopicName
+
+_Headers = Annotated[Sequence[Sequence[str | None]], "Pairs of name and value."]
 
 
 class TopicActions(Actions):
@@ -36,32 +41,83 @@ class TopicActions(Actions):
 
     @route("POST", "/topics/{topic}/records")
     def produce(
-        self, topic: str, values: Sequence[str | None], key: str | None = None, partition: int = 0
+        self,
+        topic: str,
+        values: Sequence[str | None],
+        key: str | None = None,
+        partition: int = 0,
+        headers: _Headers = (),
+        timestamp_ms: int | None = None,
+        encoding: Encoding = "utf-8",
     ) -> FirstOffset:
         """Append a record for each value, and return the offset of the first."""
-        return {"offset": self._server.admin.produce(topic, *values, key=key, partition=partition)}
+        coder = _CODERS[encoding]
+        pairs = [_pair(each, coder) for each in headers]
+        contents = [coder.bytes(each) for each in values]
+        offset = self._server.admin.produce(
+            topic, *contents, key=coder.bytes(key), partition=partition, headers=pairs, timestamp_ms=timestamp_ms
+        )
+        return {"offset": offset}
 
     @route("GET", "/topics/{topic}/records")
     def consume(
-        self, topic: str, count: Count = None, timeout_s: TimeoutS = 10.0, isolation: Isolation = "read_committed"
+        self,
+        topic: str,
+        count: Count = None,
+        timeout_s: TimeoutS = 10.0,
+        isolation: Isolation = "read_committed",
+        partition: int | None = None,
+        offset: int | None = None,
+        encoding: Encoding = "utf-8",
     ) -> list[ConsumedRecord]:
         """Return the records of a topic, or `count` of them as soon as they are there.
 
         Records of transactions that are open or were aborted are left out unless `isolation` is `read_uncommitted`.
         """
-        found = self._server.admin.consume(topic, count, isolation=isolation, timeout_s=limited(timeout_s))
+        text = _CODERS[encoding].text
+        found = self._server.admin.consume(
+            topic, count, partition=partition, offset=offset, isolation=isolation, timeout_s=limited(timeout_s)
+        )
         return [
             {
                 "partition": one.partition,
                 "offset": one.offset,
                 "timestamp_ms": one.timestamp_ms,
-                "key": _text(one.key),
-                "value": _text(one.value),
-                "headers": [[name, _text(content)] for name, content in one.headers],
+                "key": text(one.key),
+                "value": text(one.value),
+                "headers": [[name, text(content)] for name, content in one.headers],
             }
             for one in found
         ]
 
 
-def _text(content: bytes | None) -> str | None:
-    return None if content is None else content.decode("utf-8", "replace")
+class _Coder:
+    """Bytes as text: as UTF-8."""
+
+    def bytes(self, text: str | None) -> bytes | None:
+        return None if text is None else text.encode()
+
+    def text(self, content: bytes | None) -> str | None:
+        return None if content is None else content.decode("utf-8", "replace")
+
+
+class _Base64(_Coder):
+    """Bytes as text: in base64."""
+
+    def bytes(self, text: str | None) -> bytes | None:
+        try:
+            return None if text is None else base64.b64decode(text, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f'"{text}" is not base64: {error}') from error
+
+    def text(self, content: bytes | None) -> str | None:
+        return None if content is None else base64.b64encode(content).decode()
+
+
+_CODERS: Final[dict[str, _Coder]] = {"utf-8": _Coder(), "base64": _Base64()}
+
+
+def _pair(header: Sequence[str | None], coder: _Coder) -> tuple[str, bytes | None]:
+    if len(header) != 2 or header[0] is None:
+        raise ValueError(f'"headers" are pairs of name and value, not {list(header)}')
+    return header[0], coder.bytes(header[1])

@@ -8,9 +8,14 @@ Count = Annotated[int | None, "Wait until there are so many; without it, what is
 TimeoutS = Annotated[float, "Seconds to wait, at most 60; then 408."]
 
 
-class Addresses(TypedDict):
-    """The addresses of a server."""
+Encoding = Annotated[Literal["utf-8", "base64"], "How keys, values, and values of headers are written as text."]
 
+
+class About(TypedDict):
+    """A server and its addresses."""
+
+    version: Annotated[str, "The version of klamm."]
+    bootstrap: Annotated[str, "HOST:PORT of each node, with commas in between: what clients start from."]
     listeners: Annotated[dict[str, str], "HOST:PORT of each listener, by its name."]
 
 
@@ -31,7 +36,7 @@ class FirstOffset(TypedDict):
 
 
 class ConsumedRecord(TypedDict):
-    """A record of a topic. What is not UTF-8 has the replacement character U+FFFD."""
+    """A record of a topic. Without `encoding=base64`, what is not UTF-8 has the replacement character U+FFFD."""
 
     partition: int
     offset: int
@@ -63,7 +68,7 @@ class _Kind(TypedDict):
 
 
 class FaultRule(_Kind, total=False):
-    """Which requests get a fault, and which one. A condition that is unset matches every request."""
+    """A rule: the requests that get a fault, and the fault. A condition that is unset matches every request."""
 
     name: Annotated[str | None, "What to call the rule; without it, it gets a name."]
     api: Annotated[str | list[str] | None, "A name or names of APIs, e.g. Produce; unset is all but ApiVersions."]
@@ -121,6 +126,67 @@ class RecordedRequest(TypedDict):
     request: Annotated[Any, "The request's fields that differ from their defaults; null if it was not read."]
     response: Annotated[Any, "The answer's fields that differ from their defaults; null if there was none."]
     raw: Annotated[str, "The body of the request in base64."]
+
+
+class Timeline(TypedDict):
+    """The requests and changes of a server; both texts are empty if there were none."""
+
+    text: Annotated[str, "The latest lines, for a terminal."]
+    html: Annotated[str, "A page that needs no other file."]
+
+
+class User(TypedDict):
+    """A user of the listener with TLS and SCRAM."""
+
+    name: str
+    password: str
+
+
+class Acl(TypedDict):
+    """A rule of an access control list, in Kafka's words."""
+
+    principal: Annotated[str, "E.g. User:alice."]
+    host: str
+    operation: str
+    permission: str
+    resource_type: str
+    name: str
+    pattern_type: str
+
+
+class GroupPartition(TypedDict):
+    """A partition that a group has read, or that is assigned to a member."""
+
+    topic: str
+    partition: int
+    committed: Annotated[int | None, "The committed offset."]
+    lag: Annotated[int, "How many offsets lie behind it, up to the end of the log."]
+
+
+class AssignedPartition(TypedDict):
+    """A partition that is assigned to a member of a group."""
+
+    topic: str
+    partition: int
+
+
+class GroupMember(TypedDict):
+    """A member of a group."""
+
+    member_id: str
+    client_id: str
+    instance_id: str | None
+    partitions: list[AssignedPartition]
+
+
+class Group(TypedDict):
+    """A group of consumers."""
+
+    name: str
+    state: Annotated[str, "Kafka's name of its state, e.g. Stable; Dead if there is no such group."]
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+    lag: Annotated[int, "That of all partitions together."]
 
 
 class WallTime(TypedDict):

@@ -13,9 +13,15 @@ from urllib.parse import quote
 
 import pytest
 
+from klamm import __version__
 from klamm.cli.main import main
 from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 
 class Control:
@@ -52,7 +58,8 @@ def control(server):
 
 
 def test_topics_and_records(server, control):
-    assert control("GET", "/") == (200, {"listeners": {"default": server.bootstrap}})
+    about = {"version": __version__, "bootstrap": server.bootstrap, "listeners": {"default": server.bootstrap}}
+    assert control("GET", "/") == (200, about)
     assert control("POST", "/topics", {"name": "orders", "partitions": 2}) == (200, {"name": "orders"})
     status, made = control("POST", "/topics")
     assert (status, made["name"].startswith("topic-")) == (200, True)
@@ -174,7 +181,8 @@ def test_a_server_for_tests_in_any_language(tmp_path):
         assert stat.S_IMODE(ready.stat().st_mode) == 0o600
         found = json.loads(ready.read_text())
         control = Control(found["control"], found["token"])
-        assert control("GET", "/")[1] == {"listeners": found["listeners"]}
+        about = control("GET", "/")[1]
+        assert (about["listeners"], about["bootstrap"]) == (found["listeners"], found["bootstrap"])
         assert control("POST", "/faults", {"kind": "disconnect"})[0] == 200
         assert control("GET", "/requests") == (200, [])
         assert control("POST", "/time", {"advance_ms": 5})[0] == 200
@@ -184,6 +192,80 @@ def test_a_server_for_tests_in_any_language(tmp_path):
     finally:
         process.kill()
         process.stdout.close()
+
+
+def test_a_server_with_users_stops_as_its_parent_does(tmp_path):
+    ready = tmp_path / "ready.json"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "klamm", "serve", "--ephemeral", "--secure", "--stop-at-eof"]
+    process = subprocess.Popen([*command, "--ready-file", str(ready)], env=environment, stdin=subprocess.PIPE)
+    try:
+        EmbeddedServer.wait_until(ready.exists, "the server does not start", timeout_s=30)
+        found = json.loads(ready.read_text())
+        control = Control(found["control"], found["token"])
+        assert found["bootstrap"] == found["listeners"]["secure"]
+        assert control("POST", "/users", {"name": "alice"}) == (200, {"name": "alice", "password": "secret"})
+        control("POST", "/topics", {"name": "orders"})
+        rule = {"user": "alice", "operation": "DESCRIBE", "resource_type": "TOPIC", "name": "orders"}
+        assert control("POST", "/acls/allow", rule)[1]["principal"] == "User:alice"
+        status, settings = control("GET", "/client-settings/confluent-kafka?user=alice")
+        assert (status, settings["bootstrap.servers"]) == (200, found["bootstrap"])
+        admin = pytest.importorskip("confluent_kafka.admin")
+        assert [*admin.AdminClient(settings).list_topics(timeout=20).topics] == ["orders"]
+        assert control("GET", "/client-settings/java?user=bob") == (
+            404,
+            {"error": 'there is no user "bob"; add_user makes one'},
+        )
+        process.stdin.close()
+        assert process.wait(60) == 0
+        assert not os.path.exists(settings["ssl.ca.location"])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_listener_with_users_is_for_tests(capsys):
+    assert main(["serve", "--secure"]) == 2
+    assert capsys.readouterr().err == "--secure: goes with --ephemeral, and without a file\n"
+
+
+def test_records_of_any_bytes(control):
+    control("POST", "/topics", {"name": "bytes"})
+    body = {"values": ["/w=="], "key": "", "headers": [["h", "AA=="], ["none", None]], "encoding": "base64"}
+    assert control("POST", "/topics/bytes/records", {**body, "timestamp_ms": 7}) == (200, {"offset": 0})
+    _, (one,) = control("GET", "/topics/bytes/records?encoding=base64")
+    assert (one["key"], one["value"], one["timestamp_ms"]) == ("", "/w==", 7)
+    assert one["headers"] == [["h", "AA=="], ["none", None]]
+    assert control("GET", "/topics/bytes/records")[1][0]["value"] == "\ufffd"
+    assert control("POST", "/topics/bytes/records", {"values": ["x"], "encoding": "base64"})[0] == 400
+    assert control("POST", "/topics/bytes/records", {"values": ["x"], "headers": [["h"]]})[0] == 400
+
+
+def test_groups(server, control):
+    control("POST", "/topics", {"name": "read"})
+    control("POST", "/topics/read/records", {"values": ["one", "two"]})
+    partition = OffsetCommitRequestPartition(0, committed_offset=1)
+    request = OffsetCommitRequest("readers", topics=[OffsetCommitRequestTopic("read", partitions=[partition])])
+    server.admin.call(request, 8)
+    assert control("GET", "/groups") == (200, {"readers": "Empty"})
+    status, found = control("GET", "/groups/readers?lag=1")
+    assert (status, found["state"], found["members"], found["lag"]) == (200, "Empty", [], 1)
+    assert found["partitions"] == [{"topic": "read", "partition": 0, "committed": 1, "lag": 1}]
+    assert control("GET", "/groups/readers?members=1&timeout_s=0.05")[0] == 408
+    assert control("DELETE", "/groups/readers") == (200, {})
+    assert control("GET", "/groups/readers")[1]["state"] == "Dead"
+
+
+def test_a_timeline_for_the_report_of_a_failing_test(server, control):
+    control("DELETE", "/requests")
+    assert control("GET", "/timeline") == (200, {"text": "", "html": ""})
+    with RawClient(server.address(), client_id="mine") as client:
+        client.call(FindCoordinatorRequest("g"), 1)
+    status, found = control("GET", "/timeline?failure=it+failed")
+    assert status == 200
+    assert "mine" in found["text"]
+    assert found["text"].rstrip().endswith("it failed")
+    assert "<html" in found["html"]
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +280,7 @@ def three_nodes(tmp_path_factory):
 
 def test_nodes_over_http(three_nodes):
     server, control, _ = three_nodes
+    assert control("GET", "/")[1]["bootstrap"] == server.bootstrap
     server.create_topic("orders", 3)
     assert control("POST", "/topics/orders/records", {"values": ["v"], "partition": 1}) == (200, {"offset": 0})
     status, found = control("POST", "/nodes/2", {"running": False})

@@ -9,8 +9,14 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from klamm.testing import EmbeddedServer, MovingClock, RawClient
+from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient
+from klamm.testing.secure import secure_settings
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from klamm_control import values
 from klamm_control.every_action import ACTIONS
 from klamm_control.openapi import ERRORS, Description
@@ -29,7 +35,7 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 OPTIONS = {
     "createTopic": {"name": "made", "partitions": 1, "configs": {"retention.ms": 1000}},
     "produce": {"values": ["three", None], "key": "k"},
-    "consume": {"count": 2, "timeout_s": 5, "isolation": "read_uncommitted"},
+    "consume": {"count": 1, "isolation": "read_uncommitted", "partition": 0, "offset": 1, "encoding": "base64"},
     "addFault": {"kind": "delay", "api": "Fetch", "delay_ms": 5, "probability": 0.5, "name": "other"},
     "fault": {"wait": 0},
     "setNode": {"running": True},
@@ -37,14 +43,26 @@ OPTIONS = {
     "moveCoordinator": {"node": 1},
     "requests": {"api": "FindCoordinator", "count": 1},
     "advanceMs": {"advance_ms": 5},
+    "timeline": {"title": "one", "failure": "it failed", "columns": 100},
+    "group": {"state": "Empty", "members": 0, "lag": 1},
+    "chaos": {"seed": 7, "times": 2},
+    "addUser": {"name": "alice"},
+    "allow": {"user": "alice", "operation": "READ", "resource_type": "TOPIC", "name": "orders"},
+    "deny": {"user": "alice", "operation": "WRITE", "resource_type": "TOPIC", "name": "orders"},
+    "acls": {"user": "alice"},
+    "clearAcls": {"user": "alice"},
+    "clientSettings": {"user": "admin"},
 }
-PLACES = {"topic": "orders", "name": "mine", "node": "1", "key": "g"}
+PLACES = {"topic": "orders", "name": "mine", "node": "1", "key": "g", "group": "readers", "client": "go"}
 
 
 @pytest.fixture(scope="module")
-def server():
-    settings = ['server.extensions=["control"]', "control.token=sesame"]
-    with EmbeddedServer(settings, faults=True, recording=True, clock=MovingClock()) as server:
+def server(tmp_path_factory):
+    files = CertificateFiles(tmp_path_factory.mktemp("tls"))
+    control = ['server.extensions=["control"]', "control.token=sesame", f"control.ca_file={files.ca}"]
+    with EmbeddedServer(
+        [*secure_settings(files), *control], faults=True, recording=True, clock=MovingClock()
+    ) as server:
         yield server
 
 
@@ -56,6 +74,15 @@ def call(server):
     server.reset()
     server.create_topic("orders")
     server.produce("orders", "one", "two")
+    server.admin.call(
+        OffsetCommitRequest(
+            "readers",
+            topics=[
+                OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(0, committed_offset=1)])
+            ],
+        ),
+        8,
+    )
     server.faults.add("delay", api="Fetch", delay_ms=5, name="mine")
     with RawClient(server.address(), client_id="mine") as client:
         client.call(FindCoordinatorRequest("g"), 1)

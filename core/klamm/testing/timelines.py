@@ -1,0 +1,19 @@
+"""`read_timeline`: what happened at a server, for those who have its services alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.api.context import ServerServices
+
+if TYPE_CHECKING:
+    from klamm.testing.timeline.timeline import Timeline
+
+
+def read_timeline(services: ServerServices, *, title: str = "", failure: str = "", since_ns: int = 0) -> Timeline:
+    """Return what happened at a server since a moment of its monotonic clock; `EmbeddedServer.timeline` has more."""
+    # Only here: most tests do without.
+    from klamm.testing.timeline.timeline import Timeline, moments_of, read_sources
+
+    found = [each for each in moments_of(read_sources(services.shared)) if each.started_ns >= since_ns]
+    return Timeline.of(found, services.clock.monotonic_ns(), title=title, failure=failure)

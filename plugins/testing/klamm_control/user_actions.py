@@ -1,0 +1,87 @@
+"""`UserActions`: users, access control lists, and the settings that clients need to connect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from klamm.testing import settings_for
+from klamm_control.controlled import Actions
+from klamm_control.routes import route
+from klamm_control.values import Acl, Done, User
+
+_Client = Literal["confluent-kafka", "confluent-kafka-javascript", "go", "java", "kafka-python", "kafkajs"]
+_Operation = Annotated[str, "E.g. READ, WRITE, CREATE, DESCRIBE, ALL."]
+_ResourceType = Annotated[str, "E.g. TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID."]
+_Prefix = Annotated[bool, "True for all names that begin so."]
+
+
+class UserActions(Actions):
+    """Users, for a server that was started with `--secure`; what clients need to connect, for each server."""
+
+    @route("POST", "/users")
+    def add_user(self, name: str, password: str = "secret") -> User:
+        """Make a user, or change its password."""
+        self._server.users.add(name, password)
+        return {"name": name, "password": password}
+
+    @route("GET", "/client-settings/{client}")
+    def client_settings(
+        self,
+        client: Annotated[_Client, "Name of a client library."],
+        user: Annotated[str | None, "Who logs in: admin by default, if the server has users."] = None,
+    ) -> dict[str, Any]:
+        """Return what a client library needs to connect, in its own words."""
+        server = self._server
+        login = server.users.login(user or "admin") if user is not None or server.has_users else None
+        return settings_for(client, server.bootstrap, login)
+
+    @route("GET", "/acls")
+    def acls(self, user: str | None = None) -> list[Acl]:
+        """The rules of access, all or those of a user."""
+        return [_acl(one) for one in self._server.acls.all(user)]
+
+    @route("POST", "/acls/allow")
+    def allow(
+        self,
+        user: str,
+        operation: _Operation,
+        resource_type: _ResourceType,
+        name: str,
+        prefix: _Prefix = False,
+        host: str = "*",
+    ) -> Acl:
+        """Let a user do something."""
+        rule: Any = (user, operation, resource_type, name)
+        return _acl(self._server.acls.allow(*rule, prefix=prefix, host=host))
+
+    @route("POST", "/acls/deny")
+    def deny(
+        self,
+        user: str,
+        operation: _Operation,
+        resource_type: _ResourceType,
+        name: str,
+        prefix: _Prefix = False,
+        host: str = "*",
+    ) -> Acl:
+        """Keep a user from something, whatever allows it."""
+        rule: Any = (user, operation, resource_type, name)
+        return _acl(self._server.acls.deny(*rule, prefix=prefix, host=host))
+
+    @route("DELETE", "/acls")
+    def clear_acls(self, user: str | None = None) -> Done:
+        """Take all rules of access away, or those of a user."""
+        self._server.acls.clear(user)
+        return {}
+
+
+def _acl(binding: Any) -> Acl:
+    return {
+        "principal": binding.principal,
+        "host": binding.host,
+        "operation": binding.operation.name,
+        "permission": binding.permission.name,
+        "resource_type": binding.resource_type.name,
+        "name": binding.resource_name,
+        "pattern_type": binding.pattern_type.name,
+    }
