@@ -53,9 +53,9 @@ class TopicActions(Actions):
         """Append a record for each value, and return the offset of the first."""
         coder = _CODERS[encoding]
         pairs = [_pair(each, coder) for each in headers]
-        contents = [coder.bytes(each) for each in values]
+        contents = [coder.packed(each) for each in values]
         offset = self._server.admin.produce(
-            topic, *contents, key=coder.bytes(key), partition=partition, headers=pairs, timestamp_ms=timestamp_ms
+            topic, *contents, key=coder.packed(key), partition=partition, headers=pairs, timestamp_ms=timestamp_ms
         )
         return {"offset": offset}
 
@@ -74,7 +74,7 @@ class TopicActions(Actions):
 
         Records of transactions that are open or were aborted are left out unless `isolation` is `read_uncommitted`.
         """
-        text = _CODERS[encoding].text
+        text = _CODERS[encoding].shown
         found = self._server.admin.consume(
             topic, count, partition=partition, offset=offset, isolation=isolation, timeout_s=limited(timeout_s)
         )
@@ -94,23 +94,23 @@ class TopicActions(Actions):
 class _Coder:
     """Bytes as text: as UTF-8."""
 
-    def bytes(self, text: str | None) -> bytes | None:
+    def packed(self, text: str | None) -> bytes | None:
         return None if text is None else text.encode()
 
-    def text(self, content: bytes | None) -> str | None:
+    def shown(self, content: bytes | None) -> str | None:
         return None if content is None else content.decode("utf-8", "replace")
 
 
 class _Base64(_Coder):
     """Bytes as text: in base64."""
 
-    def bytes(self, text: str | None) -> bytes | None:
+    def packed(self, text: str | None) -> bytes | None:
         try:
             return None if text is None else base64.b64decode(text, validate=True)
         except binascii.Error as error:
             raise ValueError(f'"{text}" is not base64: {error}') from error
 
-    def text(self, content: bytes | None) -> str | None:
+    def shown(self, content: bytes | None) -> str | None:
         return None if content is None else base64.b64encode(content).decode()
 
 
@@ -120,4 +120,4 @@ _CODERS: Final[dict[str, _Coder]] = {"utf-8": _Coder(), "base64": _Base64()}
 def _pair(header: Sequence[str | None], coder: _Coder) -> tuple[str, bytes | None]:
     if len(header) != 2 or header[0] is None:
         raise ValueError(f'"headers" are pairs of name and value, not {list(header)}')
-    return header[0], coder.bytes(header[1])
+    return header[0], coder.packed(header[1])
