@@ -19,7 +19,7 @@ from klamm_broker.topics.names import MAX_LENGTH
 
 if TYPE_CHECKING:
     from klamm.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
-    from klamm_broker.fetch_session_settings import FetchSessionSettings
+    from klamm_broker.state_limit_settings import FetchSessionSettings
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
