@@ -35,7 +35,7 @@ from klamm_broker.services import BrokerServices
 from klamm_broker.share.opening import open_letters, open_shares
 from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage import meta_properties
-from klamm_broker.storage.boot_id import read_boot_id, recover_from_restart
+from klamm_broker.storage.meta_properties import read_boot_id, recover_from_restart
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from klamm import ErrorCode
-from klamm_broker.groups.streams.status import StatusCode
+from klamm_broker.groups.streams.requests import StatusCode
 from tests.interop.beside_kafka.comparison import in_order
 from tests.interop.beside_kafka.random_runs import Difference
 from tests.interop.beside_kafka.random_streams import ROLES

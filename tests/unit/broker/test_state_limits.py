@@ -30,8 +30,7 @@ from klamm.wire.messages.offset_commit import (
 )
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.limits import TABLES, Ledger, owner_of
-from klamm_broker.limits.table import StateTable
-from klamm_broker.limits.tables import CONFIGS, GROUPS, OFFSETS, TOPICS, TRANSACTIONAL_IDS
+from klamm_broker.limits.tables import CONFIGS, GROUPS, OFFSETS, TOPICS, TRANSACTIONAL_IDS, StateTable
 from klamm_broker.storage.migrations import MIGRATIONS
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store

@@ -8,8 +8,7 @@ from typing import Any
 from groups_playbook import GROUP, Call, Playbook
 
 from klamm import ErrorCode
-from klamm_broker.groups.streams.requests import StreamsHeartbeat, StreamsHeartbeatResult
-from klamm_broker.groups.streams.status import StatusCode
+from klamm_broker.groups.streams.requests import StatusCode, StreamsHeartbeat, StreamsHeartbeatResult
 from klamm_broker.groups.streams.tasks import NONE
 from klamm_broker.groups.streams.topology import InternalTopic, Subtopology, Topology
 

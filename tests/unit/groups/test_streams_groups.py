@@ -20,8 +20,7 @@ from streams_members import (
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import GroupLedgers, PartitionCommit
-from klamm_broker.groups.streams.requests import Endpoint
-from klamm_broker.groups.streams.status import StatusCode
+from klamm_broker.groups.streams.requests import Endpoint, StatusCode
 from klamm_broker.groups.streams.tasks import NONE, Tasks
 from klamm_broker.groups.streams.topology import CopartitionGroup, Subtopology, Topology
 from klamm_broker.limits import Ledger

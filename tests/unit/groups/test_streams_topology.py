@@ -7,7 +7,7 @@ from groups_playbook import Topics
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.streams.configuration import MAX_TASKS, configure, summarized
-from klamm_broker.groups.streams.status import StatusCode
+from klamm_broker.groups.streams.requests import StatusCode
 from klamm_broker.groups.streams.topology import (
     CopartitionGroup,
     InternalTopic,

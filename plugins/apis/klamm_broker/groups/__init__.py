@@ -18,7 +18,7 @@
     streams         streams groups; a folder
     assignors       which member reads which partition, where the server decides that
     group           what all kinds of groups share: id, lock, offsets
-    classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
+    classic_group   members and state of a classic group, and what clients see of it (`state` has its transitions)
     metrics         what is counted of groups
     persistence     to and from the store
 
@@ -27,21 +27,21 @@ A group is the unit of locking. Nothing here does I/O or waits: the store, the c
 
 from __future__ import annotations
 
-from klamm_broker.groups.consumer.requests import ConsumerHeartbeat
 from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
 from klamm_broker.groups.group import CommittedOffset, GroupLedgers
 from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.requests import (
+    ConsumerHeartbeat,
     EpochHeartbeatResult,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
+    ShareHeartbeat,
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.share.requests import ShareHeartbeat
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [

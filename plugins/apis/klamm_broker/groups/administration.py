@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
-from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.classic_group import ClassicGroup, describe
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.requests import DescribedGroup, ListedGroup
-from klamm_broker.groups.views import describe
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Store, StoreError

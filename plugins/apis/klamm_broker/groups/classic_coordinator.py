@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
-from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.classic_group import ClassicGroup, join_result
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.group_settings import GroupSettings
@@ -29,7 +29,6 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Store, StoreError

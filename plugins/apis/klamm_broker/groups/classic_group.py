@@ -1,4 +1,4 @@
-"""A classic group: its members and its state."""
+"""A classic group: its members, its state, and its views for members and administrators."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.classic_membership import ClassicMembership
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
-from klamm_broker.groups.requests import Protocol
+from klamm_broker.groups.requests import DescribedGroup, DescribedMember, JoinedMember, JoinResult, Protocol
 from klamm_broker.groups.state import (
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
     NEXT_STATES,
+    PREPARING_REBALANCE,
     STABLE,
     GroupState,
     IllegalTransitionError,
@@ -24,6 +25,7 @@ from klamm_broker.groups.state import (
 if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_broker.groups.expiration import ExpirationTimer
+
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -186,3 +188,51 @@ class ClassicGroup(ClassicMembership):
         if self.uses_consumer_protocol and self.state is STABLE and self.subscribed_topics is not None:
             return committed.commit_timestamp_ms
         return None
+
+
+def join_result(group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
+    """The answer to a join in the present generation; only the leader gets the list of members."""
+    members: Sequence[JoinedMember] = ()
+    if member_id == group.leader_id:
+        members = joined_members(group)
+    return JoinResult(
+        member_id=member_id,
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader_id=group.leader_id or "",
+        skip_assignment=skip_assignment,
+        members=members,
+    )
+
+
+def joined_members(group: ClassicGroup) -> list[JoinedMember]:
+    """All members with their metadata of the chosen protocol. Not while a rebalance is being prepared."""
+    if group.protocol_name is None or group.state in (PREPARING_REBALANCE, DEAD):
+        raise RuntimeError(f"group {group.group_id!r} has no agreed protocol while it is {group.state.value}")
+    return [
+        JoinedMember(member.member_id, member.group_instance_id, member.metadata(group.protocol_name))
+        for member in group.members.values()
+    ]
+
+
+def describe(group: ClassicGroup) -> DescribedGroup:
+    """The group for an administrator."""
+    protocol_name = group.protocol_name if group.state is STABLE and group.protocol_name is not None else None
+    return DescribedGroup(
+        group_id=group.group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_name=protocol_name or "",
+        members=[
+            DescribedMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(protocol_name) if protocol_name is not None else b"",
+                member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, clipped
 from klamm_broker.groups import persistence
-from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.classic_group import ClassicGroup, join_result
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.group_settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.member import FREE_BYTES, Member
@@ -24,7 +24,6 @@ from klamm_broker.groups.state import (
     STABLE,
     can_rebalance,
 )
-from klamm_broker.groups.views import join_result
 from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from klamm.wire.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from klamm_broker.groups.share.requests import MAX_MEMBER_ID_CHARS
+from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.limits import owner_of

@@ -26,7 +26,7 @@ from klamm.wire.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from klamm_broker.groups.share.requests import MAX_MEMBER_ID_CHARS
+from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge

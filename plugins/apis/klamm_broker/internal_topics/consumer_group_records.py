@@ -12,8 +12,7 @@ from klamm.wire.coordinator_records import consumer_group_metadata as group_meta
 from klamm.wire.coordinator_records import consumer_group_target_assignment_member as target_member
 from klamm.wire.coordinator_records import consumer_group_target_assignment_metadata as target_metadata
 from klamm_broker.groups.consumer.state import MemberState
-from klamm_broker.internal_topics.group_records import MEMBER_STATES, as_hash, by_topic, source
-from klamm_broker.internal_topics.record_source import Row, record_key
+from klamm_broker.internal_topics.record_source import MEMBER_STATES, Row, as_hash, by_topic, record_key, source
 
 if TYPE_CHECKING:
     from klamm_broker.internal_topics.record_source import Encodes

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from struct import Struct
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from struct import Struct, unpack
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from klamm_broker.groups.consumer.state import MemberState
+
+MEMBER_STATES: Final = {state: number for number, state in enumerate(MemberState)}
+"""Kafka numbers the states in this order."""
+_VERSION: Final = 0
 
 Row: TypeAlias = tuple[Any, ...]
+
+Values: TypeAlias = Callable[[Row], Iterable[tuple[bytes, "Encodes | None"]]]
+"""Returns the records of a row: pairs of key, and value or None."""
 
 TopicIds: TypeAlias = Callable[[str], bytes]
 """Returns the id of a topic, 16 zero bytes if there is none of that name."""
@@ -66,3 +75,30 @@ def record_key(record_type: int, key: Encodes) -> bytes:
 def record_value(version: int, value: Encodes) -> bytes:
     """Return the bytes of a value: its version in front."""
     return _pack_int16(version) + value.encode(version)
+
+
+def source(name: str, keys: tuple[str, ...], table: str, columns: str, values: Values) -> RecordSource:
+    """Return a source whose things are rows of one table."""
+
+    def to_records(rows: Iterable[Row], _topic_id: TopicIds) -> Iterator[CoordinatorRecord]:
+        for row in rows:
+            for key, value in values(row):
+                yield CoordinatorRecord(row[0], key, None if value is None else record_value(_VERSION, value))
+
+    names = ", ".join(keys)
+    query = f"SELECT {names}, {columns} FROM {{changed}} LEFT JOIN {table} USING ({names})"  # noqa: S608
+    return RecordSource(name, keys, (table,), query, to_records)
+
+
+def as_hash(text: str) -> int:
+    """Return the 64 bits of a hash of topics that a record has."""
+    if not text:
+        return 0
+    number: int
+    (number,) = unpack(">q", bytes.fromhex(text[:16]))
+    return number
+
+
+def by_topic(partitions: Mapping[str, Any]) -> Iterator[tuple[bytes, list[int]]]:
+    """Return topic ids with partitions, from what the store has of an assignment."""
+    return ((bytes.fromhex(topic), sorted(indexes)) for topic, indexes in sorted(partitions.items()))

@@ -11,8 +11,7 @@ from klamm.wire.coordinator_records import share_group_member_metadata as member
 from klamm.wire.coordinator_records import share_group_metadata as group_metadata
 from klamm.wire.coordinator_records import share_group_target_assignment_member as target_member
 from klamm.wire.coordinator_records import share_group_target_assignment_metadata as target_metadata
-from klamm_broker.internal_topics.group_records import as_hash, by_topic, source
-from klamm_broker.internal_topics.record_source import Row, record_key
+from klamm_broker.internal_topics.record_source import Row, as_hash, by_topic, record_key, source
 
 if TYPE_CHECKING:
     from klamm_broker.internal_topics.record_source import Encodes

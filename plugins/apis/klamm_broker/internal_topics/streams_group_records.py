@@ -13,8 +13,7 @@ from klamm.wire.coordinator_records import streams_group_target_assignment_membe
 from klamm.wire.coordinator_records import streams_group_target_assignment_metadata as target_metadata
 from klamm.wire.coordinator_records import streams_group_topology as group_topology
 from klamm_broker.groups.consumer.state import MemberState
-from klamm_broker.internal_topics.group_records import MEMBER_STATES, as_hash, source
-from klamm_broker.internal_topics.record_source import Row, record_key
+from klamm_broker.internal_topics.record_source import MEMBER_STATES, Row, as_hash, record_key, source
 
 if TYPE_CHECKING:
     from klamm_broker.internal_topics.record_source import Encodes

@@ -1,8 +1,7 @@
 """Limits for what clients leave behind: a total for each table that a client can make grow, and a share for each owner.
 
-table     what is declared of a table
 ledger    what is in use of it, in all and by each owner
-tables    all tables, and their ledgers
+tables    all tables, what is declared of each, and their ledgers
 owners    who has made what, across restarts
 """
 

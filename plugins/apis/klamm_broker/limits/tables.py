@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from klamm import ErrorCode
 from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS
 from klamm.shared import CLIENT_QUOTAS
 from klamm.wire.api_keys import ApiKey
 from klamm_broker.limits.ledger import Ledger
-from klamm_broker.limits.table import StateTable
 
 if TYPE_CHECKING:
     from klamm.metrics import MetricsRegistry
+
+
+class StateTable(NamedTuple):
+    """One table.
+
+    `key`       the setting with its total; `unit` what that counts.
+    `content`   what is in it, for metrics and docs.
+    `error`     the answer to what is new and has no room.
+    `goes`      when entries go.
+    `grows_by`  the APIs that make it grow.
+    """
+
+    name: str
+    key: str
+    unit: str
+    content: str
+    error: ErrorCode
+    goes: str
+    grows_by: tuple[ApiKey, ...]
+
+    @property
+    def attribute(self) -> str:
+        """The field of the settings that has the total."""
+        return self.key.replace(".", "_")
+
 
 GROUPS: Final = StateTable(
     "groups",

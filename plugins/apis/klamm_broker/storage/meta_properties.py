@@ -1,4 +1,7 @@
-"""`meta.properties`: which cluster, node and directory a data directory belongs to, in Kafka's format (version 1)."""
+"""`meta.properties`: which cluster, node and directory a data directory belongs to, in Kafka's format (version 1).
+
+Beside it, the id of the boot at which a directory was written last.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from klamm_broker.log import FileOperations
+    from klamm_broker.storage.store import Store
 
+
+_BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID_KEY: Final = "boot-id"
 FILE_NAME = "meta.properties"
 
 
@@ -95,3 +102,24 @@ def _parse(path: Path, text: str) -> MetaProperties:
         raise MetaPropertiesError(f"{path}: {error.args[0]} is missing") from None
     except ValueError:
         raise MetaPropertiesError(f"{path}: node.id {values['node.id']!r} is not a number") from None
+
+
+def read_boot_id() -> str:
+    """The id that the system gave itself when it started; empty if it has none."""
+    try:
+        return _BOOT_ID_FILE.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def recover_from_restart(store: Store, boot_id: str, recover: Callable[[], None], *, is_clean: bool) -> None:
+    """Call `recover` if the machine may have restarted since the last call, unless the last stop was clean.
+
+    Raises StoreError, and what `recover` raises; then the next start calls it again.
+    """
+    rows = store.read("SELECT value FROM cluster WHERE key = ?", (_BOOT_ID_KEY,))
+    if boot_id and rows == [(boot_id,)]:
+        return
+    if not is_clean:
+        recover()
+    store.write_and_wait([("INSERT OR REPLACE INTO cluster (key, value) VALUES (?, ?)", (_BOOT_ID_KEY, boot_id))])

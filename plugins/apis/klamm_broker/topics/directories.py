@@ -1,14 +1,23 @@
-"""The directories of partitions, as a start finds them."""
+"""The directories of partitions, as a start finds them, and those of deleted topics."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm_broker.storage.meta_properties import uuid_bytes
+from klamm_broker.topics.topic_rows import DELETION
+
+if TYPE_CHECKING:
+    from klamm_broker.log import LogManager
+    from klamm_broker.storage.store import Store
+
+log = logging.getLogger("klamm.broker.topics")
+
 
 _DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 
@@ -42,3 +51,29 @@ def topics_in(data_dir: Path, without: Collection[str]) -> dict[str, tuple[bytes
         if topic_id is not None and found.get(name, (topic_id, 0))[0] == topic_id:
             found[name] = (topic_id, max(index + 1, found.get(name, (topic_id, 0))[1]))
     return found
+
+
+def finish_deletions(store: Store, logs: LogManager, data_dir: Path) -> None:
+    """Remove the directories of topics whose deletion was started; one without a topic id is set aside."""
+    rows = store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (DELETION + "%",))
+    names = {bytes.fromhex(key.removeprefix(DELETION)): name for key, name in rows}
+    if not names:
+        return
+    failed = False
+    gone = set(names.values())
+    deleted: list[tuple[str, int]] = []
+    for directory, name, index in partition_directories(data_dir):
+        if name not in gone:
+            continue
+        topic_id = topic_id_of(directory)
+        try:
+            if topic_id in names:
+                deleted.append((name, index))
+            elif topic_id is None:
+                logs.set_aside(name, index)
+        except OSError as error:
+            log.error("%s cannot be removed: %s", directory, error)
+            failed = True
+    failed |= bool(logs.delete_all(deleted))
+    if not failed:
+        store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for key, _name in rows])

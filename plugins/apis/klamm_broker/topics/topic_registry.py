@@ -20,8 +20,7 @@ from klamm_broker.configs.adopted_configs import read_copy
 from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.meta_properties import random_uuid
 from klamm_broker.topics.accounts import TopicAccounts
-from klamm_broker.topics.deletions import finish_deletions
-from klamm_broker.topics.directories import topics_in
+from klamm_broker.topics.directories import finish_deletions, topics_in
 from klamm_broker.topics.fair_lock import FairLock
 from klamm_broker.topics.leadership import first_leadership
 from klamm_broker.topics.log_opener import LogConfigs, LogOpener

@@ -10,5 +10,4 @@ reconciliation  one step of a member towards its target
 group, member   state
 state           states and their transitions
 persistence     to and from the store
-requests        requests and results, independent of wire versions
 """

@@ -15,7 +15,6 @@ from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
-from klamm_broker.groups.consumer.requests import ConsumerHeartbeat
 from klamm_broker.groups.consumer.subscriptions import (
     UNCHECKED,
     RegexRefresh,
@@ -26,7 +25,7 @@ from klamm_broker.groups.consumer.subscriptions import (
 )
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described, invalid
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from klamm_broker.groups.requests import EpochHeartbeatResult
+from klamm_broker.groups.requests import ConsumerHeartbeat, EpochHeartbeatResult
 
 if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment

@@ -3,5 +3,4 @@
 group        members, epochs, state
 coordinator  heartbeats, departures, description
 persistence  to and from the store
-requests     heartbeats and results, independent of wire versions
 """

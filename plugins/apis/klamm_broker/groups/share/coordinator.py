@@ -17,10 +17,9 @@ from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, req
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described, invalid
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, LEAVE_EPOCH, Changes
 from klamm_broker.groups.member_timers import MemberTimers
-from klamm_broker.groups.requests import EpochHeartbeatResult
+from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS, EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.groups.share.group import ShareGroup, ShareMember
 from klamm_broker.groups.share.persistence import ROWS
-from klamm_broker.groups.share.requests import MAX_MEMBER_ID_CHARS, ShareHeartbeat
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock

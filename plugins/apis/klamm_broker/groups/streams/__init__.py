@@ -9,8 +9,6 @@ group, member   state
 tasks           tasks by role
 topology        what an application reads and writes
 configuration   how many tasks it has, and which topics it lacks
-endpoints       which partitions are where, for interactive queries
-status          what members are notified of beside their tasks
 state           states and their transitions
 persistence     to and from the store
 requests        requests and results, independent of wire versions

@@ -10,7 +10,7 @@ from klamm_broker.groups.assignors.tasks import NAME, StreamsMemberSpec, Streams
 from klamm_broker.groups.consumer.subscriptions import Topics, topics_hash
 from klamm_broker.groups.streams.configuration import configure
 from klamm_broker.groups.streams.reconciliation import next_step
-from klamm_broker.groups.streams.status import Status, StatusCode
+from klamm_broker.groups.streams.requests import Status, StatusCode
 from klamm_broker.groups.streams.tasks import NONE
 from klamm_broker.numbers import NS_PER_MS
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from klamm_broker.groups.consumer.subscriptions import Topics
-from klamm_broker.groups.streams.status import Status, StatusCode
+from klamm_broker.groups.streams.requests import Status, StatusCode
 from klamm_broker.groups.streams.topology import (
     InternalTopic,
     Subtopology,

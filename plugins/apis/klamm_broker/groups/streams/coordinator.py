@@ -6,7 +6,7 @@ Follows the streams part of Kafka's `GroupMetadataManager`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,7 +15,6 @@ from klamm_broker.groups.assignors.tasks import NAME as ASSIGNOR
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described
 from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
-from klamm_broker.groups.streams.endpoints import endpoints_of
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.membership import (
@@ -25,11 +24,17 @@ from klamm_broker.groups.streams.membership import (
     require_tasks,
     updated_member,
 )
-from klamm_broker.groups.streams.requests import StreamsHeartbeat, StreamsHeartbeatResult
-from klamm_broker.groups.streams.status import Status, StatusCode
-from klamm_broker.groups.streams.tasks import NONE
+from klamm_broker.groups.streams.requests import (
+    EndpointPartitions,
+    Status,
+    StatusCode,
+    StreamsHeartbeat,
+    StreamsHeartbeatResult,
+)
+from klamm_broker.groups.streams.tasks import NONE, Task
 
 if TYPE_CHECKING:
+    from klamm_broker.groups.consumer.subscriptions import Topics
     from klamm_broker.groups.group import Group
     from klamm_broker.groups.group_registry import GroupRegistry
     from klamm_broker.groups.group_settings import GroupSettings
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.streams.members import TaskOffsets
     from klamm_broker.groups.streams.tasks import Tasks
     from klamm_broker.groups.streams.topology import Topology
+
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -240,3 +246,31 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
             return DescribedStreamsGroup(
                 described(group, ASSIGNOR, group.target), group.topology, group.configuration, dict(group.offsets_of)
             )
+
+
+def endpoints_of(group: StreamsGroup, topics: Topics) -> list[EndpointPartitions]:
+    """Return what each member with an endpoint has."""
+    if group.topology is None:
+        return []
+    inputs = {
+        each.subtopology_id: {name: len(topic.partitions) for name in each.input_topics if (topic := topics.get(name))}
+        for each in group.topology.subtopologies
+    }
+    return [
+        EndpointPartitions(
+            member.endpoint,
+            _partitions(member.assigned.active, inputs),
+            _partitions(member.assigned.standby | member.assigned.warmup, inputs),
+        )
+        for member in group.members.values()
+        if member.endpoint is not None
+    ]
+
+
+def _partitions(tasks: Iterable[Task], inputs: Mapping[str, Mapping[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for subtopology_id, partition in sorted(tasks):
+        for name, count in inputs.get(subtopology_id, {}).items():
+            if partition < count:
+                found.setdefault(name, []).append(partition)
+    return dict(sorted(found.items()))

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from klamm import ErrorCode
 from klamm_broker.groups.epoch_group import JOIN_EPOCH
-from klamm_broker.groups.streams.status import Status
 from klamm_broker.groups.streams.tasks import Task, Tasks
 
 if TYPE_CHECKING:
     from klamm_broker.groups.streams.topology import InternalTopic, Topology
+
+
+class StatusCode(enum.IntEnum):
+    """A status that a member gets of its group: Kafka's `StreamsGroupHeartbeatResponse.Status`."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+    MISSING_CLIENT_TAGS = 6
+
+
+class Status(NamedTuple):
+    """A status, and a sentence about it."""
+
+    code: StatusCode
+    detail: str
 
 
 class Endpoint(NamedTuple):
