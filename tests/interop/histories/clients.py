@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from random import Random
 from typing import Any
@@ -76,15 +77,23 @@ class Workload:
         return f"{self._topic}-{partition}"
 
     def _send(self, process: str, choose: Random, operations: int) -> None:
-        producer = Producer({"bootstrap.servers": self._server.bootstrap, "enable.idempotence": True, **QUIET})
+        producer = self._idempotent()
         for _ in range(operations):
             partition, value = choose.randrange(PARTITIONS), next(self._values)
             with self._record.operation(process, "send", [["send", self._name(partition), value]]) as call:
                 delivered = _Delivered()
                 producer.produce(self._topic, str(value), partition=partition, on_delivery=delivered)
-                producer.flush(PATIENCE_S)
+                # After a fatal error, flush of confluent-kafka 2 may raise SystemError.
+                with suppress(SystemError):
+                    producer.flush(PATIENCE_S)
                 if delivered.offset is not None:
                     call.ok([["send", self._name(partition), value, delivered.offset]])
+            if delivered.offset is None:
+                # After a fatal error it can do nothing more.
+                producer = self._idempotent()
+
+    def _idempotent(self) -> Producer:
+        return Producer({"bootstrap.servers": self._server.bootstrap, "enable.idempotence": True, **QUIET})
 
     def _transactional(self, process: str) -> Producer:
         producer = Producer(
@@ -127,7 +136,41 @@ class Workload:
                     producer = self._transactional(process)
             if choose.random() < 0.1:
                 self._assign(process, consumer)
+            if choose.random() < 0.1:
+                producer = self._succeed(process, producer)
         consumer.close()
+
+    def _succeed(self, process: str, producer: Producer) -> Producer:
+        """Return another producer of the same name, which fences this one within a transaction.
+
+        What the fenced one still writes must not be seen.
+        """
+        values = [next(self._values), next(self._values)]
+        steps = [["send", self._name(0), value] for value in values]
+        with self._record.operation(f"{process}-fenced", "txn", steps) as fenced:
+            successor = None
+            try:
+                producer.begin_transaction()
+                producer.produce(self._topic, str(values[0]), partition=0)
+                producer.flush(PATIENCE_S)
+                successor = self._transactional(process)
+                fenced.fail()
+                self._interrupted(process, successor, producer, values[1])
+            except KafkaException:
+                pass
+        return successor or self._transactional(process)
+
+    def _interrupted(self, process: str, producer: Producer, fenced: Producer, value: int) -> None:
+        """Run a transaction in the middle of which a fenced producer sends a value. Raises KafkaException."""
+        own = next(self._values)
+        with self._record.operation(process, "txn", [["send", self._name(0), own]]) as call:
+            producer.begin_transaction()
+            producer.produce(self._topic, str(own), partition=0)
+            producer.flush(PATIENCE_S)
+            fenced.produce(self._topic, str(value), partition=0)
+            fenced.flush(PATIENCE_S)
+            _until_known(producer.commit_transaction)
+            call.ok()
 
     def _attempt(
         self, producer: Producer, consumer: Consumer, call: Call, sends: list[tuple[int, int]], give_up: bool

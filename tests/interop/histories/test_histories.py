@@ -12,10 +12,14 @@ import pytest
 
 from klamm.testing.histories import Anomaly, Recorder, check_history, read_history
 from tests.interop.histories.clients import Workload
+from tests.interop.histories.planted import FAULTS
+from tests.peers.klamm_server import ROOT, KlammServer
 from tests.peers.server import Server, lasting_port
-from tests.peers.target import target_server
+from tests.peers.target import TARGET, target_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+# Apache Kafka acknowledges a change of a config before all its nodes answer with it.
+KNOWN = {"not_linearizable"} if TARGET == "kafka" else set()
 HISTORIES = int(os.environ.get("KLAMM_HISTORIES", "200"))
 
 
@@ -42,7 +46,7 @@ def anomalies_of(server: Server, directory: Path, seed: int, operations: int, ti
     with path.open() as file:
         history = read_history(file)
     assert len(history.operations) > operations
-    return check_history(history)
+    return [anomaly for anomaly in check_history(history) if anomaly.name not in KNOWN]
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def lasting_server(tmp_path: Path) -> Server:
 
 def test_a_history_with_kills_has_no_anomaly(lasting_server: Server, tmp_path: Path, seed: int) -> None:
     with lasting_server as server:
-        assert anomalies_of(server, tmp_path, seed, 30, 3) == []
+        assert anomalies_of(server, tmp_path, seed, 15, 2) == []
 
 
 @pytest.mark.slow
@@ -65,3 +69,35 @@ def test_many_histories_with_kills_have_no_anomaly(lasting_server: Server, tmp_p
         for number in range(HISTORIES):
             assert anomalies_of(server, tmp_path, seed + number, 60, 5) == [], f"seed {seed + number}"
             print(f"{number + 1} histories", flush=True)
+
+
+class FaultyServer(KlammServer):
+    """klamm with a planted fault."""
+
+    fault = ""
+
+    def command(self) -> list[str]:
+        command = super().command()
+        at = command.index("klamm")
+        return [*command[:at], "tests.interop.histories.planted", self.fault, *command[at + 1 :]]
+
+    def environment(self) -> dict[str, str]:
+        environment = super().environment()
+        environment["PYTHONPATH"] += os.pathsep + str(ROOT)
+        return environment
+
+
+@pytest.mark.slow
+@pytest.mark.interpreted
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_that_was_planted_is_named(fault: Callable[[], None], tmp_path: Path, seed: int) -> None:
+    server = FaultyServer(tmp_path / "server", port=lasting_port())
+    server.fault = fault.__name__
+    with server:
+        for number in range(HISTORIES):
+            found = {one.name for one in anomalies_of(server, tmp_path, seed + number, 30, 2)}
+            if found & FAULTS[fault]:
+                print(f"{fault.__name__}: {number + 1} histories: {', '.join(sorted(found))}", flush=True)
+                return
+    pytest.fail(f"not found in {HISTORIES} histories")
