@@ -29,6 +29,7 @@ DOCUMENTS = [
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("bench/results/*.md"),
     *ROOT.glob("examples/**/*.md"),
+    *ROOT.glob("clients/*/README.md"),
 ]
 # test_plugin_pages.py and test_new_plugin.py build the packages of these pages, and run their tests.
 EXAMPLE_PLUGINS = ROOT / "examples" / "plugins"

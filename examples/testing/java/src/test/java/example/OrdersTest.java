@@ -2,52 +2,51 @@ package example;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Map;
+import klamm.Answers.Fault;
+import klamm.KlammKafka;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
 
 class OrdersTest {
-    private static Klamm klamm;
+    @RegisterExtension
+    static final KlammKafka kafka = KlammKafka.create();
 
-    @BeforeAll
-    static void start() throws Exception {
-        klamm = new Klamm();
-    }
-
-    @AfterAll
-    static void stop() throws Exception {
-        klamm.close();
-    }
-
-    private static void produce(String topic, String value) throws Exception {
-        Map<String, Object> config = Map.of("bootstrap.servers", klamm.bootstrap());
+    /** The code under test: it sends an order. */
+    private static void placeOrder(Map<String, Object> properties, String topic, String order) throws Exception {
         StringSerializer texts = new StringSerializer();
-        try (KafkaProducer<String, String> producer = new KafkaProducer<>(config, texts, texts)) {
-            producer.send(new ProducerRecord<>(topic, value)).get();
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties, texts, texts)) {
+            producer.send(new ProducerRecord<>(topic, order)).get();
         }
     }
 
     @Test
-    void recordsGoInAndComeOut() throws Exception {
-        String topic = klamm.call("POST", "/topics", "").get("name").asText();
-        produce(topic, "order 1");
-        JsonNode records = klamm.call("GET", "/topics/" + topic + "/records", "");
-        assertEquals(1, records.size());
-        assertEquals("order 1", records.get(0).get("value").asText());
+    void ordersArrive() throws Exception {
+        String topic = kafka.createTopic();
+        placeOrder(kafka.getClientProperties(), topic, "order 1");
+        assertEquals("order 1", kafka.consume(topic).get(0).valueAsString());
     }
 
     @Test
-    void anIdempotentProducerSurvivesALostAnswer() throws Exception {
-        String topic = klamm.call("POST", "/topics", "").get("name").asText();
-        String rule = "{\"kind\": \"disconnect_after\", \"api\": \"Produce\", \"count\": 1, \"name\": \"%s\", \"topic\": \"%s\"}";
-        klamm.call("POST", "/faults", rule.formatted(topic, topic));
-        produce(topic, "order 2");
-        assertEquals(1, klamm.call("GET", "/faults/" + topic + "?wait=1", "").get("fired").asInt());
-        assertEquals(1, klamm.call("GET", "/topics/" + topic + "/records", "").size());
+    void anOrderArrivesOnceThoughItsAnswerIsLost() throws Exception {
+        String topic = kafka.createTopic();
+        Fault lost = kafka.addFault("disconnect_after", Map.of("api", "Produce", "topic", topic, "count", 1));
+        placeOrder(kafka.getClientProperties(), topic, "order 2");
+        kafka.fault(lost.name(), Map.of("wait", 1));
+        assertEquals(1, kafka.consume(topic).size());
+    }
+
+    @Test
+    void clientsLogIn() throws Exception {
+        try (KlammKafka secure = KlammKafka.create().withSecurity()) {
+            String topic = secure.createTopic();
+            secure.addUser("alice");
+            secure.allow("alice", "ALL", "TOPIC", topic);
+            placeOrder(secure.getClientProperties("alice"), topic, "order 3");
+            assertEquals(1, secure.consume(topic).size());
+        }
     }
 }

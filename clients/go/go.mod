@@ -1,0 +1,3 @@
+module klamm.example/klamm
+
+go 1.21

@@ -1,0 +1,40 @@
+"""The programs of the pages for other languages are pieces of the tests of examples/testing, which CI runs."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = {
+    "go": ROOT / "examples/testing/go/orders_test.go",
+    "node": ROOT / "examples/testing/node/orders.test.mjs",
+    "java": ROOT / "examples/testing/java/src/test/java/example/OrdersTest.java",
+}
+NOT_RUN = ("@DynamicPropertySource",)
+"""Beginnings of blocks that need what is not here: Spring."""
+LINES = 10
+
+
+def flat(text):
+    """The lines without their indentation, and without empty ones."""
+    return "\n".join(filter(None, (line.strip() for line in textwrap.dedent(text).splitlines())))
+
+
+def blocks(language):
+    text = (ROOT / "docs" / "testing" / f"{language}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_programs_of_a_page_are_run(language):
+    tests = flat(EXAMPLES[language].read_text(encoding="utf-8"))
+    found = [block for block in blocks(language) if not block.startswith(NOT_RUN)]
+    assert found
+    assert [block for block in found if flat(block) not in tests] == []
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_the_first_program_is_short(language):
+    assert all(block.count("\n") <= LINES for block in blocks(language)[:2])
