@@ -3,23 +3,25 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Klamm } from "./index.js";
+import { Klamm, START_TIMEOUT_MS } from "./index.js";
 
 /**
  * Starts a broker before the tests of a file and stops it after them. `hooks` has those of the test runner: nothing for
  * Jest's globals, otherwise what `import * as hooks from "vitest"` or `from "node:test"` gives.
  */
 export function useKlamm(options = {}, hooks = globalThis) {
-  const { beforeAll = hooks.before, afterAll = hooks.after, beforeEach, afterEach } = hooks;
-  if (!beforeAll || !afterAll || !beforeEach || !afterEach) {
+  const { beforeAll, afterAll = hooks.after, beforeEach, afterEach } = hooks;
+  const first = beforeAll ? (start) => beforeAll(start, START_TIMEOUT_MS) : hooks.before;
+  if (!first || !afterAll || !beforeEach || !afterEach) {
     throw new TypeError("hooks of the test runner are needed: useKlamm({}, await import('vitest'))");
   }
   let kafka;
-  beforeAll(async () => {
+  first(async () => {
     kafka = await Klamm.start(options);
   });
   beforeEach(() => kafka.forgetRequests());
-  afterEach(async (context) => {
+  // Jest takes a function with a parameter for one that calls it when it is done.
+  afterEach(async (...[context]) => {
     const failed = failureOf(context);
     if (failed) await report(kafka, failed);
     await kafka.clearFaults();

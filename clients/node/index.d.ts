@@ -1,6 +1,9 @@
 /** The version of klamm that this package is part of, and that uvx and pipx install. */
 export const VERSION: string;
 
+/** Milliseconds that a start may take: uvx and pipx get klamm first. */
+export const START_TIMEOUT_MS: number;
+
 /** What the control API refuses, or cannot do. */
 export class KlammError extends Error {
   /** 400 for a wrong argument, 404 if the named thing does not exist, 408 if the time is over, 409 if the broker refuses. */

@@ -13,7 +13,8 @@ export { Client, KlammError };
 /** The version of klamm that this package is part of, and that uvx and pipx install. */
 export const VERSION = "0.1.0";
 
-const START_TIMEOUT_MS = 120_000;
+/** Milliseconds that a start may take: uvx and pipx get klamm first. */
+export const START_TIMEOUT_MS = 120_000;
 const STOP_TIMEOUT_MS = 20_000;
 const LOOK_EVERY_MS = 5;
 const KEPT_OUTPUT = 16 << 10;

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as hooks from "node:test";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { Client, Klamm, KlammError, VERSION, findCommand } from "../index.js";
+import { Client, Klamm, KlammError, START_TIMEOUT_MS, VERSION, findCommand } from "../index.js";
 import { useKlamm } from "../hooks.js";
 
 const kafka = useKlamm({}, hooks);
@@ -112,6 +112,14 @@ test("a failing test has a timeline", () => {
   if (!/klamm: timeline/.test(said)) return assert.match(process.version, /^v(18|20)\./, said);
   assert.match(said, /node 2 stopped/);
   assert.match(readFileSync(join(folder, "it-fails.html"), "utf8"), /on purpose/);
+});
+
+test("hooks are fit for Jest: none takes a parameter, which would be a callback", () => {
+  const taken = [];
+  const note = (hook, timeout) => taken.push([hook.length, timeout]);
+  useKlamm({}, { beforeAll: note, afterAll: note, beforeEach: note, afterEach: note });
+  assert.deepEqual(taken, [[0, START_TIMEOUT_MS], [0, undefined], [0, undefined], [0, undefined]]);
+  assert.throws(() => useKlamm(), TypeError);
 });
 
 test("each operation has a method, each value a type", async () => {
