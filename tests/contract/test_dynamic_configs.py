@@ -120,7 +120,7 @@ def test_limits_of_connections(client_of):
         assert alter(client, ("max.connections.per.ip", SET, "1")) == 0
 
         def is_refused():
-            with RawClient(server.address(), timeout_s=5) as other:
+            with RawClient(server.address(), timeout_s=60) as other:
                 try:
                     other.call(ApiVersionsRequest(), 0)
                 except OSError:

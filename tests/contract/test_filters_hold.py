@@ -186,5 +186,5 @@ def test_the_server_stops_while_messages_are_held(server):
         wait_until(lambda: EVENTS.count("inner request") == 4)
         started = time.monotonic()
         server.stop()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         assert all(client.at_end() for client in clients)

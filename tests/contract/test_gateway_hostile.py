@@ -89,7 +89,7 @@ def test_what_nodes_answer(recording, seed, caplog):
             module = load(spec.api_key)
             for body in answers(module, version, choose):
                 bodies.append(body)
-                with RawClient(("127.0.0.1", port), timeout_s=3) as client:
+                with RawClient(("127.0.0.1", port), timeout_s=60) as client:
                     client.send_frame(request_of(module, version))
                     try:
                         assert client.receive_frame()[:4] == (7).to_bytes(4, "big")

@@ -5,7 +5,7 @@ import struct
 import threading
 
 from klamm.network.answer_queue import MAX_PENDING, MAX_PENDING_BYTES, AnswerQueue
-from klamm.testing import RawClient
+from klamm.testing import MovingClock, RawClient
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages import api_versions, fetch, heartbeat
 from klamm.wire.messages.api_versions import ApiVersionsRequest
@@ -101,16 +101,18 @@ def test_a_node_that_does_not_read_holds_back_what_wants_no_response(monkeypatch
 
 def test_a_client_that_has_gone_is_noticed_although_its_node_does_not_answer():
     """So many requests wait that no more is read: not the end of the connection either."""
-    with (
-        FakeNode() as node,
-        gateway(node.bootstrap, ["listeners.default.connections_max_idle_ms=400"]) as front,
-    ):
+    with FakeNode() as node, gateway(node.bootstrap, clock=MovingClock()) as front:
         with RawClient(front.address()) as client:
             for _ in range(MAX_PENDING + 1):
                 client.send(HeartbeatRequest("g"), 4)
             wait_until(lambda: len(node.frames) == MAX_PENDING)
         processors = front.server.listeners[0].processors
-        wait_until(lambda: not any(each._reactor.selector.channels for each in processors))
+
+        def are_gone_as_time_passes():
+            front.advance_ms(600_000)
+            return not any(each._reactor.selector.channels for each in processors)
+
+        wait_until(are_gone_as_time_passes)
 
 
 def clients(front):
@@ -161,7 +163,7 @@ def test_a_request_that_wants_no_answer_holds_back_no_answer_before_it():
             wait_until(go_on.is_set)
             sock.sendall(response(correlation_id, key, version, HEARTBEAT))
 
-    with FakeNode(serve) as node, gateway(node.bootstrap) as front, RawClient(front.address(), timeout_s=5) as client:
+    with FakeNode(serve) as node, gateway(node.bootstrap) as front, RawClient(front.address(), timeout_s=60) as client:
         data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, b"")])]
         unanswered = ProduceRequest(acks=0, timeout_ms=1000, topic_data=data)
         # At once: where the node's connection is there, the second is done as it is taken up.

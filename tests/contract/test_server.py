@@ -1,9 +1,9 @@
 """The network layer over real sockets: order, isolation, backpressure, limits, and what it does with bad peers."""
 
+import select
 import ssl
 import struct
 import threading
-import time
 
 import pytest
 
@@ -24,6 +24,11 @@ def heartbeat(client, what):
 
 def answers(client):
     return client.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
+
+
+def is_silent(client):
+    """Return True if nothing comes for a moment."""
+    return not select.select([client.socket], [], [], 0.05)[0]
 
 
 def test_a_request_is_answered_and_the_client_is_known(start, connect):
@@ -228,7 +233,7 @@ def test_a_full_request_queue_holds_requests_back_and_loses_none(start, connect)
 )
 def test_what_is_no_request_closes_its_connection_at_once(start, connect, data, caplog):
     server = start()
-    bad = connect(server, timeout_s=1.0)
+    bad = connect(server, timeout_s=20.0)
     bad.send_bytes(data)
     assert bad.at_end()
     assert answers(connect(server))
@@ -291,11 +296,11 @@ def test_a_peer_that_never_reads_its_answers_is_idle(start, connect):
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):
-    server = start("connections_max_idle_ms=400")
+    server = start("connections_max_idle_ms=100000")
     idle, busy = connect(server), connect(server)
     for _ in range(12):
         assert answers(busy)
-        threading.Event().wait(0.1)
+        server.advance_ms(10_000)
     assert idle.at_end()
     assert answers(busy)
 
@@ -379,14 +384,15 @@ def test_observers_are_notified_of_connections_and_requests(start, connect):
 @pytest.mark.parametrize("dispatch", ["inline", "pool"])
 def test_a_throttled_client_is_answered_at_once_and_then_held_back(start, connect, dispatch):
     server = start(
-        'throttles=["slow_down"]', "listeners.default.slow_down.throttle_time_ms=800", f"dispatch={dispatch}"
+        'throttles=["slow_down"]', "listeners.default.slow_down.throttle_time_ms=60000", f"dispatch={dispatch}"
     )
     client = connect(server)
-    begin = time.monotonic()
-    assert client.call(MetadataRequest(topics=None), 12).throttle_time_ms == 800
-    assert time.monotonic() - begin < 0.8
-    client.call(MetadataRequest(topics=None), 12)
-    assert time.monotonic() - begin >= 0.8
+    assert client.call(MetadataRequest(topics=None), 12).throttle_time_ms == 60_000
+    correlation_id = client.send(MetadataRequest(topics=None), 12)
+    server.advance_ms(30_000)
+    assert is_silent(client)
+    server.advance_ms(30_000)
+    client.receive(MetadataRequest.API_KEY, 12, correlation_id)
 
 
 def test_a_stop_lets_running_requests_finish(start, connect):

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from klamm.testing import EmbeddedServer, RawClient
+from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -37,7 +37,7 @@ def serve():
     def serve_one(*settings):
         own = ["api_set=trying", 'gates=["fussy"]', *settings]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in own]
-        servers.append(EmbeddedServer(lines, plugins=[Plugin()]).start())
+        servers.append(EmbeddedServer(lines, plugins=[Plugin()], clock=MovingClock()).start())
         return servers[-1]
 
     yield serve_one
@@ -329,16 +329,18 @@ def test_a_peer_that_goes_away_in_the_handshake_is_counted_and_is_no_failed_auth
 
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00"], ids=["silent", "started"])
 def test_a_handshake_that_never_finishes_is_ended(serve, files, first, caplog):
-    server = serve(*files.server_settings(), "connection_setup_timeout_ms=2000")
-    with socket.create_connection(server.address(), timeout=60) as slow:
+    server = serve(*files.server_settings(), "connection_setup_timeout_ms=60000")
+    with socket.create_connection(server.address(), timeout=30) as slow:
         slow.sendall(first)
+        wait_until(lambda: any(each.connection_count for each in server.server.listeners[0].processors))
+        server.advance_ms(60_000)
         assert slow.recv(1) == b""
     assert metric(server, FAILURES, reason="timed_out") == 1
     assert "not ready within connection_setup_timeout_ms" in caplog.text
     with RawClient(server.address(), ssl_context=files.client_context()) as client:
         for _ in range(5):
             client.call(MetadataRequest(topics=None), 12)
-            threading.Event().wait(0.5)
+            server.advance_ms(20_000)
     assert metric(server, FAILURES) == 1, "who is ready may stay"
 
 

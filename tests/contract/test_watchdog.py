@@ -1,6 +1,7 @@
 """Every callback that a plugin supplies may raise: only its connection or request fails."""
 
 import threading
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -300,7 +301,7 @@ def check(server, begin, *, closes, also_good=True, talks=1):
         talk(early)
         Failing.armed = True
         try:
-            with RawClient(server.address(), timeout_s=3) as unlucky:
+            with RawClient(server.address(), timeout_s=30) as unlucky:
                 begin(unlucky)
                 for _ in range(talks):
                     talk(unlucky)
@@ -319,13 +320,11 @@ def check(server, begin, *, closes, also_good=True, talks=1):
 
 def test_a_failed_authentication_is_answered_and_closed_after_the_delay(serve, caplog):
     server = serve("authenticator=naming", "connection_failed_authentication_delay_ms=300")
-    with RawClient(server.address(), timeout_s=5) as mallory:
+    with RawClient(server.address(), timeout_s=30) as mallory:
+        began_s = time.monotonic()
         mallory.send_frame(b"mallory")
-        mallory.socket.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            mallory.at_end()
-        mallory.socket.settimeout(5)
-        assert mallory.receive_frame() == b"no", "the answer is delayed too, as in Kafka (KIP-306)"
+        assert mallory.receive_frame() == b"no"
+        assert time.monotonic() - began_s >= 0.3, "the answer is delayed too, as in Kafka (KIP-306)"
         assert mallory.at_end()
     assert "authentication failed: never heard of" in caplog.text
 
