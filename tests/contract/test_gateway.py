@@ -15,6 +15,7 @@ import pytest
 from klamm import Provider, RequestFilter, hookimpl
 from klamm.network.pipes import MAX_IDLE
 from klamm.network.poller import Waker
+from klamm.runtime import PLATFORM
 from klamm.testing import EmbeddedServer, RawClient, SecureServer
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages import heartbeat
@@ -296,7 +297,7 @@ def test_a_slow_client_holds_the_node_back(recording):
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         client.send_frame(encode_request_header(1, 11, 5, "slow") + request)
         # What the client has not taken waits in the kernel.
-        EmbeddedServer.wait_until(lambda: pipes() > before_pipes or not hasattr(os, "splice"))
+        EmbeddedServer.wait_until(lambda: pipes() > before_pipes or not PLATFORM.has_splice)
         before = -1
         while before != sent[0]:
             # Until nothing moves any more.

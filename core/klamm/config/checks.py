@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from klamm.runtime.platform import PLATFORM
+
 MAX_PORT: Final = 65535
 _PORT_MAX_DIGITS: Final = 5
 
@@ -52,7 +54,7 @@ def check_private(path: Path) -> str | None:
     except OSError:
         # The part that reads the file reports that.
         return None
-    if not mode & 0o077:
+    if not mode & 0o077 or not PLATFORM.has_modes:
         return None
     safe = "700" if path.is_dir() else "600"
     return f"{path}: other users have access (mode {mode:04o}); `chmod {safe}` removes it"

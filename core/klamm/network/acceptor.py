@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -21,6 +20,7 @@ from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
 from klamm.network.listening_sockets import ListeningSockets
 from klamm.network.runtime import ListenerRuntime
+from klamm.runtime.platform import PLATFORM
 from klamm.runtime.rates import Rate
 from klamm.shared.addresses import UNIX_HOST
 
@@ -34,7 +34,6 @@ _DESCRIPTORS_PAUSE_MS: Final = 100
 _FULL_PAUSE_MS: Final = 5
 _GIVE_WAY_NS: Final = 1_000_000
 _MAX_DELAYED: Final = 1000
-_INHERITS_OPTIONS: Final = sys.platform == "linux"
 
 
 class _Held:
@@ -263,7 +262,7 @@ class Acceptor:
 
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        if not _INHERITS_OPTIONS:
+        if not PLATFORM.accepted_inherit:
             set_connection_options(sock, self._runtime.limits.send_buffer_bytes)
 
     def _place_by_balancer(self, connection: NewConnection) -> bool:

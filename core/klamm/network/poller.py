@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import socket
 import sys
+import time
 from typing import Final, Protocol
 
 from klamm.runtime.platform import PLATFORM
+from klamm.runtime.platform.sockets import ended_connections
 
 READ: Final = 1
 WRITE: Final = 4
 ERROR: Final = 8
 HANG_UP: Final = 16
+_LOOK_EVERY_S: Final = 0.1
 
 
 class Poller(Protocol):
@@ -37,13 +41,23 @@ class Poller(Protocol):
 
 
 class SelectorsPoller:
-    """`selectors.DefaultSelector`: kqueue on a Mac, select on Windows."""
+    """Readiness by a selector of Python: kqueue on a Mac, `select` on Windows.
+
+    Selectors have no empty mask: sockets that are watched for nothing are paused. The end of such a connection is found
+    by a look at all of them in each tenth of a second.
+    """
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._selector = PLATFORM.selector()
+        self._max_watched = PLATFORM.max_watched
         self._paused: set[int] = set()
+        self._ended = ended_connections()
+        self._next_look_s = 0.0
 
     def register(self, descriptor: int, mask: int, /) -> None:
+        """Watch a descriptor. Raises OSError if there are as many as the system takes."""
+        if self._max_watched is not None and len(self._selector.get_map()) + len(self._paused) >= self._max_watched:
+            raise OSError(errno.EMFILE, f"this system waits for {self._max_watched} sockets at most")
         events = self._events(mask)
         if events:
             self._selector.register(descriptor, events)
@@ -51,9 +65,9 @@ class SelectorsPoller:
             self._paused.add(descriptor)
 
     def modify(self, descriptor: int, mask: int, /) -> None:
+        """Watch for something else. Raises KeyError for a descriptor that is not watched."""
         events = self._events(mask)
         if not events:
-            # `selectors` has no empty mask.
             if descriptor not in self._paused:
                 self._selector.unregister(descriptor)
                 self._paused.add(descriptor)
@@ -64,18 +78,27 @@ class SelectorsPoller:
             self._selector.modify(descriptor, events)
 
     def unregister(self, descriptor: int, /) -> None:
+        """Watch it no more."""
         if descriptor in self._paused:
             self._paused.discard(descriptor)
         else:
             self._selector.unregister(descriptor)
 
     def poll(self, timeout_s: float, /) -> list[tuple[int, int]]:
-        return [
+        """Wait at most `timeout_s`; pairs of descriptor and mask."""
+        if self._paused:
+            timeout_s = min(timeout_s, _LOOK_EVERY_S)
+        found = [
             (key.fd, (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & selectors.EVENT_WRITE else 0))
             for key, events in self._selector.select(timeout_s)
         ]
+        if self._paused and (now_s := time.monotonic()) >= self._next_look_s:
+            self._next_look_s = now_s + _LOOK_EVERY_S
+            found += [(descriptor, HANG_UP) for descriptor in self._ended(self._paused)]
+        return found
 
     def close(self) -> None:
+        """Close what the system has for it. The sockets stay open."""
         self._selector.close()
 
     @staticmethod
@@ -105,6 +128,9 @@ class Waker:
             self._pair = socket.socketpair()
             for end in self._pair:
                 end.setblocking(False)
+                if end.family == socket.AF_INET:
+                    # As on Windows: else a second call would wait until the first is acknowledged.
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.descriptor = self._pair[0].fileno()
 
     def wake(self) -> None:
@@ -132,18 +158,3 @@ class Waker:
         else:
             for end in self._pair:
                 end.close()
-
-
-def unread_bytes(descriptor: int) -> int:
-    """Return how many bytes a socket has that are still to be read; those of TLS are more than what they carry."""
-    try:
-        import fcntl
-        import termios
-    except ImportError:
-        return 0
-    count = bytearray(4)
-    try:
-        fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    except OSError:
-        return 0
-    return int.from_bytes(count, sys.byteorder)

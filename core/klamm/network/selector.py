@@ -16,7 +16,7 @@ from klamm.api.transport import END_OF_STREAM, HandshakeError
 from klamm.network.channel import ChannelState, KafkaChannel, MuteState, close_transport, describe
 from klamm.network.handshake_offload import HandshakeOffload
 from klamm.network.memory_waiters import EVICTED, MemoryWaiters
-from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker, unread_bytes
+from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.refused_channels import RefusedChannels
 from klamm.network.runtime import ListenerRuntime
@@ -24,6 +24,7 @@ from klamm.network.send import NetworkSend
 from klamm.network.setup_queue import SetupQueue
 from klamm.network.watched_channels import nothing
 from klamm.runtime.platform import PLATFORM
+from klamm.runtime.platform.sockets import unread_bytes
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")

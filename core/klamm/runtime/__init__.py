@@ -1,13 +1,14 @@
 """Clock, timers, threads and rates: what parts use to measure and to wait. The names listed here are public."""
 
 from klamm.runtime.clock import Clock, SystemClock
-from klamm.runtime.files import replace_file
+from klamm.runtime.files import replace_file, sync_directory
 from klamm.runtime.platform import PLATFORM, Platform
+from klamm.runtime.platform.processes import lower_priority
 from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.shared_interpreter import switch_threads_often
-from klamm.runtime.workers import Workers, lower_priority
+from klamm.runtime.workers import Workers
 
 __all__ = [
     "Clock",
@@ -24,4 +25,5 @@ __all__ = [
     "lower_priority",
     "replace_file",
     "switch_threads_often",
+    "sync_directory",
 ]

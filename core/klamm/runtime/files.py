@@ -24,17 +24,23 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = 
             out.flush()
             os.chmod(descriptor if os.chmod in os.supports_fd else name, mode)
             if sync:
-                os.fsync(descriptor)
-        os.replace(name, path)
+                PLATFORM.sync(descriptor)
+        PLATFORM.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    if sync and PLATFORM.directory_flags:
-        folder = os.open(path.parent, os.O_RDONLY | PLATFORM.directory_flags | PLATFORM.open_flags)
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make what was created, renamed and removed in a directory survive a power cut, if the system can."""
+    if PLATFORM.directory_flags:
+        descriptor = PLATFORM.open(path, os.O_RDONLY | PLATFORM.directory_flags, 0)
         try:
-            os.fsync(folder)
+            PLATFORM.sync(descriptor)
         finally:
-            os.close(folder)
+            os.close(descriptor)
 
 
 def check_replaceable(path: Path) -> None:

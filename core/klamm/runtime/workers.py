@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+
+from klamm.runtime.platform.processes import give_way, lower_priority
 
 log = logging.getLogger("klamm.workers")
 
 Work = Callable[[], object]
-
-_NICER_BY: Final = 10
 
 
 class Workers:
@@ -95,14 +92,5 @@ class Workers:
                 log.exception("work failed")
             # This thread may wait for long, and work may hold a large request.
             del work
-            if sys.platform == "linux":
-                # Without this, a processor thread that wakes up on this core waits until the queue is empty.
-                os.sched_yield()
-
-
-def lower_priority() -> None:
-    """Lower the calling thread's priority by 10 steps of niceness, where the system has priorities of threads."""
-    if sys.platform == "linux":
-        # Linux takes a thread id for PRIO_PROCESS.
-        thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICER_BY))
+            # Else a processor thread that wakes up on this core waits until the queue is empty.
+            give_way()

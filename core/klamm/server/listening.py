@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from klamm.api.context import Address
 from klamm.network.acceptor import set_connection_options
 from klamm.network.listening_sockets import ListeningSockets
+from klamm.runtime.platform.sockets import forbid_sharing
 from klamm.shared.addresses import UNIX_PREFIX
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
     ]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if sys.platform != "win32":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        forbid_sharing(sock)
         _set_buffers(sock, settings)
         sock.bind(address)
         sock.listen(settings.backlog)
@@ -105,6 +105,8 @@ def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
 
 def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
     path = host.removeprefix(UNIX_PREFIX)
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError(errno.EAFNOSUPPORT, "this system has no Unix domain sockets")
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening = None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
 from klamm.runtime.files import check_replaceable, replace_file
+from klamm.runtime.platform.processes import raise_descriptor_limit, wait_for_signal
 from klamm.server.server import SocketServer, StartError
 from klamm.shared.version import __version__
 
@@ -62,7 +63,8 @@ def run(
         signals.append(signal.Signals(number))
         wanted.set()
 
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+    # Windows has SIGBREAK for what is SIGTERM elsewhere.
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), note)
     server = SocketServer(plan, clock=clock, tune_interpreter=True)
@@ -76,7 +78,7 @@ def run(
     if ready_file is not None:
         write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
     while True:
-        wanted.wait()
+        wait_for_signal(wanted)
         wanted.clear()
         while signals:
             received = signals.pop(0)
@@ -258,18 +260,3 @@ def ready_file_entries(server: HasExtensions) -> dict[str, object]:
         except Exception:
             log.exception("%r: ready_file_entries() failed", extension)
     return entries
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the limit of open files to the hard limit: connections and segments need descriptors."""
-    try:
-        import resource
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard or hard == resource.RLIM_INFINITY:
-        wanted = min(hard, 1_048_576) if hard != resource.RLIM_INFINITY else 1_048_576
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-        except (ValueError, OSError):
-            return

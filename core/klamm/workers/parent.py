@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.runtime.clock import SystemClock
+from klamm.runtime.platform.processes import raise_descriptor_limit
 from klamm.server.listening import BindError, ListeningSocket, bind_all
 from klamm.server.parts import StartError
 from klamm.server.serving import (
@@ -26,7 +27,6 @@ from klamm.server.serving import (
     at_next_start,
     nothing_changed,
     prepare_ready_file,
-    raise_descriptor_limit,
     ready_file_entries,
     start_message,
     write_ready_file,

@@ -15,7 +15,6 @@ log = logging.getLogger("klamm.workers")
 
 EXIT_BROKEN: Final = 70
 """The exit code of a worker whose own code raised: EX_SOFTWARE."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class WorkerProcess:
@@ -50,7 +49,8 @@ def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]
     sys.stdout.flush()
     sys.stderr.flush()
     # A signal to the child must not reach the parent's loop through what the child still has of it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -29,7 +29,7 @@ class PlaintextTransport(Transport):
 class PlaintextTransportLayer(TransportLayer):
     """One connected socket."""
 
-    __slots__ = ("_descriptor", "_recv_into", "_send", "_socket")
+    __slots__ = ("_descriptor", "_recv_into", "_send", "_send_parts", "_socket")
 
     may_splice = PLATFORM.has_splice
 
@@ -38,6 +38,7 @@ class PlaintextTransportLayer(TransportLayer):
         self._descriptor = sock.fileno()
         self._recv_into = sock.recv_into
         self._send = sock.send
+        self._send_parts = PLATFORM.sender_of_parts(sock)
 
     def handshake(self) -> Interest:
         return Interest.NONE
@@ -52,7 +53,7 @@ class PlaintextTransportLayer(TransportLayer):
         try:
             if len(chunks) == 1:
                 return self._send(chunks[0], _MORE if more else 0)
-            return self._socket.sendmsg(chunks, (), _MORE if more else 0)
+            return self._send_parts(chunks, (), _MORE if more else 0)
         except BlockingIOError:
             return WOULD_BLOCK
 

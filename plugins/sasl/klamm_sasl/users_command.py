@@ -161,9 +161,9 @@ def _read(file: Path) -> list[tuple[str, ScramCredential]]:
 def _locked(file: Path) -> Iterator[None]:
     """Hold the lock of the file's folder, which one command at a time has: the file itself is replaced by each."""
     if PLATFORM.directory_flags:
-        descriptor = os.open(file.parent, os.O_RDONLY | PLATFORM.directory_flags)
+        descriptor = PLATFORM.open(file.parent, os.O_RDONLY | PLATFORM.directory_flags, 0)
     else:
-        descriptor = os.open(file.with_name(f".{file.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = PLATFORM.open(file.with_name(f".{file.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         PLATFORM.wait_for_lock(descriptor)
         yield

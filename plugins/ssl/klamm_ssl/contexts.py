@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from cryptography import x509
 
+from klamm.runtime import PLATFORM
 from klamm_ssl.certificate import read_next_update, read_not_after
 from klamm_ssl.options import SniSettings, SslOptions
 
@@ -307,7 +309,7 @@ def _read(path: Path, key: str) -> bytes:
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
     """A file name under which OpenSSL can read the content; not on a disk where the system has memory files."""
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+    if sys.platform == "linux" and PLATFORM.has_memory_files:
         with os.fdopen(os.memfd_create("klamm-ssl", os.MFD_CLOEXEC), "wb") as file:
             file.write(content)
             file.flush()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from klamm.runtime import PLATFORM
 from klamm_spark.errors import LakeError
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ def only_writer(lake: Lake) -> Iterator[None]:
         yield
         return
     lake.root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lake.root / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    descriptor = PLATFORM.open(lake.root / _NAME, os.O_RDWR | os.O_CREAT, 0o640)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            PLATFORM.take_lock(descriptor)
         except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            owner = PLATFORM.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             raise LakeError(
                 f"process {owner or 'unknown'} writes to {lake.root} already: two at a time would repeat events"
             ) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        PLATFORM.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
         os.close(descriptor)

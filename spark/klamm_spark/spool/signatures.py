@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm.runtime import PLATFORM
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -109,12 +111,12 @@ def write_key(path: Path) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     key = Ed25519PrivateKey.generate()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = PLATFORM.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
             file.flush()
-            os.fsync(descriptor)
+            PLATFORM.sync(descriptor)
     except OSError:
         # Half a key is no use, and would stop the next try.
         path.unlink(missing_ok=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 from typing import Final
+
+from klamm.runtime import PLATFORM, sync_directory
 
 _WRITE_BYTES: Final = 1 << 20
 
@@ -16,7 +17,7 @@ class SpoolFiles:
 
     def open_append(self, path: Path) -> int:
         """A descriptor that appends to a new or an old file."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        return PLATFORM.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
 
     def read(self, path: Path) -> bytes:
         """The whole file."""
@@ -34,7 +35,7 @@ class SpoolFiles:
 
     def fsync(self, descriptor: int) -> None:
         """Wait for the disk."""
-        os.fsync(descriptor)
+        PLATFORM.sync(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut a file."""
@@ -48,7 +49,8 @@ class SpoolFiles:
         """Write a file whole and synced, or not at all; the directory is not synced yet."""
         # Hidden, so that readers do not take it for a segment.
         temporary = path.with_name(f".{path.name}.tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = PLATFORM.open(temporary, flags, 0o640)
         try:
             try:
                 self.write_all(descriptor, data)
@@ -67,15 +69,11 @@ class SpoolFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name."""
-        os.rename(source, target)
+        PLATFORM.replace(source, target)
 
     def sync_directory(self, path: Path) -> None:
         """Make renames and deletions in a directory durable."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path)
 
     def stat(self, path: Path) -> os.stat_result:
         """Size and times of a file."""
@@ -92,9 +90,9 @@ class SpoolFiles:
 
     def lock(self, path: Path) -> int:
         """A descriptor that holds the lock until it is closed. BlockingIOError if another process has it."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = PLATFORM.open(path, os.O_RDWR | os.O_CREAT, 0o640)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            PLATFORM.take_lock(descriptor)
         except BaseException:
             os.close(descriptor)
             raise

@@ -7,7 +7,6 @@ keeps its size and time: with an object store each look-up is a request.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klamm.runtime import PLATFORM, sync_directory
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def create_durably(path: AnyPath, data: bytes) -> None:
         path.create(data)
     else:
         _replace_local(path, data)
-        _sync_folder(path.parent.parent)
+        sync_directory(path.parent.parent)
 
 
 def _replace_local(path: Path, data: bytes) -> None:
@@ -271,31 +271,21 @@ def _replace_local(path: Path, data: bytes) -> None:
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        PLATFORM.sync(file.fileno())
     # Hadoop would compare the new content with the checksum of the old.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    temporary.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    PLATFORM.replace(temporary, path)
+    sync_directory(path.parent)
 
 
 def sync_all(folder: AnyPath) -> None:
     """Wait until the disk has all that was written to the file system of a folder; Spark syncs nothing itself. A store
     has a file when it is there. Raises OSError."""
-    if not isinstance(folder, Path):
+    if not isinstance(folder, Path) or not PLATFORM.directory_flags:
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = PLATFORM.open(folder, os.O_RDONLY | PLATFORM.directory_flags, 0)
     try:
-        if libc.syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+        PLATFORM.sync_file_system(descriptor)
     finally:
         os.close(descriptor)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from klamm.runtime import PLATFORM
 from klamm_spark.spool.compression import decompress, is_compressed
 from klamm_spark.spool.layout import OPEN_SUFFIX, node_folders, sealed_segments
 from klamm_spark.spool.reader import read_seal, segments_of
@@ -33,7 +34,7 @@ class _Place:
             assert path is not None
             if path.suffix != OPEN_SUFFIX:
                 return _open_sealed(path)
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = PLATFORM.open(path, os.O_RDONLY, 0)
         return os.fdopen(os.dup(self.descriptor), "rb")
 
     def close(self) -> None:

@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from klamm.runtime import PLATFORM
 from klamm_spark.cli import main
 from klamm_spark.lake.keys import keys_of, remember_keys
 from klamm_spark.lake.layout import Lake
+from klamm_spark.spool import signatures
 from klamm_spark.spool.chain import NodeFolder, SealChain, read_folder
 from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import (
@@ -273,7 +275,7 @@ def test_a_key_on_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(signatures, "PLATFORM", replace(PLATFORM, sync=full))
         with pytest.raises(OSError, match="No space left"):
             write_key(tmp_path / "key.pem")
     assert write_key(tmp_path / "key.pem") == SealSigner(tmp_path / "key.pem").key_id

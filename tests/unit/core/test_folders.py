@@ -1,16 +1,19 @@
 """Folders that a server makes are durable."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from klamm.runtime import PLATFORM, files
 from klamm.server.folders import make_folder
 
 
 def test_each_new_folder_is_synced_in_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    recording = replace(PLATFORM, sync=lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    monkeypatch.setattr(files, "PLATFORM", recording)
     folder = tmp_path / "a" / "b"
     make_folder(folder)
     assert folder.is_dir()

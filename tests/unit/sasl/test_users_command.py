@@ -1,5 +1,6 @@
 """`klamm users`: a file of verifiers, and passwords that come from anywhere but the arguments."""
 
+import dataclasses
 import fcntl
 import io
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from klamm.cli.main import main
+from klamm.runtime import PLATFORM, files
 from klamm.sasl import ScramCredential
 from klamm_sasl.stores.users_file import parse_users
 from tests.waiting import wait_until
@@ -138,11 +140,16 @@ def test_a_user_who_was_removed_does_not_come_back_in_a_power_cut(file, type_in,
     """The folder is synced after the rename."""
     type_in("sesame\n")
     assert main(["users", "add", str(file), "alice"]) == 0
-    calls, replace, fsync = [], os.replace, os.fsync
-    monkeypatch.setattr(os, "replace", lambda *given: (replace(*given), calls.append("replace")))
-    monkeypatch.setattr(
-        os, "fsync", lambda descriptor: (fsync(descriptor), calls.append(os.path.isdir(f"/proc/self/fd/{descriptor}")))
+    calls = []
+    recording = dataclasses.replace(
+        PLATFORM,
+        replace=lambda *given: (os.replace(*given), calls.append("replace")),
+        sync=lambda descriptor: (
+            os.fsync(descriptor),
+            calls.append(os.path.isdir(f"/proc/self/fd/{descriptor}")),
+        ),
     )
+    monkeypatch.setattr(files, "PLATFORM", recording)
     assert main(["users", "remove", str(file), "alice"]) == 0
     assert calls == [False, "replace", True]
 

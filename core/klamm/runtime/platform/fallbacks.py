@@ -1,12 +1,13 @@
-"""The fallbacks of `Platform`: reads and writes that seek, and locks of other kinds."""
+"""The fallbacks of `Platform`: reads and writes that seek, buffers sent in turns, and locks of other kinds."""
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ _LOCKED_AT: Final = 1 << 30
 _LOOK_EVERY_S: Final = 0.01
 
 Lock = Callable[[int], None]
+SendParts = Callable[[Sequence[Any], Sequence[Any], int], int]
+"""The buffers, no ancillary data, the flags; how many bytes were sent."""
 
 
 class SeekingFiles:
@@ -50,6 +53,26 @@ class SeekingFiles:
         with self._lock:
             os.lseek(descriptor, position, os.SEEK_SET)
             return os.write(descriptor, content)
+
+
+def sender_in_turns(sock: socket.socket) -> SendParts:
+    """Return what sends one buffer after another, for sockets without `sendmsg`."""
+
+    def send_parts(parts: Sequence[Any], _ancillary: Sequence[Any], flags: int, /) -> int:
+        sent = 0
+        for part in parts:
+            try:
+                count = sock.send(part, flags)
+            except BlockingIOError:
+                if not sent:
+                    raise
+                break
+            sent += count
+            if count < len(part):
+                break
+        return sent
+
+    return send_parts
 
 
 def locks(*, is_generic: bool) -> tuple[Lock, Lock]:
@@ -103,8 +126,3 @@ def _raising_blocked(lock: Callable[[int], object]) -> Lock:
             raise BlockingIOError(error.errno, os.strerror(error.errno)) from error
 
     return take
-
-
-def open_flags() -> int:
-    """Return the flags of each open file: not for child processes, and no translated line ends."""
-    return getattr(os, "O_CLOEXEC", getattr(os, "O_NOINHERIT", 0)) | getattr(os, "O_BINARY", 0)

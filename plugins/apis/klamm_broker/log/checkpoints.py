@@ -179,7 +179,7 @@ def write_partition_metadata(operations: FileOperations, directory: Path, topic_
 
 def sync_partition_metadata(operations: FileOperations, directory: Path) -> None:
     """Make the topic id of a partition's directory durable, as far as the file is concerned. Raises OSError."""
-    descriptor = operations.open(directory / PARTITION_METADATA, os.O_RDONLY)
+    descriptor = operations.open(directory / PARTITION_METADATA, os.O_RDWR)
     try:
         operations.fsync(descriptor)
     finally:

@@ -29,7 +29,7 @@ class DirectoryLock:
     def take(self) -> None:
         """Keep others out from now on. Raises DataDirectoryLockedError, OSError."""
         path = self._directory / LOCK_FILE
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | PLATFORM.open_flags, 0o644)
+        descriptor = PLATFORM.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             PLATFORM.take_lock(descriptor)
         except OSError as error:

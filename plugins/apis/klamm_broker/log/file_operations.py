@@ -17,18 +17,18 @@ class FileOperations:
     __slots__ = ()
 
     close = staticmethod(os.close)
-    fsync = staticmethod(os.fsync)
+    fsync = staticmethod(PLATFORM.sync)
     mkdir = staticmethod(os.mkdir)
     rmdir = staticmethod(os.rmdir)
     ftruncate = staticmethod(os.ftruncate)
     pread = staticmethod(PLATFORM.pread)
     pwrite = staticmethod(PLATFORM.pwrite)
-    rename = staticmethod(os.replace)
+    rename = staticmethod(PLATFORM.replace)
     unlink = staticmethod(os.unlink)
 
     def open(self, path: str | Path, flags: int) -> int:
         """A descriptor of the file, which is created if `flags` have O_CREAT."""
-        return os.open(path, flags | PLATFORM.open_flags, _FILE_MODE)
+        return PLATFORM.open(path, flags, _FILE_MODE)
 
     def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write it all, or raise OSError, with any part of it written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm import KafkaError
-from klamm.runtime import Clock
+from klamm.runtime import PLATFORM, Clock
 from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -192,6 +193,9 @@ class LogManager:
             found_id = read_partition_metadata(directory)
             if found_id == topic_id:
                 return 0
+            if directory.name not in os.listdir(self.data_dir):
+                reason = "another topic's name differs only in case, which this file system does not distinguish"
+                raise FileExistsError(errno.EEXIST, reason, str(directory))
             if found_id is None:
                 log.warning("%s has no topic id: it is used for the topic of its name", directory)
                 write_partition_metadata(operations, directory, topic_id)
@@ -260,6 +264,8 @@ class LogManager:
             directory = self.data_dir / name
             renamed = _unused_path(self.data_dir, key, self._context.random_below, _DELETE_SUFFIX)
             is_there = True
+            if not PLATFORM.keeps_open_files and (opened := self._logs.get(key)) is not None:
+                opened.release_files()
             try:
                 self._context.operations.rename(directory, renamed)
             except FileNotFoundError:

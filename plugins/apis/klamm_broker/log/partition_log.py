@@ -350,6 +350,11 @@ class PartitionLog(SegmentedLog):
                 segment.directory_moved(directory)
         self.close_files()
 
+    def release_files(self) -> None:
+        """Close the files that no reader has; the next use opens them again."""
+        for segment in self._segments:
+            segment.file.release()
+
     def close_files(self) -> None:
         """Close the files as they are; readers that have them open can still read them."""
         for segment in self._segments:

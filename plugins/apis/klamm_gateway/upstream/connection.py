@@ -15,6 +15,7 @@ from typing import Final
 
 from klamm import Interest
 from klamm.forwarding import ConnectionLink
+from klamm.runtime import PLATFORM
 from klamm.wire.chunks import Buffer
 from klamm_gateway.upstream.protocol import Exchange, UpstreamProtocol
 from klamm_gateway.upstream.security import SocketAddress
@@ -54,6 +55,7 @@ class UpstreamConnection:
         self._host = host
         self._lost = lost
         self._socket: socket.socket
+        self._send_parts: Callable[[Sequence[Buffer], Sequence[Buffer], int], int]
         self._others: Sequence[SocketAddress] = ()
         self._descriptor = -1
         self._interest = -1
@@ -70,6 +72,7 @@ class UpstreamConnection:
             self.fail(UpstreamError("connection_failed", error.strerror or str(error)))
             return
         self._descriptor = self._socket.fileno()
+        self._send_parts = PLATFORM.sender_of_parts(self._socket)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         number = self._socket.connect_ex(where)
@@ -203,7 +206,7 @@ class UpstreamConnection:
                 elif len(outgoing) == 1:
                     sent = self._socket.send(outgoing[0])
                 else:
-                    sent = self._socket.sendmsg(list(islice(outgoing, _GATHER)))
+                    sent = self._send_parts(list(islice(outgoing, _GATHER)), (), 0)
             except _WOULD_BLOCK:
                 break
             # Bodies may be empty: such a buffer has left when those before it have.
