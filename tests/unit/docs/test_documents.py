@@ -57,6 +57,7 @@ COMMANDS = {
     "spark=": "needs a cluster of Spark: tests/spark/test_cluster.py",
     '"$spark': "the same",
     "aws": "needs an account",
+    "podman": "needs an engine: tests/unit/packaging/test_container.py reads its files",
 }
 """What runs the commands of the documents, or why nothing does, by their beginnings."""
 
