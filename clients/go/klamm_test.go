@@ -87,7 +87,7 @@ func TestNodesAndTime(t *testing.T) {
 func TestUsers(t *testing.T) {
 	kafka := Start(t, Secure())
 	kafka.AddUser(User{Name: "alice"})
-	kafka.Allow(Access{User: "alice", Operation: "READ", ResourceType: "TOPIC", Name: "orders"})
+	kafka.Allow(AccessRule{User: "alice", Operation: "READ", ResourceType: "TOPIC", Name: "orders"})
 	if rules := kafka.Acls("alice"); len(rules) != 1 || rules[0].Principal != "User:alice" {
 		t.Fatal(rules)
 	}
@@ -202,7 +202,7 @@ func TestEachOperationHasAMethod(t *testing.T) {
 	schemas := description["components"].(map[string]any)["schemas"].(map[string]any)
 	for _, value := range []any{
 		About{}, WallTime{}, ConsumedRecord{}, Group{}, GroupMember{}, AssignedPartition{}, GroupPartition{}, FaultRule{},
-		Fault{}, Node{}, Coordinator{}, RecordedRequest{}, Timeline{}, User{}, Acl{},
+		AccessRule{}, Fault{}, Node{}, Coordinator{}, RecordedRequest{}, Timeline{}, User{}, Acl{},
 	} {
 		kind := reflect.TypeOf(value)
 		fields := map[string]bool{}
@@ -220,7 +220,7 @@ func TestEachOperationHasAMethod(t *testing.T) {
 	}
 	options := map[string]any{
 		"createTopic": TopicOptions{}, "group": GroupOptions{}, "fault": FaultOptions{}, "chaos": ChaosOptions{},
-		"requests": RequestsOptions{}, "timeline": TimelineOptions{}, "allow": Access{}, "deny": Access{},
+		"requests": RequestsOptions{}, "timeline": TimelineOptions{},
 	}
 	for path, methods := range description["paths"].(map[string]any) {
 		for _, found := range methods.(map[string]any) {

@@ -362,8 +362,8 @@ type Acl struct {
 	PatternType  string `json:"pattern_type"`
 }
 
-// Access is what a user may do, or not: e.g. the Operation READ on the ResourceType TOPIC of the Name orders.
-type Access struct {
+// AccessRule is what a user may do, or not: e.g. the Operation READ on the ResourceType TOPIC of the Name orders.
+type AccessRule struct {
 	User         string `json:"user"`
 	Operation    string `json:"operation"`
 	ResourceType string `json:"resource_type"`
@@ -379,10 +379,10 @@ func (c *Client) AddUser(user User) User { return call[User](c, "POST", "/users"
 func (c *Client) Acls(user ...string) []Acl { return call[[]Acl](c, "GET", "/acls", ofUser(user)) }
 
 // Allow lets a user do something.
-func (c *Client) Allow(access Access) Acl { return call[Acl](c, "POST", "/acls/allow", access) }
+func (c *Client) Allow(access AccessRule) Acl { return call[Acl](c, "POST", "/acls/allow", access) }
 
 // Deny keeps a user from something, whatever allows it.
-func (c *Client) Deny(access Access) Acl { return call[Acl](c, "POST", "/acls/deny", access) }
+func (c *Client) Deny(access AccessRule) Acl { return call[Acl](c, "POST", "/acls/deny", access) }
 
 // ClearAcls takes all rules of access away, or those of a user.
 func (c *Client) ClearAcls(user ...string) { call[struct{}](c, "DELETE", "/acls", ofUser(user)) }

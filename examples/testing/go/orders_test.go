@@ -52,8 +52,8 @@ func TestClientsLogIn(t *testing.T) {
 	broker := klamm.Start(t, klamm.Secure())
 	topic := broker.CreateTopic()
 	broker.AddUser(klamm.User{Name: "alice"})
-	broker.Allow(klamm.Access{User: "alice", Operation: "ALL", ResourceType: "TOPIC", Name: topic})
-	broker.Allow(klamm.Access{User: "alice", Operation: "IDEMPOTENT_WRITE", ResourceType: "CLUSTER", Name: "kafka-cluster"})
+	broker.Allow(klamm.AccessRule{User: "alice", Operation: "ALL", ResourceType: "TOPIC", Name: topic})
+	broker.Allow(klamm.AccessRule{User: "alice", Operation: "IDEMPOTENT_WRITE", ResourceType: "CLUSTER", Name: "kafka-cluster"})
 	settings := broker.Settings("alice")
 	config, err := settings.TLS()
 	if err != nil {

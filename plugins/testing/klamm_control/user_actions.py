@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 from klamm.testing import settings_for
 from klamm_control.controlled import Actions
 from klamm_control.routes import route
-from klamm_control.values import Acl, Done, User
+from klamm_control.values import AccessRule, Acl, Done, User
 
 _Client = Literal["confluent-kafka", "confluent-kafka-javascript", "go", "java", "kafka-python", "kafkajs"]
-_Operation = Annotated[str, "E.g. READ, WRITE, CREATE, DESCRIBE, ALL."]
-_ResourceType = Annotated[str, "E.g. TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID."]
-_Prefix = Annotated[bool, "True for all names that begin so."]
 
 
 class UserActions(Actions):
@@ -41,32 +38,16 @@ class UserActions(Actions):
         return [_acl(one) for one in self._server.acls.all(user)]
 
     @route("POST", "/acls/allow")
-    def allow(
-        self,
-        user: str,
-        operation: _Operation,
-        resource_type: _ResourceType,
-        name: str,
-        prefix: _Prefix = False,
-        host: str = "*",
-    ) -> Acl:
+    def allow(self, **rule: Unpack[AccessRule]) -> Acl:
         """Let a user do something."""
-        rule: Any = (user, operation, resource_type, name)
-        return _acl(self._server.acls.allow(*rule, prefix=prefix, host=host))
+        options: dict[str, Any] = dict(rule)
+        return _acl(self._server.acls.allow(**options))
 
     @route("POST", "/acls/deny")
-    def deny(
-        self,
-        user: str,
-        operation: _Operation,
-        resource_type: _ResourceType,
-        name: str,
-        prefix: _Prefix = False,
-        host: str = "*",
-    ) -> Acl:
+    def deny(self, **rule: Unpack[AccessRule]) -> Acl:
         """Keep a user from something, whatever allows it."""
-        rule: Any = (user, operation, resource_type, name)
-        return _acl(self._server.acls.deny(*rule, prefix=prefix, host=host))
+        options: dict[str, Any] = dict(rule)
+        return _acl(self._server.acls.deny(**options))
 
     @route("DELETE", "/acls")
     def clear_acls(self, user: str | None = None) -> Done:

@@ -142,6 +142,20 @@ class User(TypedDict):
     password: str
 
 
+class _Access(TypedDict):
+    user: Annotated[str, "A name, or * for all."]
+    operation: Annotated[str, "E.g. READ, WRITE, CREATE, DESCRIBE, ALL."]
+    resource_type: Annotated[str, "E.g. TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID."]
+    name: Annotated[str, "Name of the resource."]
+
+
+class AccessRule(_Access, total=False):
+    """A user, and an operation on a resource."""
+
+    prefix: Annotated[bool, "True for all resources whose names begin so."]
+    host: Annotated[str, "The address that the user comes from; * by default."]
+
+
 class Acl(TypedDict):
     """A rule of an access control list, in Kafka's words."""
 
