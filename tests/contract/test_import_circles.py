@@ -12,7 +12,7 @@ PACKAGES = sorted(
 )
 
 LAYERS = (
-    ("klamm.compiled",),
+    ("klamm.compiled", "klamm.dataclasses"),
     ("klamm.wire",),
     ("klamm.runtime", "klamm.logs"),
     ("klamm.shared",),

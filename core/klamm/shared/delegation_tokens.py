@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from klamm import setting
+from klamm.dataclasses import dataclass
 
 
 # Without slots, as a class may have several bases like this one.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from klamm import Address, ConnectionContext
+from klamm.dataclasses import dataclass
 
 _MAX_PORTS: Final = 1000
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from klamm.dataclasses import dataclass
 from klamm_broker.share.record_state import RecordState
 
 
