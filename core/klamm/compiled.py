@@ -1,7 +1,8 @@
-"""Chooses before any other module is loaded: klamm's compiled modules, if the wheel has them, or their source.
+"""Chooses, before any other module is loaded, between klamm's compiled modules, if the wheel has them, and their
+source.
 
-`KLAMM_PURE=1` takes the source, which is in every wheel. klamm takes it too if the compiled modules cannot be loaded,
-with a warning that gives the reason.
+`KLAMM_PURE=1` chooses the source, which is in every wheel. If the compiled modules cannot be loaded, klamm also uses
+the source, with a warning that gives the reason.
 """
 
 import importlib
@@ -36,11 +37,11 @@ def choose() -> bool:
 
 
 class _SourceFinder:
-    """Finds the source of modules whose name begins with `klamm`. Other finders have what it does not find."""
+    """Finds the source of modules whose name begins with `klamm`, before other finders."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Return the spec of a module's source below the folders of its package, as an import asks for it."""
+        """Return the spec of a module's source below the folders of its package."""
         if path is None or not name.startswith("klamm"):
             return None
         finders = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)) for folder in path)

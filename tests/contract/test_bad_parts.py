@@ -245,7 +245,7 @@ def test_an_authorizer_that_fails_costs_one_line(serve, caplog, name, cause):
 
 
 @pytest.mark.parametrize("delay_ms", [0, 1])
-def test_what_is_raised_later_is_answered(serve, caplog, delay_ms):
+def test_an_exception_in_a_later_answer_is_an_error_response(serve, caplog, delay_ms):
     with RawClient(serve().address()) as client:
 
         def ask(group, member="7"):

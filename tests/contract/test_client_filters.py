@@ -200,11 +200,11 @@ def test_a_client_id_that_gets_too_long_is_refused():
     ("name", "setting", "message"),
     [
         ("deny_apis", "error=X", 'there is no error "X"'),
-        ("deny_apis", 'deny=["Produec"]', 'no API that filters get has the name "Produec"'),
-        ("deny_apis", 'deny=["ApiVersions"]', 'no API that filters get has the name "ApiVersions"'),
-        ("client_limits", 'min_software_versions={"x" = "new"}', '"new" is no version'),
-        ("client_limits", "min_api_versions={Heart = 3}", 'no API that filters get has the name "Heart"'),
-        ("rewrite_client_id", "template={user}", "{user} is none of {client_id}, {principal}, {listener}, {host}"),
+        ("deny_apis", 'deny=["Produec"]', 'filters get no API of the name "Produec"'),
+        ("deny_apis", 'deny=["ApiVersions"]', 'filters get no API of the name "ApiVersions"'),
+        ("client_limits", 'min_software_versions={"x" = "new"}', '"new" is not a version'),
+        ("client_limits", "min_api_versions={Heart = 3}", 'filters get no API of the name "Heart"'),
+        ("rewrite_client_id", "template={user}", "{user} is not one of {client_id}, {principal}, {listener}, {host}"),
         ("rewrite_client_id", "template={client_id", "expected '}'"),
     ],
 )

@@ -67,7 +67,7 @@ def test_all_is_well(doctor):
     assert one(lines, "listener front, node 2") == "ok     listener front, node 2: clients are sent to 127.0.0.1:19094"
 
 
-def test_what_does_not_answer_and_what_has_no_port(doctor):
+def test_addresses_that_do_not_answer_and_nodes_without_a_port_are_reported(doctor):
     nowhere = free_ports(1)
     with FakeNode(node_id=1) as node:
         node.brokers = {1: node.port, 2: nowhere, 9: node.port}
@@ -80,15 +80,15 @@ def test_what_does_not_answer_and_what_has_no_port(doctor):
     assert one(lines, f"bootstrap {node.bootstrap}").startswith("ok ")
     assert one(lines, f"node 2 (127.0.0.1:{nowhere})").startswith("wrong")
     assert one(lines, "listener front, node 9") == (
-        "wrong  listener front, node 9: has no port: node_ports 19093-19094 are for nodes 1 to 2; set first_node_id to"
-        " the smallest node id, and give node_ports as many as there are up to the largest"
+        "wrong  listener front, node 9: has no port: node_ports 19093-19094 serve nodes 1 to 2; set first_node_id to"
+        " the smallest node id, and make node_ports reach to the largest"
     )
 
 
 def test_without_any_node_nothing_is_known(doctor):
     nowhere = free_ports(1)
     code, lines = doctor(front([f"127.0.0.1:{nowhere}"]))
-    assert (code, lines[-1]) == (1, "wrong  nodes: are not known; one of bootstrap has to answer")
+    assert (code, lines[-1]) == (1, "wrong  nodes: are not known; at least one address of bootstrap must answer")
 
 
 def test_a_node_that_is_silent(doctor):

@@ -185,7 +185,7 @@ def errors_of(folder, *apis):
     ],
     ids=["alone", "behind a prefix", "behind all"],
 )
-def test_what_a_filter_takes_out_of_a_request_is_in_the_trail(trailed, api_set, names, prefix, tmp_path):
+def test_a_topic_that_a_filter_removes_from_a_request_is_in_the_trail(trailed, api_set, names, prefix, tmp_path):
     """A topic that is refused stands beside the one that is written, with its error; so does one that stands alone."""
     with trailed(api_set, names) as client:
         assert [one.error_code for one in client.call(topics(STRICT, "free"), 7).topics] == [0, 0]

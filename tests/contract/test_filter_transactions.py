@@ -88,7 +88,7 @@ def read(partition):
 
 @pytest.mark.parametrize("api_set", API_SETS)
 @pytest.mark.parametrize("names", alone_and_stacked(), ids="-".join)
-def test_what_is_aborted_is_not_read(api_set, names, tmp_path):
+def test_aborted_records_are_not_read(api_set, names, tmp_path):
     settings = settings_of(names, tmp_path)
     door = ["listeners.door.bind=127.0.0.1:0"] if api_set == "broker" else []
     with served(api_set, [*settings, *door]) as (broker, front), RawClient(front.address(), timeout_s=20) as client:

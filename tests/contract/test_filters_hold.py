@@ -169,7 +169,7 @@ def test_nothing_cannot_be_held(client, caplog):
         ("hold long after", "later", RequestOutcome.LOST_AFTER),
     ],
 )
-def test_what_is_held_when_the_server_stops_has_its_end(server, what, how, outcome):
+def test_a_request_that_a_filter_holds_at_the_stop_gets_an_outcome(server, what, how, outcome):
     with RawClient(server.address()) as client:
         client.send(ask(what, how), 4)
         wait_until(lambda: EVENTS[-1:] == ["inner response" if "after" in what else "inner request"])

@@ -107,7 +107,7 @@ def test_a_flood_of_one_stream_takes_no_room_from_another(make):
     assert sorted(recorded) == ["certificate_swapped", "completed"]
 
 
-def test_what_was_not_shipped_is_not_deleted(make):
+def test_segments_that_were_not_shipped_are_not_deleted(make):
     limits = {"security_retention_bytes": 200_000, "security_retention_ms": 10_000, "compression": "none"}
     audit = make(segment_bytes=1024, queue_capacity=50, **limits)
     connection = audit.connection()

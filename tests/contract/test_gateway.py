@@ -220,7 +220,7 @@ def test_requests_are_pipelined_to_the_node():
             client.receive(heartbeat.API_KEY, 4, correlation_id)
 
 
-def test_what_wants_no_response_is_forwarded_although_the_client_leaves_at_once(broker):
+def test_a_request_without_response_is_forwarded_although_its_client_leaves_at_once(broker):
     with gateway(broker.bootstrap) as front:
         topic = front.create_topic()
         with connect(front, node_port(front)) as client:

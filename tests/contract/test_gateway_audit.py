@@ -76,7 +76,7 @@ def test_the_outcome_of_a_request_that_a_node_took_with_it_is_unknown(audited):
     assert (event["outcome"], event["reason"], event["upstream_node_id"]) == ("unknown", "failed", NODE_ID)
 
 
-def test_what_no_node_got_has_failed(audited):
+def test_a_request_that_no_node_got_has_failed(audited):
     with FakeNode(node_id=NODE_ID) as node:
         front = audited(node).start()
     # The node is down now.

@@ -35,7 +35,7 @@ def is_served(server):
 
 
 @pytest.mark.parametrize("data", BAD_BYTES.values(), ids=BAD_BYTES)
-def test_what_clients_send(front, data):
+def test_any_bytes_of_clients_are_survived(front, data):
     with RawClient(front.address(), timeout_s=0.3) as client:
         client.send_bytes(data)
         try:
@@ -71,7 +71,7 @@ def request_of(module, version):
 
 
 @pytest.mark.parametrize("recording", [False, True], ids=["opaque", "decoded"])
-def test_what_nodes_answer(recording, seed, caplog):
+def test_any_answers_of_nodes_are_survived(recording, seed, caplog):
     """Each ends the client's connection, or reaches it; the next client is served, and no handler has failed."""
     choose = random.Random(seed)
     bodies = []

@@ -192,7 +192,7 @@ def test_a_client_logs_in_to_the_node_itself(tmp_path, upstream, audited):
 
 
 @pytest.mark.parametrize("token_first", [True, False])
-def test_what_is_sent_before_the_login_is_answered_is_the_clients_own(upstream, audited, token_first):
+def test_requests_sent_before_the_login_is_answered_belong_to_the_client(upstream, audited, token_first):
     """All at once: the node takes one after the other, and no request is of an unknown client's."""
     with LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "alice": "her own"}) as node:
         with (
@@ -245,7 +245,7 @@ def test_logins_at_the_node_are_recorded(tmp_path, upstream, audited):
             assert send_token(client, plain(user, password)).error_code == error
     assert "alice" not in node.logged_in
     logins = [each for each in events_of(tmp_path / "spool") if each["kind"] == "authentication"]
-    reason = "the node refuses it: error 58: no"
+    reason = "the node refuses the login: error 58: no"
     keys = ("action", "principal", "attempted_principal", "reason")
     assert [tuple(each.get(key) for key in keys) for each in logins] == [
         ("failure", "User:ANONYMOUS", "User:alice", reason),
@@ -254,7 +254,7 @@ def test_logins_at_the_node_are_recorded(tmp_path, upstream, audited):
     ]
 
 
-def test_who_guesses_passwords_of_the_node_over_tls_is_refused_in_the_end(tmp_path, upstream):
+def test_an_address_that_guesses_passwords_of_the_node_over_tls_is_refused_in_the_end(tmp_path, upstream):
     """The handshake names no client, so it does not pay for the guess that follows."""
     files = TlsFiles(tmp_path)
     tls = [line for line in files.server_settings() if "trust_store" not in line]
@@ -286,7 +286,7 @@ def test_who_guesses_passwords_of_the_node_over_tls_is_refused_in_the_end(tmp_pa
         assert penalized() == 1
 
 
-def test_what_names_the_server_is_not_passed_on(upstream):
+def test_a_mechanism_that_names_the_server_is_not_passed_on(upstream):
     with LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1]}) as node, gateway(node.bootstrap, upstream("client")) as front:
         seen = len(node.frames)
         with RawClient(front.address()) as client:

@@ -190,7 +190,7 @@ def whole_frames(data):
 @pytest.mark.parametrize(
     "numbers", [range(150), pytest.param(range(150, 6000), marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_what_precedes_a_lie_arrives(audited, numbers, looked_at):
+def test_bytes_before_a_false_length_arrive(audited, numbers, looked_at):
     serve = Answering()
     with FakeNode(serve) as node:
         front = (audited(node) if looked_at else gateway(node.bootstrap)).start()

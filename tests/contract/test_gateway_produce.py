@@ -92,7 +92,7 @@ def test_a_node_gets_the_frame_that_came(echoing, settings, seed):
 
 
 @pytest.mark.parametrize("where", ["header", "body", "behind"])
-def test_what_klamm_does_not_know_does_not_reach_a_node(echoing, where):
+def test_bytes_that_klamm_does_not_know_do_not_reach_a_node(echoing, where):
     """Here: tagged fields, and bytes behind the body. An authorizer could not see them."""
     data = [TopicProduceData("allowed", partition_data=[PartitionProduceData(0, bytes(100))])]
     body = ProduceRequest(acks=1, timeout_ms=1000, topic_data=data).encode(9)
@@ -108,7 +108,7 @@ def test_what_klamm_does_not_know_does_not_reach_a_node(echoing, where):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_of_a_request_that_is_denied_in_part_a_node_gets_the_rest(echoing, version):
+def test_a_node_gets_the_allowed_part_of_a_partly_denied_request(echoing, version):
     def topic(topic_id, name):
         data = [PartitionProduceData(0, bytes(100_000))]
         return TopicProduceData(*(("", topic_id) if version >= 13 else (name,)), partition_data=data)

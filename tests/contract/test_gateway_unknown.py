@@ -38,7 +38,7 @@ KNOWN_THERE = {NEW_API: 4, int(ApiKey.HEARTBEAT): NEWER, int(ApiKey.METADATA): 9
 
 
 @pytest.mark.parametrize("api_key", [NEW_API, int(ApiKey.HEARTBEAT)])
-def test_what_is_not_known_passes_as_it_is(api_key):
+def test_unknown_apis_pass_unchanged(api_key):
     version = KNOWN_THERE[api_key]
     with (
         offering(KNOWN_THERE) as node,
@@ -57,7 +57,7 @@ def test_what_is_not_known_passes_as_it_is(api_key):
 
 
 @pytest.mark.parametrize("settings", [[], *[["gateway.unknown_apis=pass", *more] for more in SEEN]])
-def test_what_a_part_would_have_to_see_is_refused(settings):
+def test_unknown_apis_are_refused_if_a_part_would_have_to_inspect_them(settings):
     with offering(KNOWN_THERE) as node, gateway(node.bootstrap, settings) as front:
         with RawClient(front.address()) as client:
             found = offered(client)

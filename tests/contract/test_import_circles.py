@@ -139,7 +139,7 @@ def test_a_circle_is_found(package, back):
     assert circles(import_graph(folder)) == [{"klamm_x.a", "klamm_x.b", "klamm_x.c"}]
 
 
-def test_what_only_leads_to_a_circle_is_not_in_it(package):
+def test_a_module_that_only_imports_a_circle_is_not_in_it(package):
     folder = package(
         {"a.py": "from klamm_x import b\n", "b.py": "from klamm_x import c\n", "c.py": "import klamm_x.b\n"}
     )

@@ -307,7 +307,7 @@ def test_a_group_id_forges_no_line_of_the_log(serve):
     assert not any(line.endswith("klamm.authorizer forged") or line.startswith("2026-01-01 00:00:00") for line in lines)
 
 
-def test_what_serve_writes_is_its_users_alone(serve, tmp_path):
+def test_only_its_user_can_read_the_files_that_serve_writes(serve, tmp_path):
     file = tmp_path / "klamm.toml"
     file.write_text(
         f"""[server]

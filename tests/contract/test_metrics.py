@@ -514,7 +514,7 @@ def test_many_slow_clients_block_no_other_client(start):
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x00\x05hello", b"POST /metrics HTTP/1.1\r\n\r\n", b"GET /\xff\r\n\r\n"]
 )
-def test_what_is_no_request_for_metrics_is_refused(start, garbage):
+def test_invalid_requests_for_metrics_are_refused(start, garbage):
     server = start()
     with socket.create_connection(exporter(server).address, timeout=60) as sock:
         sock.sendall(garbage + b"\r\n")

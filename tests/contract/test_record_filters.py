@@ -93,23 +93,23 @@ def validating(request, tmp_path_factory):
         ("orders", None, b'{"id": 1}', "key: no key"),
         ("orders", b"k", b'{"id": "1"}', "value: $.id: '1' is not of type 'integer'"),
         ("orders", b"k", b"{}", "value: $: 'id' is a required property"),
-        ("orders", b"k", b"{", "value: no JSON: Expecting property name enclosed in double quotes"),
-        ("orders", b"k", b'{"id": 1} x', "value: no JSON: Extra data"),
+        ("orders", b"k", b"{", "value: not JSON: Expecting property name enclosed in double quotes"),
+        ("orders", b"k", b'{"id": 1} x', "value: not JSON: Extra data"),
         ("texts", None, b'"text"', None),
-        ("texts", b"k", b"[NaN]", "value: no JSON: NaN is no JSON"),
-        ("texts", b"k", b"\xff", "value: no JSON: no UTF-8"),
-        ("texts", b"k", '"x"'.encode("utf-16"), "value: no JSON: no UTF-8"),
-        ("texts", b"k", b"[" * 100_000, "value: no JSON: nested too deep"),
-        ("texts", b"k", b"", "value: no JSON: Expecting value"),
-        ("orders", b"k", b'{"id": "evil", "id": 1}', "value: no JSON: a name stands twice in an object"),
-        ("texts", b"k", b"[-1e999]", "value: no JSON: a number is too large"),
-        ("texts", b"k", b"1" * 5_000, "value: no JSON: a number has too many digits"),
+        ("texts", b"k", b"[NaN]", "value: not JSON: NaN is not JSON"),
+        ("texts", b"k", b"\xff", "value: not JSON: not UTF-8"),
+        ("texts", b"k", '"x"'.encode("utf-16"), "value: not JSON: not UTF-8"),
+        ("texts", b"k", b"[" * 100_000, "value: not JSON: nested too deep"),
+        ("texts", b"k", b"", "value: not JSON: Expecting value"),
+        ("orders", b"k", b'{"id": "evil", "id": 1}', "value: not JSON: a name occurs twice in an object"),
+        ("texts", b"k", b"[-1e999]", "value: not JSON: a number is too large"),
+        ("texts", b"k", b"1" * 5_000, "value: not JSON: a number has too many digits"),
         ("texts", b"k", None, "value: no value"),
-        ("texts", b"\xff", b"1", "key: no UTF-8"),
+        ("texts", b"\xff", b"1", "key: not UTF-8"),
         ("free", b"\xff", b"\xff", None),
     ],
 )
-def test_what_is_refused_and_why(validating, topic, key, value, problem):
+def test_records_are_refused_with_the_reason(validating, topic, key, value, problem):
     _broker, _front, client = validating
     (partition,) = produce(client, topic, batch((key, value)))
     if problem is None:
@@ -163,7 +163,7 @@ def test_at_most_a_thousand_records_are_named(validating):
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, batch((b"k", b"1"))[:-1], batch((b"k", b"1"))[:-1] + b"x"])
-def test_what_cannot_be_unpacked_is_refused(validating, content):
+def test_batches_that_cannot_be_decompressed_are_refused(validating, content):
     (partition,) = produce(validating[2], "texts", content)
     assert partition.error_code in (INVALID_RECORD, CORRUPT_MESSAGE)
     assert partition.record_errors == []
@@ -281,7 +281,7 @@ def test_keys_rotate_and_a_key_that_is_gone_fails_closed(tmp_path):
         assert broker.admin.offset("t") == 3, "the keys stay as they were"
 
 
-def test_what_was_changed_is_not_sent(tmp_path):
+def test_changed_ciphertexts_are_not_sent(tmp_path):
     with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
         for topic in ("from", "changed", "moved", "cut", "header"):
             broker.admin.create_topic(topic)

@@ -97,7 +97,7 @@ def lines(caplog):
         yield lambda: [text for one in caplog.records if "closing connection: " in (text := one.getMessage())]
 
 
-def test_what_waits_is_answered_before(begin, connect, bad, lines):
+def test_waiting_requests_are_answered_before_the_close(begin, connect, bad, lines):
     server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
@@ -110,7 +110,7 @@ def test_what_waits_is_answered_before(begin, connect, bad, lines):
     assert len(lines()) == 1
 
 
-def test_what_a_handler_works_on_is_answered_before(begin, connect, bad, lines):
+def test_requests_in_a_handler_are_answered_before_the_close(begin, connect, bad, lines):
     server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
@@ -122,7 +122,7 @@ def test_what_a_handler_works_on_is_answered_before(begin, connect, bad, lines):
     assert len(lines()) == 1
 
 
-def test_what_is_being_sent_goes_out_whole(begin, connect, bad, lines):
+def test_responses_that_are_being_sent_go_out_whole(begin, connect, bad, lines):
     count, size_bytes = 20, 30_000
     client = connect(begin("socket.send.buffer.bytes=8192"))
     client.send_bytes(encode_frame(FindCoordinatorRequest(str(size_bytes)), 1) * count + bad)

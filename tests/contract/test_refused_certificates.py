@@ -87,7 +87,7 @@ def test_one_that_no_rule_maps(refused, files):
     assert shown(event) == ("CN=alice,OU=tests,O=klamm", OURS, serial_number(files.client))
 
 
-def test_where_none_was_shown_there_is_none(refused):
+def test_an_event_without_a_certificate_has_no_subject(refused):
     event = refused(None)
     assert "no certificate" in event["reason"]
     assert shown(event) == (None, None, None)

@@ -157,7 +157,7 @@ def test_everything_may_come_at_once(serve, connect):
     assert [context.principal.name for context in server.api_set("trying").seen] == ["alice"]
 
 
-def test_what_comes_behind_a_wrong_password_is_not_served(serve, connect):
+def test_requests_after_a_wrong_password_are_not_served(serve, connect):
     server = serve()
     client = connect(server)
     client.send_bytes(

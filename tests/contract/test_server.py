@@ -231,7 +231,7 @@ def test_a_full_request_queue_holds_requests_back_and_loses_none(start, connect)
     ],
     ids=str,
 )
-def test_what_is_no_request_closes_its_connection_at_once(start, connect, data, caplog):
+def test_bytes_that_are_not_a_request_close_the_connection_at_once(start, connect, data, caplog):
     server = start()
     bad = connect(server, timeout_s=20.0)
     bad.send_bytes(data)
@@ -261,7 +261,7 @@ def test_requests_before_a_bad_one_are_answered(start, connect):
 
 
 @pytest.mark.parametrize("dispatch", ["inline", "pool"])
-def test_what_was_sent_before_the_peer_closed_is_served(start, connect, dispatch):
+def test_requests_sent_before_the_peer_closed_are_served(start, connect, dispatch):
     server = start(f"dispatch={dispatch}")
     client = connect(server)
     # What is unread when a socket closes resets the connection, and takes what the peer has not read with it: the

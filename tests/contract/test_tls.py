@@ -470,7 +470,7 @@ def authority_added(files, trust_store, crl):
     ("change", "reason"),
     [
         (client_revoked, "the client certificate was revoked"),
-        (authority_swapped, "no trusted authority has issued the client certificate"),
+        (authority_swapped, "no trusted authority issued the client certificate"),
         (other_revoked, None),
         (authority_added, None),
     ],

@@ -70,7 +70,7 @@ class ClosesPlugin:
         yield Provider("closes", f"{__name__}:Closes")
 
 
-ANOTHER_PRINCIPAL = "the rules give the client certificate another principal"
+ANOTHER_PRINCIPAL = "the rules now map the client certificate to another principal"
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_many_ids_that_change_their_names_are_few_lines_of_the_log(kind, tmp_pat
         for name in ("n" * 20_000, "m" * 20_000):
             answer([(f"{name}{number}", bytes([*range(15), number])) for number in range(20)])
             client.call(MetadataRequest(None), 12)
-    lines = [one.getMessage() for one in caplog.records if "gets the name" in one.getMessage()]
+    lines = [one.getMessage() for one in caplog.records if "now has the name" in one.getMessage()]
     # Of each of the two filters that learn by themselves, or of the gateway.
     assert 0 < len(lines) <= (10 if kind == "unnamed" else 5)
     assert max(map(len, lines)) < 1_000

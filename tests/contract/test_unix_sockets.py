@@ -115,7 +115,7 @@ def test_a_server_that_listens_and_another_file_are_left_alone(path, tmp_path):
             assert topics(client) == []
     other = tmp_path / "file"
     other.write_text("kept")
-    with pytest.raises(StartError, match="exists, and is no socket"):
+    with pytest.raises(StartError, match="exists and is not a socket"):
         bound_to(other).start()
     assert other.read_text() == "kept"
     with pytest.raises(StartError, match="cannot bind unix:.*No such file"):
@@ -183,7 +183,7 @@ def problems_of(*settings):
     [
         ("bind=unix:relative.sock", "must be unix: and the absolute path of the socket"),
         ("bind=unix:", "must be unix: and the absolute path"),
-        (f"bind=unix:/{'x' * 107}", "is a path of more than 107 bytes"),
+        (f"bind=unix:/{'x' * 107}", "is longer than 107 bytes"),
         ("advertise=unix:/tmp/k.sock", "must be HOST:PORT: responses cannot name a socket's path"),
         ("unix_socket_mode='rw'", 'must be a mode in octal, e.g. "0660", not "rw"'),
         ("bind=9092", "or unix:/PATH"),

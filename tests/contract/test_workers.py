@@ -279,12 +279,12 @@ def test_a_start_that_fails_says_so_once(serve, tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("workers = 0", 'must be a number from 1 on, or "cores", not 0'),
-        ('workers = "all"', "must be a number from 1 on, or \"cores\", not 'all'"),
+        ("workers = 0", 'must be at least 1, or "cores", not 0'),
+        ('workers = "all"', "must be at least 1, or \"cores\", not 'all'"),
         ("workers = 2", 'must be 1: the api set "broker" keeps its state in one process'),
     ],
 )
-def test_what_cannot_be_shared_is_refused_with_file_line_and_key(tmp_path, text, problem):
+def test_settings_that_workers_cannot_share_are_refused_with_file_line_and_key(tmp_path, text, problem):
     file = tmp_path / "klamm.toml"
     file.write_text(f'[server]\n{text}\n[listeners.a]\nbind = "127.0.0.1:0"\n')
     with pytest.raises(ConfigError) as raised:

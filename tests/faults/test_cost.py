@@ -73,7 +73,7 @@ def test_no_large_frame_holds_the_network_thread(meter: CostMeter) -> None:
     assert slow == []
 
 
-def test_what_all_topics_take(meter: CostMeter) -> None:
+def test_metadata_of_all_topics_stays_within_the_budget(meter: CostMeter) -> None:
     assert meter.run(metadata_of_all()).inline_ms < NETWORK_BUDGET_MS
 
 

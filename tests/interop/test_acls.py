@@ -202,7 +202,9 @@ def test_a_client_without_permission_is_refused(
     assert admin.describe_acls(ANY_ACL).result(PATIENCE_S) == []
 
 
-def test_what_producers_and_consumers_need(guarded: Server, admin: AdminClient, topic: str, tmp_path: Path) -> None:
+def test_the_tools_acls_for_producers_and_consumers_suffice(
+    guarded: Server, admin: AdminClient, topic: str, tmp_path: Path
+) -> None:
     refused = outcome_of_producing(guarded, topic)
     assert refused is not None
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED

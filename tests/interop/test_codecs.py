@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_what_is_produced_is_read_back(server: Server, topic: str, client: Client, codec: str) -> None:
+def test_records_in_each_codec_are_read_back(server: Server, topic: str, client: Client, codec: str) -> None:
     client.create_topic(server.bootstrap, topic)
     client.produce_all(server.bootstrap, topic, records(), codec)
     stored = stored_codecs(server, topic)

@@ -197,7 +197,7 @@ def test_a_security_layer_or_a_name_without_a_rule_is_refused(
 
 
 @pytest.mark.parametrize("token", [b"", b"garbage", b"\x60\x82\x01\x00" + bytes(300)])
-def test_what_is_no_ticket_is_refused(server: EmbeddedServer, token: bytes) -> None:
+def test_bytes_that_are_not_a_ticket_are_refused(server: EmbeddedServer, token: bytes) -> None:
     with RawClient(server.address()) as client:
         handshake(client, "GSSAPI")
         connection = connection_of(server, client)

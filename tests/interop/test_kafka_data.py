@@ -64,7 +64,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
         yield server
 
 
-def test_what_klamm_says_of_itself_differs_from_kafka_as_documented(kafka: KafkaServer) -> None:
+def test_descriptions_of_klamm_differ_from_kafka_as_documented(kafka: KafkaServer) -> None:
     with EmbeddedServer() as klamm, RawClient(klamm.address()) as client:
         ours = facts(client)
     with RawClient((HOST, kafka.port), timeout_s=60) as client:

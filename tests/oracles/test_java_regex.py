@@ -273,7 +273,7 @@ def test_patterns_match_and_replace_what_they_do_in_java() -> None:
     assert [pattern for pattern, java in zip(patterns, expected, strict=True) if java == "error"] == WRONG_IN_JAVA_TOO
 
 
-def test_what_has_no_translation_is_refused() -> None:
+def test_patterns_without_a_translation_are_refused() -> None:
     assert "error" not in of_java(REFUSED)
     assert [pattern for pattern in REFUSED if of_python(pattern) != "error"] == []
 

@@ -15,7 +15,7 @@ def test_every_difference_from_the_release_that_is_followed_is_explained(capsys:
 
 
 @pytest.mark.slow
-def test_what_is_beyond_an_older_release_is_newer_than_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_additions_since_an_older_release_are_newer_than_it(capsys: pytest.CaptureFixture[str]) -> None:
     main([PUBLISHED_TESTS])
     newer = "\n".join(line for line in capsys.readouterr().out.splitlines() if line.startswith("newer than 4.3.1: "))
     for expected in (

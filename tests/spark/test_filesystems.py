@@ -49,7 +49,7 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said):
     assert not list((folder / "a lake").rglob("*.klamm")), "what is put in place leaves nothing beside it"
 
 
-def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
+def test_missing_or_wrong_places_are_named(spark, ship, far, said):
     from klamm_spark.lake import verify
 
     folder, uri = far
@@ -136,7 +136,7 @@ def test_a_hadoop_path_has_the_methods_of_a_path(spark, far):
         ("hdfs:///x", "^hdfs:///x cannot be used: Incomplete HDFS URI, no host"),
     ],
 )
-def test_what_spark_does_not_have_is_one_sentence(spark, uri, message):
+def test_a_file_system_that_spark_lacks_is_reported_in_one_sentence(spark, uri, message):
     with pytest.raises(FileSystemError, match=message):
         path_of(uri, spark)
 
@@ -152,7 +152,7 @@ def test_a_missing_spool_or_lake_is_reported(spark, ship, far):
         Lake.of(settings_of(f"{uri}/lake"), spark).require_events()
 
 
-def test_what_java_says_of_a_store_is_no_stack_trace(spark, far):
+def test_an_error_of_a_store_is_reported_without_a_stack_trace(spark, far):
     _, uri = far
     with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: ") as caught, translated_errors(uri):
         spark.read.text(f"{uri}/nowhere")

@@ -87,7 +87,7 @@ def drop_rows(lake, is_dropped):
         attack.rows(lambda rows: [row for row in rows if not is_dropped(row)])
 
 
-def test_as_it_was_written_it_is_sound_and_its_key_is_named(place, verify):
+def test_an_unchanged_lake_is_sound_and_its_key_is_named(place, verify):
     for key_ids in ((), [place.own.key_id]):
         for spool in (False, True):
             code, said = verify(spool=spool, key_ids=key_ids)
@@ -108,7 +108,7 @@ def test_a_beginning_that_is_gone_with_its_seal_is_found_although_the_spool_had_
         assert said.count("is segment 1 of node-1; of those before it 0 are in the lake") == 1
 
 
-def test_who_replaces_the_keys_of_the_lake_is_named_and_not_trusted(place, verify, tmp_path):
+def test_replaced_keys_of_the_lake_are_named_and_not_trusted(place, verify, tmp_path):
     foreign = signer_in(tmp_path, "foreign")
     shutil.rmtree(place.lake.root / "keys")
     folder = place.lake.root / "keys" / "node-1"
@@ -126,7 +126,7 @@ def test_who_replaces_the_keys_of_the_lake_is_named_and_not_trusted(place, verif
     assert said.count(f"its seal is signed with the key {foreign.key_id}, which is not trusted") == 4
 
 
-def test_who_takes_keys_and_signatures_away_is_found_by_the_ids(place, verify):
+def test_removed_keys_and_signatures_are_found_by_the_key_ids(place, verify):
     shutil.rmtree(place.lake.root / "keys")
 
     def bare(rows):

@@ -17,7 +17,7 @@ SERVER_KILLS = 5
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, driver_kills, seed):
+def test_durable_events_reach_the_lake_once(spark, tmp_path, driver_kills, seed):
     from klamm_spark.lake import verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.settings.spark import Pipeline

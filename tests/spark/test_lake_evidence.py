@@ -131,7 +131,7 @@ def digests_now(spark, lake):
     return found
 
 
-def test_who_has_all_keys_of_server_and_lake_is_found_by_a_checkpoint_that_was_kept(spark, sealed, signer):
+def test_a_kept_checkpoint_reveals_changes_made_with_all_keys(spark, sealed, signer):
     """A row is changed, and the ledger, its chain, its signatures and the log are rewritten to fit."""
     attack = LakeAttack(sealed.lake, random.Random(1))
     attack.change_a_row()
@@ -213,7 +213,7 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, signer, 
     sealed.restore(spark)
 
 
-def test_who_removes_the_keys_from_the_lake_is_found(spark, sealed):
+def test_keys_removed_from_the_lake_are_found(spark, sealed):
     keys = sealed.lake.root / "keys"
     kept = keys.rename(keys.with_name("keys-away"))
     try:
@@ -273,7 +273,7 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, 
             spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_path):
+def test_segments_cut_off_the_end_are_found_by_their_anchors(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake", anchor=str(tmp_path / "anchors"))
     lake = Lake(settings.lake)
     write_sample_spool(tmp_path / "spool", sample_events(10))
@@ -294,7 +294,7 @@ def test_what_was_cut_off_the_end_shows_where_it_was_anchored(spark, ship, tmp_p
     )
 
 
-def test_what_is_forgotten_is_gone_and_the_rest_is_proven(spark, ship, signer, tmp_path):
+def test_forgotten_events_are_gone_and_the_others_are_proven(spark, ship, signer, tmp_path):
     from klamm_spark.lake import forget
     from klamm_spark.lake.forgotten import read_forgotten
 

@@ -160,7 +160,7 @@ def test_the_text_in_a_pipe_is_wide_enough_for_its_tables(report, monkeypatch, c
     assert max(map(len, capsys.readouterr().out.splitlines())) == width
 
 
-def test_who_stops_reading_the_text_has_the_page(tmp_path, monkeypatch):
+def test_a_closed_pipe_of_the_text_does_not_stop_the_page(tmp_path, monkeypatch):
     from klamm_spark.report import command as report
 
     def stopped(_report):

@@ -110,7 +110,7 @@ def test_a_batch_takes_no_more_bytes_than_it_may(spark, ship, tmp_path):
     assert "shipped 200 events in 2 batches" in ship(tmp_path / "spool", settings)[-2]
 
 
-def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, tmp_path):
+def test_shipped_segments_are_not_shipped_again_and_new_ones_are(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
     ship(tmp_path / "spool", settings)
@@ -171,7 +171,7 @@ def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path)
     assert (row.event_id, row.gap_count, row.resources) == ("a/b/0", None, None)
 
 
-def test_of_newer_events_the_known_fields_are_columns_and_the_line_is_kept(spark, ship, tmp_path):
+def test_newer_events_have_known_fields_as_columns_and_keep_their_line(spark, ship, tmp_path):
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
     this, later = (f'"schema_version":{version}' for version in (SCHEMA_VERSION, SCHEMA_VERSION + 1))
     lines = [line.replace(this, f'{later},"new":[true]') for line in path.read_text().splitlines()]

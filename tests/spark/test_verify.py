@@ -31,7 +31,7 @@ def test_a_lake_that_holds_all_is_sound(shipped, verify):
     assert "quarantine: 4 lines that are not events" in said
 
 
-def test_what_is_missing_where_is_named(ship, verify, tmp_path):
+def test_missing_events_are_named_with_their_place(ship, verify, tmp_path):
     settings = settings_of(tmp_path / "lake")
     gap = {"kind": "audit_gap", "action": "dropped", "outcome": "error", "gap_boot": BOOT}
     events = list(sample_events(100))
@@ -48,7 +48,7 @@ def test_what_is_missing_where_is_named(ship, verify, tmp_path):
     assert "  reported by audit_gap: 50-54" in said
 
 
-def test_what_retention_took_from_the_spool_is_no_fault(ship, verify, tmp_path):
+def test_events_that_retention_deleted_from_the_spool_are_no_fault(ship, verify, tmp_path):
     settings = settings_of(tmp_path / "lake")
     first, _ = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     ship(tmp_path / "spool", settings)
@@ -73,7 +73,7 @@ def remove(*paths):
         path.with_suffix(SEAL_SUFFIX).unlink()
 
 
-def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
+def test_segments_deleted_before_shipping_are_named(ship, verify, tmp_path):
     settings = settings_of(tmp_path / "lake")
     spool, later = tmp_path / "spool", "019b8ff8d001c0ffee00"
 
@@ -159,7 +159,7 @@ def test_comparing_without_spark():
     assert (found.crashed_from, found.unended_from) == (20, None)
 
 
-def test_who_says_that_numbers_are_missing_counts():
+def test_missing_numbers_are_attributed_to_the_strongest_report():
     from klamm_spark.lake.verify import Ends, NodeBoot, ReportedGaps, compare
 
     life = NodeBoot("n", "b")

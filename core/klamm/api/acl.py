@@ -64,7 +64,7 @@ class AclPermission(IntEnum):
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 WILDCARD: Final = "*"
-"""The resource name, host or user name that stands for all."""
+"""The resource name, host or user name that matches all."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,7 +82,7 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
-    """Selects ACL bindings; None or ANY matches every value. Kafka's class of that name."""
+    """Selects ACL bindings; None or ANY matches every value. Named after Kafka's class."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -94,11 +94,11 @@ class AclBindingFilter:
 
 
 class Verdict(NamedTuple):
-    """A decision and what made it; a test of it as a condition is always true, so ask `granted`.
+    """A decision and the reason for it. Test `granted`: the object itself is always true.
 
     `decided_by` is `acl`, `static_rule`, `super_user`, `no_acl_found` (the default of resources without rules),
-    `not_known` (there are no rules yet) or a word of the authorizer's own; empty if it does not say. `acl` is the rule
-    that matched. A verdict that comes again is best made once: one is asked for at each request.
+    `not_known` (there are no rules yet) or a word of the authorizer's own; empty if it gives none. `acl` is the rule
+    that matched. Create a frequent verdict once and reuse it, because each request needs one.
     """
 
     granted: bool

@@ -28,15 +28,15 @@ class ApiHandler:
     """One API as a handler set serves it.
 
     `load`              the generated message module and the handler. Called at the API's first request, so that a set
-                        may import modules late that a start does not need.
+                        may import modules that the start does not need later.
     `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
-    `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
-                        the processor thread.
+    `inline_max_bytes`  up to this frame size in bytes, requests of a blocking API run on the processor's thread,
+                        because they do not wait.
     `advertised`        whether ApiVersions lists it.
-    `opaque`            where no filter, observer or authorizer wants its contents, the handler gets a
-                        `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size. Where
-                        `ListenerContext.reads_requests` is False it always gets one, so the API, or its versions,
-                        need not be known to klamm; `load` then gives None in place of the module.
+    `opaque`            if no filter, observer or authorizer needs the contents, the handler gets a
+                        `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size. If
+                        `ListenerContext.reads_requests` is False, it always gets one, so klamm need not know the API or
+                        its versions; `load` then returns None instead of the module.
     """
 
     api_key: int
@@ -70,7 +70,7 @@ class _Mark:
 
 
 class Finding(NamedTuple):
-    """A line of `klamm doctor`: what was looked at, what was found, and what to do. Without a remedy all is well."""
+    """A line of `klamm doctor`: the subject, the finding, and the remedy. Without a remedy all is well."""
 
     subject: str
     text: str
@@ -109,13 +109,13 @@ _Host: TypeAlias = "ServerContext"
 
 
 class ApiSet(Part[_Host]):
-    """Base of handler sets. One instance may serve several listeners and then has one state.
+    """Base class of handler sets. One instance may serve several listeners, which then share its state.
 
     `open` → `handlers` → `listener_opened` for each listener → requests → `close`, which follows the last request and
     makes everything durable.
 
-    With `pipelined`, requests of a connection are taken up while earlier ones wait for their answers; these leave in
-    order. `ConnectionContext.link` is then the connection's loop, to which a connection stays bound.
+    With `pipelined`, a connection's requests start while earlier ones still wait for their answers; the answers are
+    sent in order. `ConnectionContext.link` is then the connection's loop, and the connection stays on it.
     """
 
     pipelined: bool = False
@@ -135,33 +135,33 @@ class ApiSet(Part[_Host]):
         return ""
 
     def examine(self, listeners: Sequence[ListenerContext]) -> Iterable[Finding]:  # noqa: ARG002
-        """Return what `klamm doctor` says of this set, and of the listeners that name it.
+        """Return the findings of `klamm doctor` about this set and the listeners that name it.
 
-        The set is not opened, and nothing listens. May wait for the network. An exception is a finding too.
+        The set is not opened, and nothing listens. May wait for the network. An exception becomes a finding too.
         """
         return ()
 
     def features(self) -> Features:
-        """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
+        """The features that ApiVersions reports. Called once, after `open`; to change one, set its `current`."""
         return Features()
 
     def topic_names(self) -> Callable[[bytes], str | None] | None:
-        """Return a function that gives the name of a topic id, None for an id that is not known; filters ask it.
+        """Return a function that maps a topic id to its name, or to None if the id is unknown; filters use it.
 
-        Asked for once for each listener, after `open`; any thread calls the function. It says what the set itself
-        knows. A set that gives None leaves filters to learn names from the responses that they see.
+        Called once for each listener, after `open`; the function is called on any thread. It returns names that the set
+        itself knows. If a set returns None instead of a function, filters learn names from the responses that they see.
         """
         return None
 
     def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:  # noqa: ARG002
-        """Return True if a client that means this node of this cluster has come to the right place (KIP-1242).
+        """Return True if this is the node of the cluster that the client meant to reach (KIP-1242).
 
-        ApiVersions asks it, on any thread; False is answered REBOOTSTRAP_REQUIRED. A set that gives no ids says True.
+        ApiVersions calls it, on any thread, and answers REBOOTSTRAP_REQUIRED for False. A set without ids returns True.
         """
         return True
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:  # noqa: ARG002
-        """The APIs served on one listener; asked for once for each. A set whose listeners differ overrides this."""
+        """Return the APIs served on one listener; called once for each. A set whose listeners differ overrides this."""
         return self.handlers()
 
     def handlers(self) -> Iterable[ApiHandler]:
@@ -173,7 +173,7 @@ class ApiSet(Part[_Host]):
 
 
 def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Iterator[ApiHandler]:
-    """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`.
+    """Return the `ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`.
 
     Raises TypeError for a function that does not take these arguments.
     """

@@ -36,7 +36,7 @@ class AuthenticationStep:
 
 
 class Authenticator(ABC):
-    """Authenticates one connection: frames in, frames out, no I/O of its own. Kafka's interface of that name."""
+    """Authenticates one connection: gets and returns frames, and does no I/O itself. Named after Kafka's interface."""
 
     @property
     @abstractmethod
@@ -68,7 +68,8 @@ class Authenticator(ABC):
         return None
 
     def abandoned(self) -> str | None:
-        """Called before `close`: why the login has failed, though the client did not end the exchange; else None.
+        """Return why the login has failed if the client left without ending the exchange; else None. Called before
+        `close`.
 
         E.g. a bearer token was refused, and the client closed the connection instead of answering (RFC 7628, 3.2.3).
         """
@@ -87,12 +88,12 @@ class AuthenticatorFactory(ListenerPart, ABC):
     """Largest frame of a channel that is not READY; None: as large as requests may be."""
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """Handlers of APIs that the authenticator needs, e.g. SaslHandshake, unless the handler set has its own.
+        """Return handlers of APIs that the authenticator needs, e.g. SaslHandshake, unless the handler set has its own.
 
-        ApiVersions lists them. They get the requests that the authenticator does not take itself.
+        ApiVersions lists them. They get the requests that the authenticator does not handle itself.
         """
         return ()
 
     @abstractmethod
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
-        """The authenticator of a connection whose transport handshake is done."""
+        """Return the authenticator of a connection whose transport handshake is done."""

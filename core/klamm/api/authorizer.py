@@ -45,9 +45,9 @@ class Authorizer(ListenerPart, ABC):
         *,
         log_if_denied: bool = True,
     ) -> Verdict:
-        """Decide as `authorize` does, and say what decided: requests call this one.
+        """Decide as `authorize` does, and return the reason with the decision. Requests call this method.
 
-        By default it calls `authorize`, and does not say. The audit records it.
+        The default calls `authorize` and gives no reason. The audit records the reason.
         """
         return Verdict(self.authorize(context, operation, resource_type, resource_name, log_if_denied=log_if_denied))
 
@@ -62,7 +62,7 @@ class Authorizer(ListenerPart, ABC):
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Add ACLs durably; returns the error of each, or None. Raises KafkaError."""
+        """Add ACLs durably; return for each its error or None. Raises KafkaError."""
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
     def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:

@@ -1,4 +1,4 @@
-"""`ClusterAcls`: the ACLs of a cluster that a handler set stands in front of, for authorizers of its listeners."""
+"""`ClusterAcls`: the ACLs of the cluster behind a handler set, for authorizers of its listeners."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Bindings: TypeAlias = "Collection[AclBinding] | None"
 
 
 class ClusterAcls:
-    """The handler set asks the cluster and calls `replace`; authorizers `watch`. Any thread may call either.
+    """The handler set fetches the ACLs and calls `replace`; authorizers `watch`. Any thread may call either.
 
-    `bindings` is None while the rules of the cluster are not known. Authorizers deny everything then.
+    `bindings` is None while the rules of the cluster are not known. Authorizers then deny everything.
     """
 
     def __init__(self) -> None:
-        # Protects the watchers, and holds the order of what they get.
+        # Protects the watchers, and keeps their notifications in order.
         self._lock = threading.Lock()
         self._watchers: list[Callable[[Bindings], object]] = []
         self.bindings: Bindings = None
@@ -36,7 +36,7 @@ class ClusterAcls:
         return bool(self._watchers)
 
     def watch(self, watcher: Callable[[Bindings], object]) -> None:
-        """Have `watcher(bindings)` called now, and after each change on the thread of the change."""
+        """Call `watcher(bindings)` now, and after each change on the thread of the change."""
         with self._lock:
             self._watchers.append(watcher)
             watcher(self.bindings)

@@ -1,4 +1,4 @@
-"""Contexts that plugins get: of the server, a listener, a connection and a request."""
+"""Contexts that plugins get: the server, a listener, a connection and a request."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class ServerServices:
     """Services that the server offers to every part: one instance per server.
 
     `shared` has the tables of users, ACLs and quotas that admin APIs write, and objects that parts share. Parts
-    register metrics in `metrics`. `scheduler` runs timers on a thread of its own. Observers subscribe to administrative
+    register metrics in `metrics`. `scheduler` runs timers on its own thread. Observers subscribe to administrative
     events in `admin_events`. `served_until_ns()` is a moment, in monotonic nanoseconds: all requests that had arrived
     by then have been read and handed to their handlers. A timer that removes a silent client compares its deadline with
-    this moment, not with the clock. `worker` identifies this worker process among several (`[server] workers`): a part
-    that enforces a limit enforces its share of it. `batch_limits` are the limits of one produced batch: those of the
-    broker, if there is one.
+    this moment, not with the clock. `worker` identifies this worker process among several (`[server] workers`); a part
+    that enforces a limit enforces its share of it. `batch_limits` are the limits of one produced batch, taken from the
+    broker if there is one.
     """
 
     def __init__(
@@ -110,7 +110,9 @@ class AuthorizesRequests(Protocol):
 
 
 class ChargesRequests(Protocol):
-    """The methods of `klamm.Throttle` that requests call. A protocol, as importing that contract would be a circle."""
+    """The methods of `klamm.Throttle` that requests call. A protocol, because importing that contract would be a
+    circular import.
+    """
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int: ...
 
@@ -126,11 +128,11 @@ def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
 
 
 TopicNames: TypeAlias = "Callable[[bytes, RequestContext], str | None]"
-"""Gives the name of a topic id in a request; None for an id that is not known."""
+"""Returns the name of a topic id in a request, or None if the id is not known."""
 
 
 def _no_topic_names(part: object) -> TopicNames | None:  # noqa: ARG001
-    """Return None: the handler set does not say names."""
+    """Return None: the handler set does not know topic names."""
     return None
 
 
@@ -144,21 +146,21 @@ class ListenerContext:
     `transport` is the name of its transport.
     `bound` is where it listens, port 0 resolved; `advertised` the address that Metadata gives to clients.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
-    active. `reads_requests` says that a filter, an observer or an authorizer of the listener sees requests as messages.
-    `throttles_changed()` has klamm read again which are active, from any thread.
-    `max_answer_bytes` are the limits of answers by API key; empty is no limit.
-    `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
-    which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
-    `close_least_recently_used()` closes the least recently used connection of this listener, from any
-    thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
-    `failures` logs what parts raise, once a minute for each method. `api_set` is the name of its handler set.
+    `authorizer` is None if everything is allowed; `throttles` are the active throttles, to which requests are charged.
+    `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
+    `throttles_changed()` makes klamm check again which throttles are active, from any thread.
+    `max_answer_bytes` are the limits of answers by API key; empty means no limit. `answer_api_versions(frame,
+    connection)` returns the frame that answers an ApiVersions request, for authenticators, which get the request before
+    the handler set does; it raises ValueError for a frame that cannot be parsed. `close_least_recently_used()` closes
+    the least recently used connection of this listener, from any
+    thread; False if there is none. `resume_accepting()` makes an acceptor that waits for a gate call the gate again
+    now. `failures` logs exceptions of parts, once a minute for each method. `api_set` is the name of its handler set.
     `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
-    `configured_as` is the name that the listeners of all nodes share: that of the configuration. `go_offline()` closes
-    the port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
+    `configured_as` is the name in the configuration, which the listeners of all nodes share. `go_offline()` closes the
+    port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
     them from any thread but a processor's.
-    `topic_names(filter)`, from the filter's `open` on, gives what names topic ids as that filter sees them: the handler
-    set itself says them. None where the handler set does not.
+    `topic_names(filter)` returns, from the filter's `open` on, a function that names topic ids as that filter sees
+    them, from the names that the handler set knows; None if the handler set knows none.
     """
 
     name: str
@@ -205,25 +207,24 @@ def _no_dynamic_configs(
 ) -> None:
     names = {*values, *(name for own in (of_nodes or {}).values() for name in own)}
     if names:
-        raise ValueError(f"{', '.join(sorted(names))}: no setting of this server changes while it runs")
+        raise ValueError(f"{', '.join(sorted(names))}: this server cannot change settings while it runs")
 
 
 @dataclass(slots=True)
 class ServerContext:
     """The server as a handler set sees it when it opens.
 
-    `data_dir`    exists and is the set's to write in.
-    `name`        by which listeners name this handler set.
+    `data_dir`    exists; the set may write to it. `name`        the name that listeners use for this handler set.
     `listeners`   by name; complete when `open` is called.
-    `scheduler`   runs timers and periodic work on a thread of its own.
+    `scheduler`   runs timers and periodic work on its own thread.
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
     `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
     `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
     `change_configs(values, validate_only, of_nodes)` replaces all earlier changes of dynamic settings (see
-                  `klamm.setting`) by these, text by Kafka's name. `of_nodes` has more of them for the listeners of
-                  single nodes, by position. Raises ValueError, with the problems, and changes nothing then.
-                  They are applied on another thread, soon after.
+    `klamm.setting`) by these: text by Kafka's name. `of_nodes` has further changes for the listeners of single nodes,
+    by position. Raises ValueError with the problems, and then changes nothing. The changes are applied soon, on another
+    thread.
     """
 
     data_dir: Path
@@ -243,16 +244,16 @@ class ConnectionContext:
     """One connection; made once, shared by all of its requests.
 
     `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
-    peer, or the real client behind a trusted proxy, which is `proxy_address` then. `principal` is ANONYMOUS until
+    peer, or behind a trusted proxy the real client; `proxy_address` is then the proxy. `principal` is ANONYMOUS until
     authentication has finished. `client_software_name` and `client_software_version` are those of ApiVersions v3
     (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done, e.g.
-    `tls_version`, and `tls_server_name`, the host that the client asked for (SNI); of a handshake that failed what is
-    known, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a refused certificate;
-    `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the transport moved,
+    `tls_version`, and `tls_server_name`, the host that the client asked for (SNI); for a failed handshake, whatever is
+    known, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a refused certificate.
+    `sasl_mechanism` is empty if there was none. `received_bytes` and `sent_bytes` count the transport's bytes;
     `client_id` is that of the first request. `attempted_principal` is the name that the client claimed in the latest
     login that failed, e.g. `User:alice`; empty if it claimed none.
-    `state` is the handler set's own, e.g. what it keeps per connection. `link` is what a `pipelined` handler set sends
-    and receives with, from its first request on.
+    `state` is for the handler set, e.g. to keep data per connection. With `link` a `pipelined` handler set sends and
+    receives, from its first request on.
     """
 
     connection_id: str
@@ -293,13 +294,13 @@ class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
     `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the frame without
-    its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists what
-    the authorizer has decided about what the client asked for: operation, type and name of the resource, whether it was
-    granted, and the `klamm.acl.Verdict`, None if there is none, e.g. as the authorizer raised. It is None itself if
-    there were no decisions. `changed_values` lists what was noted with `note_change`, None if nothing. A handler
-    returns the response, or `context.later()` and calls `respond` once, from any thread. What a filter keeps of a
-    request until its response goes into a `weakref.WeakKeyDictionary` by context: it goes away with the request,
-    however that ends.
+    its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists the
+    authorizer's decisions about this request: operation, type and name of the resource, whether it was granted, and the
+    `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if there were none.
+    `changed_values` lists the changes noted with `note_change`; None if there are none. A handler returns the response,
+    or `context.later()` and calls `respond` once, from any thread. A filter that keeps data from a request to its
+    response uses a `weakref.WeakKeyDictionary` by context: the data is freed with the request, however the request
+    ends.
     """
 
     __slots__ = (
@@ -371,16 +372,16 @@ class RequestContext:
     ) -> bool:
         """Return True if the listener's authorizer lets this request do that, or if there is none.
 
-        `log_if_denied=False` is for a right that is one of several which suffice: its denial decides nothing. With
-        `log_if_allowed=False` too it is for lists that are filtered: the client did not name what is in them. Such a
-        call is no decision that observers see. An authorizer that raises denies.
+        Use `log_if_denied=False` if one of several rights suffices, so that a single denial decides nothing. Use
+        `log_if_allowed=False` as well to filter lists whose contents the client did not name; observers do not see such
+        decisions. If the authorizer raises, the operation is denied.
         """
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
             return True
         verdict: Verdict | None = None
         try:
-            # A request that names many resources has one line in the log, with the first that is denied.
+            # A request that names many resources writes one line to the log, about the first one that is denied.
             log_it = log_if_denied and not self.denied
             verdict = authorizer.decide(self, operation, resource_type, resource_name, log_if_denied=log_it)
             granted = verdict.granted
@@ -395,12 +396,12 @@ class RequestContext:
         return granted
 
     def note_change(self, kind: str, resource: str, key: str, old: str | None, new: str | None) -> None:
-        """Note for observers that a value of a resource was changed; None stands for a value that is not set.
+        """Record for observers that a value of a resource was changed; None means that the value is not set.
 
         `kind` is the name of a `ConfigResource.Type`, e.g. `TOPIC`, with the resource's name and a config's key;
         `CLIENT_QUOTA` with `klamm.shared.client_quota_key` and a quota's key; or `SCRAM_CREDENTIAL` with
-        `ScramMechanism.row_key` and `iterations`. A handler calls this once the change is made. Observers hide secrets
-        by their keys.
+        `ScramMechanism.row_key` and `iterations`. A handler calls this after the change. Observers hide secrets by
+        their keys.
         """
         if self.changed_values is None:
             self.changed_values = []
@@ -422,7 +423,7 @@ class RequestContext:
 
     @property
     def max_record_bytes(self) -> int | None:
-        """The most bytes of records that quotas let the response carry; None is no limit."""
+        """Return the maximum bytes of records that quotas let the response carry; None if there is no limit."""
         limits = self._call_throttles("max_record_bytes")
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -435,8 +436,8 @@ class RequestContext:
     def charge_mutations(self, count: int, *, strict: bool) -> None:
         """Charge the creation or deletion of `count` partitions (KIP-599).
 
-        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be done.
-        """
+        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: the partitions must then
+        not be changed."""
         times_ms = self._call_throttles("charge_mutations", count, strict)
         self._throttle(times_ms)
         if strict and any(times_ms):
@@ -451,7 +452,7 @@ class RequestContext:
             try:
                 answers.append(getattr(throttle, method)(self, *arguments))
             except Exception as error:
-                # A throttle that raises limits nothing; the request is served.
+                # If a throttle raises, it limits nothing, and the request is served.
                 listener.failures.log(throttle_log, throttle, method, error)
         return answers
 
@@ -461,28 +462,30 @@ class RequestContext:
         return getattr(self.responder, "inline", False)
 
     def leave_processor(self) -> None:
-        """Called by a handler that finds its work large, before it changes anything: goes on on a handler's thread.
+        """Called by a handler whose work turns out to be large, before it changes anything: moves the work to a handler
+        thread.
 
-        On a processor's thread this raises what ends the call; the handler is called again. Elsewhere it does nothing.
+        On a processor's thread this raises an exception that ends the call; the handler is then called again. On any
+        other thread it does nothing.
         """
         if self.on_processor:
             raise NotInlineError
 
     def expect_answer(self, elements: int, bytes_each: int = 0) -> None:
-        """Called before an answer of so many elements is made, with the fewest bytes that each of them takes.
+        """Called before an answer of `elements` elements is built; each takes at least `bytes_each` bytes.
 
-        Raises AnswerTooLargeError as `check_answer_bytes` does. An answer of more than 250 elements makes its request
-        a large one: this raises what ends the call, and the handler is called again in a turn of its own.
+        Raises AnswerTooLargeError like `check_answer_bytes`. An answer of more than 250 elements makes its request a
+        large one: this raises an exception that ends the call, and the handler is called again when its turn comes.
         """
         self.check_answer_bytes(elements * bytes_each)
         if elements > _INLINE_MAX_ANSWER_ELEMENTS and not getattr(self.responder, "large", True):
             raise NotInlineError(large=True)
 
     def check_answer_bytes(self, size_bytes: int) -> None:
-        """Called while an answer grows that may become much larger than its request, with about its size so far.
+        """Called with the approximate size so far, while an answer grows that may become much larger than its request.
 
-        Raises AnswerTooLargeError above the listener's `response_max_bytes` of the API, which no handler should catch:
-        the request is answered with INVALID_REQUEST.
+        Raises AnswerTooLargeError above the listener's `response_max_bytes` of the API. Handlers must not catch it: the
+        request is answered with INVALID_REQUEST.
         """
         limits = self.connection.listener.max_answer_bytes
         if limits and size_bytes > limits[self.api_key]:
@@ -490,12 +493,12 @@ class RequestContext:
 
     @property
     def response_wanted(self) -> bool:
-        """Return True if a filter or an observer wants the response of an opaque request as a message."""
+        """Return True if a filter or an observer needs the response of an opaque request as a message."""
         return getattr(self.responder, "response_wanted", False)
 
     @property
     def response_filtered(self) -> bool:
-        """Return True if a filter wants the response of an opaque request as a message, and may change it."""
+        """Return True if a filter needs the response of an opaque request as a message, and may change it."""
         return getattr(self.responder, "response_filtered", False)
 
     def later(self) -> Pending:
@@ -509,15 +512,17 @@ class RequestContext:
     def respond(self, response: Any) -> None:
         """Answer a request whose handler returned `later()`: a response message, NO_RESPONSE, or an exception.
 
-        From any thread, once; a second answer raises RuntimeError. An exception is answered as one that the handler
-        raised. If the connection is lost by then, the answer is dropped.
+        Call it once, from any thread; a second call raises RuntimeError. An exception is answered as if the handler had
+        raised it. If the connection is already lost, the answer is dropped.
         """
         self.responder.respond(self, response)
 
     def answer(self, make: Callable[[], Any]) -> None:
-        """Answer a request that was put off with what `make` returns, or, like a handler's error, with what it raises.
+        """Answer a deferred request with the result of `make`, or, as for a handler's error, with the exception that it
+        raises.
 
-        For calls on other threads, whose errors would leave the client without an answer. Otherwise as `respond`.
+        Use it for calls on other threads, whose errors would otherwise leave the client without an answer. Otherwise
+        like `respond`.
         """
         try:
             response = make()
@@ -526,7 +531,8 @@ class RequestContext:
         self.respond(response)
 
     def respond_after(self, delay_ms: float, make: Callable[[], Any]) -> Pending:
-        """`answer(make)` in `delay_ms` milliseconds, on the thread of the server's scheduler; `make` must not block.
+        """Call `answer(make)` after `delay_ms` milliseconds, on the thread of the server's scheduler; `make` must not
+        block.
 
         A handler returns the result: `return context.respond_after(100, lambda: response)`.
         """
@@ -534,7 +540,7 @@ class RequestContext:
         return LATER
 
     def close_connection(self, reason: str) -> None:
-        """Close the connection instead of answering; `reason` goes to the log. Without effect once answered."""
+        """Close the connection instead of answering; `reason` goes to the log. Has no effect after an answer."""
         self.responder.close_connection(self, reason)
 
 

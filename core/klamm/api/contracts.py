@@ -1,4 +1,4 @@
-"""The contract of each kind of provider, and whether a class fulfils it."""
+"""The contract of each kind of provider, and the check that a class fulfils it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONTRACTS: Final = {
 
 
 def contract_of(kind: ProviderKind) -> type | None:
-    """The class that parts of the kind derive from; None for commands, which are functions."""
+    """Return the class that parts of the kind derive from; None for commands, which are functions."""
     path = _CONTRACTS.get(kind)
     if path is None:
         return None
@@ -43,9 +43,9 @@ def contract_of(kind: ProviderKind) -> type | None:
 def contract_problem(made: type, contract: type) -> str | None:
     """Return the reason why a class cannot be used as a part, in one sentence; None if it can.
 
-    Every method that it overrides must take the arguments that the server calls it with, by position and by name; a
-    property must be one, and a method that `klamm.handles` marks must take a request and its context. A method of its
-    own must have another name than a misspelled callback would have.
+    Every method that it overrides must accept the arguments that the server passes, by position and by name; a property
+    must be a property, and a method that `klamm.handles` marks must accept a request and its context. The name of any
+    other method must not look like a misspelled callback.
     """
     where = f"{made.__module__}.{made.__qualname__}"
     if not issubclass(made, contract):
@@ -73,15 +73,15 @@ def contract_problem(made: type, contract: type) -> str | None:
 
 
 def factory_problem(factory: object, contract: type, arguments: int, named: Collection[str]) -> str | None:
-    """Return the reason why a provider's factory cannot make a part; None if it can. It is called with so many
-    positional arguments, and with these named ones.
+    """Return the reason why a provider's factory cannot make a part; None if it can. The server calls it with
+    `arguments` positional arguments and the `named` ones.
     """
     if isinstance(factory, type):
         problem = contract_problem(factory, contract)
         if problem is not None:
             return problem
     elif not callable(factory):
-        return f"its factory must be a {contract.__name__} class, or a function that makes one, not {factory!r}"
+        return f"its factory must be a {contract.__name__} class, or a function that returns one, not {factory!r}"
     if _binds(factory, arguments, named):
         return None
     name = getattr(factory, "__qualname__", repr(factory))
@@ -94,7 +94,7 @@ def command_problem(command: object) -> str | None:
     if not callable(command):
         return f"its factory must be a function (arguments: list[str]) -> int, not {command!r}"
     if not _binds(command, 1, ()):
-        return f"{command!r} does not take what it is called with: a list of arguments"
+        return f"{command!r} must accept one argument, the list of arguments"
     return None
 
 
@@ -106,14 +106,16 @@ def handler_problem(function: Callable[..., Any], leading: int) -> str | None:
         return _ASYNC
     if _binds(function, leading + 2, ()):
         return None
-    return f"{inspect.signature(function)} does not take what it is called with: (…, request, context)"
+    return f"{inspect.signature(function)} must accept the arguments (…, request, context)"
 
 
-_ASYNC: Final = " is async: the server calls it on a thread, and awaits nothing"
+_ASYNC: Final = " is async, but the server calls it on a thread and awaits nothing"
 
 
 _NEAR: Final = 0.85
-"""How alike names are, by difflib's ratio, if one is taken for the other misspelled: of ten letters, one is wrong."""
+"""The similarity of two names, by difflib's ratio, from which one counts as a misspelling of the other: one wrong
+letter in ten.
+"""
 _FEW_LETTERS: Final = 3
 
 
@@ -131,8 +133,8 @@ def _misspelled(made: type, contract: type) -> str | None:
             if _may_be_meant_for(expected, found) and _is_like(name, callback):
                 what = "property" if isinstance(expected, property) else "method"
                 return (
-                    f'{name}: the server knows no such {what}; did you mean "{callback}"? '
-                    "If it is one of your own, begin its name with _"
+                    f'{name}: the server calls no such {what}; did you mean "{callback}"? '
+                    "If it is your own, begin its name with _"
                 )
     return None
 
@@ -141,14 +143,16 @@ def _is_like(name: str, callback: str) -> bool:
     some, others = (one.lower().replace("_", "") for one in (name, callback))
     if abs(len(some) - len(others)) > _FEW_LETTERS or len(set(some) ^ set(others)) > _FEW_LETTERS:
         return False
-    # Imported here: the import costs more than all else that is looked at.
+    # Imported here because the import costs more than everything else in this check.
     from difflib import SequenceMatcher
 
     return SequenceMatcher(None, some, others).ratio() >= _NEAR
 
 
 def _may_be_meant_for(expected: Any, found: Any) -> bool:
-    """A method for a method, and a property or a value for a property. Handlers have names of their own."""
+    """Return True if a method could stand for a method, and a property or a value for a property. Handlers have their
+    own names.
+    """
     is_function = isinstance(found, (classmethod, staticmethod)) or inspect.isfunction(found)
     return not hasattr(found, HANDLES) and is_function != isinstance(expected, property)
 
@@ -161,7 +165,7 @@ _HANDLER: Final = _handler
 
 def _property_problem(found: Any) -> str | None:
     if inspect.isfunction(found) or isinstance(found, (classmethod, staticmethod)):
-        return " must be a property, or a value: it has to begin with @property"
+        return " must be a property or a value: decorate it with @property"
     return None
 
 
@@ -179,7 +183,7 @@ def _call_problem(found: Any, expected: Any, name: str, *, bound: bool = False) 
         return _ASYNC
     if _takes(found, _without_first(signature) if bound else signature):
         return None
-    return f"{_signature_of(found)} does not take what it is called with: {name}{_without_annotations(signature)}"
+    return f"{_signature_of(found)} must accept the call {name}{_without_annotations(signature)}"
 
 
 def _binds(function: Any, arguments: int, named: Collection[str]) -> bool:
@@ -211,7 +215,7 @@ def _callbacks(contract: type) -> list[tuple[str, Any]]:
 
 
 def _takes(found: Any, expected: inspect.Signature) -> bool:
-    """Return True if it accepts calls with all arguments of a signature, and calls with only the required ones."""
+    """Return True if a callable accepts calls with all arguments of a signature, and with only the required ones."""
     try:
         actual = inspect.signature(found)
     except (TypeError, ValueError):

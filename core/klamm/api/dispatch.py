@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class ProcessorLoad:
     """The load of one processor.
 
-    `connections`  open connections, with those that are assigned and not yet registered.
+    `connections`  open connections, including those that are assigned but not yet registered.
     `bytes_per_s`  bytes read and sent by the open ones, over about the last second.
     `busy`         share of time, 0 to 1, in which the processor was not waiting in its selector, over about the last
-                   second. Both are 0 unless loads are measured (`ProcessorAssigner.rebalance_interval_ms`).
+                   second. The last two are 0 unless loads are measured (`ProcessorAssigner.rebalance_interval_ms`).
     """
 
     connections: int
@@ -50,19 +50,19 @@ class ProcessorAssigner(ListenerPart, ABC):
 
     @property
     def rebalance_interval_ms(self) -> int:
-        """Return the time between two measurements of loads, each followed by `rebalance`; 0, the default, is never.
+        """Return the interval between measurements of loads, each followed by `rebalance`; 0, the default, is never.
         Read once, after `open`.
         """
         return 0
 
     @abstractmethod
     def assign(self, address: Address, loads: Sequence[ProcessorLoad]) -> int:
-        """Index of the processor; `loads` has one entry for each. On the acceptor's thread."""
+        """Return the index of the processor; `loads` has one entry for each. Called on the acceptor's thread."""
 
     def rebalance(
         self, loads: Sequence[ProcessorLoad], connections: Sequence[Sequence[ConnectionLoad]]
     ) -> Sequence[Move]:
-        """The connections to move; both arguments have one entry per processor. On the scheduler's thread."""
+        """Return the connections to move; both arguments have one entry per processor. On the scheduler's thread."""
         return ()
 
 
@@ -81,11 +81,11 @@ class RequestScheduler(Part[_Host], ABC):
 
     @abstractmethod
     def offer(self, request: RequestContext) -> bool:
-        """Queue a request; False when there is no room for it. Never blocks."""
+        """Queue a request; return False if there is no room for it. Never blocks."""
 
     @abstractmethod
     def take(self) -> RequestContext | None:
-        """Wait for the next request and return it; None for one waiting thread after each `wake`."""
+        """Wait for the next request and return it. After each `wake`, one waiting thread gets None."""
 
     @abstractmethod
     def wake(self) -> None:
@@ -96,14 +96,16 @@ class RequestScheduler(Part[_Host], ABC):
         """Return the number of waiting requests: the metric RequestQueueSize."""
 
     def lane(self, request: RequestContext) -> Hashable:
-        """The lane of a request. When `offer` has no room for it, later requests of the same lane wait behind it."""
+        """Return the lane of a request. If `offer` has no room for a request, later requests of its lane wait behind
+        it.
+        """
         return None
 
     def handled(self, request: RequestContext, busy_ns: int) -> None:
-        """A handler has finished a request from `take` after `busy_ns`. On the handler's thread."""
+        """Called when a handler has finished a request from `take` after `busy_ns`, on the handler's thread."""
 
     def resized(self, handlers: int) -> None:
-        """The number of request handlers has changed to `handlers`."""
+        """Called when the number of request handlers has changed to `handlers`."""
 
     def lane_sizes(self) -> Mapping[str, int]:
         """Return the number of waiting requests by lane."""

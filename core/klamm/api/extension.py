@@ -17,14 +17,14 @@ _Host: TypeAlias = "ServerServices"
 class ServerExtension(Part[_Host]):
     """A service beside the listeners, e.g. an exporter of metrics; `[server] extensions` names it.
 
-    It is opened when every listener is bound and its parts are open, and closed when all requests have ended.
+    It is opened after every listener is bound and its parts are open, and closed after all requests have ended.
     """
 
     def ready(self) -> None:
         """Every listener answers from now on. Raising stops the start."""
 
     def stopping(self) -> None:
-        """The server begins to stop: it accepts no more connections."""
+        """Called when the server begins to stop: it accepts no more connections."""
 
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. the address it listens on."""

@@ -1,7 +1,7 @@
 """`RecordAccess`: the records of a partition in a Produce, Fetch or ShareFetch, for filters that look into them.
 
-A filter sees records. Codecs, batches, regions of files, limits and the encoding of what was changed are done here.
-"""
+A filter sees only records. This module handles codecs, batches, regions of files, limits, and the encoding of changed
+batches."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from klamm.wire.records import (
 )
 
 SMALL_UNPACKED_BYTES: Final = 64 * 1024
-"""Up to this size, and up to `SMALL_RECORDS`, a batch waits for no turn."""
+"""A batch of up to this size, and with up to `SMALL_RECORDS` records, does not wait for a turn."""
 SMALL_RECORDS: Final = 100
 _NO_SIZE_LIMIT: Final = 2**31
 _INT64_SPAN: Final = 2**63
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 
 Change = Callable[[Record], "Record | None"]
-"""A record to the one in its place: itself if nothing changes, None to drop it."""
+"""Maps a record to its replacement: the record itself if it does not change, None to drop it."""
 
 
 class _NothingChangedError(Exception):
-    """Ends the encoding of records that are the same as before."""
+    """Raised to stop encoding if all records are the same as before."""
 
 
 class RecordAccess:
-    """Gives a filter the records of partitions. Made in `open` of the filter; any thread may call it.
+    """Gives a filter access to the records of partitions. Create it in `open` of the filter; any thread may call it.
 
-    What one batch may have is what the broker allows (`record.max.count` and the others), or their defaults before a
+    The limits of one batch are those of the broker (`record.max.count` and others), or their defaults in front of a
     gateway. Counts are checked before anything is unpacked.
     """
 
@@ -55,7 +55,7 @@ class RecordAccess:
 
     @contextmanager
     def of(self, partition: Any) -> Iterator[PartitionRecords]:
-        """The records of a partition, for the block: `for record in records`, `records.change`.
+        """Open the records of a partition for a `with` block: `for record in records`, `records.change`.
 
         `partition` is one of a ProduceRequest, or of the response to a Fetch or ShareFetch. The records of a file are
         read into memory then; those of a partition that no filter asks for stay where they are. Large batches wait for
@@ -71,7 +71,7 @@ class RecordAccess:
 
 
 class PartitionRecords:
-    """The records of one partition. Iterating reads one after the other; control records are left out."""
+    """The records of one partition. Iteration yields one record after the other, without control records."""
 
     def __init__(self, partition: Any, limits: BatchLimits, take_turn: Callable[[], object]) -> None:
         self._partition = partition
@@ -91,26 +91,27 @@ class PartitionRecords:
 
     @property
     def count(self) -> int:
-        """Return the number of records, as the headers of the batches say."""
+        """Return the number of records, according to the headers of the batches."""
         return sum(header.records_count for header, _ in self._batches() if not header.is_control)
 
     def contains(self, text: bytes) -> bool:
-        """Search for these bytes in keys, values and headers, which takes far less than a walk.
+        """Search for these bytes in keys, values and headers, which takes far less time than to read each record.
 
-        False says that no record has them. True may be chance: bytes of two fields, or of a length.
+        False means that no record contains them. True may be a coincidence, e.g. bytes of two neighbouring fields, or
+        of a length.
         """
         return any(text in self._unpacked(header, batch) for header, batch in self._batches() if not header.is_control)
 
     def change(self, change: Change, append: Iterable[Record] = ()) -> bool:
-        """Put what `change` returns for each record in its place, None to drop it; False if nothing has changed.
+        """Replace each record by the result of `change`, or drop it for None; return False if nothing has changed.
 
-        Batches in which nothing changes, and control batches, stay as they are. `append` adds records to the batch of a
-        Produce, whose offsets then follow one another. Raises KafkaError(INVALID_RECORD) where a Produce would have no
-        record left, or another number of records in a batch with sequence numbers: its producer counts them.
+        Unchanged batches and control batches keep their bytes. `append` adds records to the batch of a Produce, whose
+        offsets are then consecutive. Raises KafkaError(INVALID_RECORD) if a Produce would have no record left, or if
+        the number of records in a batch with sequence numbers would change, because the producer counts them.
         """
         added = list(append)
         if added and not self._is_produced:
-            raise ValueError("only the records of a Produce can be appended to")
+            raise ValueError("records can be appended only to those of a Produce")
         parts: list[ReadBuffer] = []
         changed = False
         for header, batch in self._batches():
@@ -122,7 +123,7 @@ class PartitionRecords:
         return changed
 
     def _batches(self) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
-        # A produced batch that is cut off may follow the one; it is left out, as the last one of a fetch.
+        # A truncated batch may follow the produced one; it is left out, like the last one of a fetch.
         for header, batch in iterate_batches(self._partition.records or b""):
             check_count(header, self._limits)
             yield header, batch
@@ -137,7 +138,7 @@ class PartitionRecords:
             try:
                 unpacked = decompress(codec, body, min(SMALL_UNPACKED_BYTES, allowed_bytes))
             except KafkaError:
-                # The library does not report whether the data are garbage or too large.
+                # The library does not report whether the data are invalid or too large.
                 self._wait()
                 unpacked = decompress(codec, body, allowed_bytes)
         check_room(header.records_count, len(unpacked))
@@ -151,7 +152,7 @@ class PartitionRecords:
     def _changed(
         self, header: RecordBatchHeader, batch: memoryview, change: Change, append: list[Record]
     ) -> ReadBuffer | None:
-        """The batch with what `change` and `append` make of it; None if it stays as it is."""
+        """Return the batch after `change` and `append`; None if it does not change."""
         count = 0
         base_ms = header.delete_horizon_ms
 
@@ -174,7 +175,7 @@ class PartitionRecords:
             if not changed:
                 raise _NothingChangedError
 
-        # The last offset of a fetched batch stays: a consumer goes on behind it, whatever was dropped.
+        # The last offset of a fetched batch stays, so that a consumer continues after it, whatever was dropped.
         last_offset = None if self._is_produced else header.last_offset
         try:
             encoded = encode_batch_like(
@@ -185,14 +186,14 @@ class PartitionRecords:
         if not self._is_produced:
             return encoded if count else encode_empty_batch(header)
         if not count:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "No record is left of the batch.")
+            raise KafkaError(ErrorCode.INVALID_RECORD, "The batch would have no record left.")
         if count != header.records_count and header.producer_id > NO_PRODUCER_ID:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "A batch with sequence numbers keeps the number of its records.")
+            raise KafkaError(ErrorCode.INVALID_RECORD, "A batch with sequence numbers must keep its number of records.")
         return encoded
 
 
 def clear_records(partition: Any) -> None:
-    """Take the records out of a fetched partition, which has empty ones then, and close the file that they lie in."""
+    """Empty the records of a fetched partition, and close the file that contains them."""
     # Not None, which a ShareFetch cannot have.
     records, partition.records = partition.records, b""
     if records is not None and not isinstance(records, _BUFFERS):
@@ -210,7 +211,7 @@ def into_memory(partition: Any) -> None:
 
 
 def _check_timestamp(timestamp_ms: int, base_ms: int) -> None:
-    # The sum of a batch's timestamp and a record's difference may exceed 64 bits, and so may a new difference.
+    # The sum of the batch's timestamp and a record's delta may exceed 64 bits, and so may a new delta.
     for number in (timestamp_ms, timestamp_ms - base_ms):
         if not -_INT64_SPAN <= number < _INT64_SPAN:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"A timestamp of {timestamp_ms} does not fit in 64 bits.")

@@ -1,4 +1,4 @@
-"""Request filters: what may look at, change, answer or refuse a request, and look at or change its response."""
+"""Request filters: parts that may inspect, change, answer or refuse a request, and inspect or change its response."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Release:
     """Ends a `Hold` early. `release` may be called from any thread, before or after the filter has returned."""
 
     def __init__(self) -> None:
-        # Protects both fields: a message goes on once.
+        # Protects both fields: a message continues only once.
         self._lock = threading.Lock()
         self._released = False
         self._go_on: Callable[[], object] | None = None
 
     def release(self) -> None:
-        """Have the message go on now, if it has not yet."""
+        """Let the message continue now, unless it already has."""
         with self._lock:
             go_on, self._go_on, self._released = self._go_on, None, True
         if go_on is not None:
             go_on()
 
     def when_released(self, go_on: Callable[[], object]) -> None:
-        """For klamm itself: what `release` calls, once."""
+        """Set the function that `release` calls once. For klamm itself."""
         with self._lock:
             self._go_on = go_on
             released = self._released
@@ -47,11 +47,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A result of a filter that lets `message`, a request or a response, go on after `delay_ms` milliseconds.
+    """Returned by a filter to let `message`, a request or a response, continue after `delay_ms` milliseconds.
 
-    With `until`, the message goes on at its release, or after `delay_ms` if that is earlier. No thread waits meanwhile;
-    further requests of the connection wait, as always, for the answer. A held request continues in the queue of the
-    request handlers.
+    With `until`, the message continues at its release, or after `delay_ms` if that is earlier. No thread waits
+    meanwhile; further requests of the connection wait for the answer, as always. A held request continues in the queue
+    of the request handlers.
     """
 
     message: Any
@@ -60,9 +60,9 @@ class Hold:
 
 
 class Disconnect(Exception):
-    """Raised by a filter or a handler: the connection is closed in place of an answer; the text goes to the log.
+    """Raised by a filter or a handler: closes the connection instead of answering; the text goes to the log.
 
-    `last_bytes` go out before that as they are, as far as the socket takes them at once.
+    `last_bytes` are sent unchanged before the close, as far as the socket accepts them at once.
     """
 
     def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
@@ -71,7 +71,9 @@ class Disconnect(Exception):
 
 
 class EncodedResponse:
-    """A response whose body is these bytes, right or wrong; size and header are added. Filters before do not see it."""
+    """A response with these bytes as its body, valid or not; klamm adds size and header. Earlier filters do not see
+    it.
+    """
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -104,7 +106,7 @@ class RequestFilter(ListenerPart):
 
     @property
     def api_keys(self) -> Collection[int] | None:
-        """The APIs whose messages this filter wants; None for all. Read once, after `open`."""
+        """Return the APIs whose messages this filter wants; None for all. Read once, after `open`."""
         return None
 
     @property
@@ -115,16 +117,19 @@ class RequestFilter(ListenerPart):
         return False
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
-        """The message that goes on, changed or not, or an `Answer`. Raises KafkaError to refuse the request with it."""
+        """Return the message that goes on, changed or not, or an `Answer`. Raise KafkaError to refuse the request with
+        that error.
+        """
         return message
 
     def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
-        """Return the name of a topic id as filters before this one see both; None for an id that is not known.
+        """Return the name of a topic id, both as filters before this one see them; None if the id is not known.
 
-        `behind` does so for what is behind this filter. A filter that changes names or ids of topics overrides this.
+        `behind` does the same for the position behind this filter. A filter that changes names or ids of topics
+        overrides this.
         """
         return behind(topic_id, context)
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
-        """The response that goes on, changed or not. Raises KafkaError to answer with that error instead."""
+        """Return the response that goes on, changed or not. Raise KafkaError to answer with that error instead."""
         return response

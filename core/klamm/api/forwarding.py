@@ -1,6 +1,6 @@
 """Handler sets that forward requests to other servers: requests and responses in bytes, and a connection's loop.
 
-`ApiSet.pipelined` and `ApiHandler.opaque` ask for what is here.
+For handler sets that use `ApiSet.pipelined` and `ApiHandler.opaque`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from klamm.wire.chunks import Buffer, Chunk, total_bytes
 from klamm.wire.primitives import WireError
 
 STREAMED_FROM_BYTES: Final = 64 * 1024
-"""A `ResponseStream` carries more than this; what is smaller is answered whole."""
+"""A `ResponseStream` carries more bytes than this; a smaller response is sent whole."""
 _THROTTLE_TIME: Final = Struct(">i")
 
 
 class OpaqueRequest:
-    """A request that is not decoded: `frame` is the frame without its size, its body begins at `body_offset`."""
+    """A request that is not decoded. `frame` is the frame without its size; the body begins at `body_offset`."""
 
     __slots__ = ("body_offset", "frame")
 
@@ -31,22 +31,22 @@ class OpaqueRequest:
 
     @classmethod
     def decode(cls, version: int, frame: Buffer, body_offset: int) -> OpaqueRequest:
-        """Decodes nothing."""
+        """Keep the frame without decoding it."""
         return cls(frame, body_offset)
 
 
 class ResponseStream:
-    """The rest of a response that is sent as it arrives, `size_bytes` in all.
+    """The rest of a response that is sent while it arrives; `size_bytes` in total.
 
-    Used on its connection's loop. `put` bytes in order; `OpaqueResponse` carries the stream to the client. After
-    `abort`, the client's connection is closed, as a response cannot end early.
+    Used on its connection's loop. `put` bytes in order; `OpaqueResponse` carries the stream to the client. `abort`
+    closes the client's connection, because a response cannot end early.
     """
 
     __slots__ = ("_abort", "_fill", "_send", "arrived", "position", "remaining", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         if size_bytes <= STREAMED_FROM_BYTES:
-            raise ValueError(f"{size_bytes} bytes are answered whole")
+            raise ValueError(f"a response of {size_bytes} bytes is sent whole, not as a stream")
         self.size_bytes = self.remaining = size_bytes
         self.position = 0
         self.arrived: list[Buffer] = []
@@ -55,13 +55,14 @@ class ResponseStream:
         self._abort: str | Callable[[str], None] = ""
 
     def put(self, data: Buffer) -> None:
-        """Send these bytes after those before. Raises ValueError for more than `size_bytes` in all.
+        """Send these bytes after the earlier ones. Raises ValueError for more than `size_bytes` in total.
 
-        A buffer may be used again if `ConnectionLink.can_send` is True after the call: then it has left, or is copied.
+        The caller may reuse a buffer if `ConnectionLink.can_send` is True after the call: its bytes were then sent or
+        copied.
         """
         self.remaining -= len(data)
         if self.remaining < 0:
-            raise ValueError(f"{-self.remaining} bytes more than {self.size_bytes}")
+            raise ValueError(f"{-self.remaining} bytes were put beyond the {self.size_bytes} declared")
         if self._send is None:
             self.arrived.append(bytes(data))
         else:
@@ -73,9 +74,10 @@ class ResponseStream:
         return self._fill is not None
 
     def put_from(self, descriptor: int, most_bytes: int) -> int:
-        """Send what a socket has, at most so many bytes of what remains; how many that were, 0 if its peer has closed.
+        """Send up to `most_bytes` of the rest directly from a socket; return the number of bytes, 0 if its peer has
+        closed.
 
-        They do not pass through this process's memory. Raises BlockingIOError if nothing has come, OSError.
+        They do not pass through this process's memory. Raises BlockingIOError if nothing has arrived, and OSError.
         """
         assert self._fill is not None
         assert self._send is not None
@@ -87,7 +89,7 @@ class ResponseStream:
         return count
 
     def abort(self, reason: str) -> None:
-        """The rest will not arrive: the client's connection is closed, `reason` goes to the log."""
+        """Close the client's connection, because the rest will not arrive; `reason` goes to the log."""
         if callable(self._abort):
             self._abort(reason)
         else:
@@ -99,9 +101,10 @@ class ResponseStream:
         abort: Callable[[str], None],
         fill: Callable[[int, int], Chunk] | None = None,
     ) -> None:
-        """Its turn has come: send what has arrived, and the rest as it arrives. For the network layer.
+        """Called by the network layer when it is this response's turn: send what has arrived, and the rest as it
+        arrives.
 
-        `fill` takes bytes from a socket, at most so many.
+        `fill` takes up to a number of bytes from a socket.
         """
         arrived, self.arrived, self._send, self._fill = self.arrived, [], send, fill
         if arrived:
@@ -111,7 +114,7 @@ class ResponseStream:
             abort(reason)
 
     def read(self, position: int, size_bytes: int) -> NoReturn:
-        """It is no region of a file."""
+        """Raise TypeError: a stream is not a region of a file."""
         raise TypeError("a stream cannot be read")
 
     fileno = read_into = read
@@ -127,7 +130,7 @@ def _dropped(data: Chunk) -> None:
 
 
 class StreamedRecords:
-    """Records in a response that was sent as it arrived: observers see their size."""
+    """Records in a response that was sent while it arrived: observers see only their size."""
 
     __slots__ = ("size_bytes",)
 
@@ -144,9 +147,9 @@ class StreamedRecords:
 
 
 class OpaqueResponse:
-    """A response whose body is these bytes, and then those of `stream`; klamm adds size and header.
+    """A response whose body consists of these bytes and then those of `stream`; klamm adds size and header.
 
-    Filters see no contents. Observers and metrics see `message`, the same as a message, which is complete once the
+    Filters do not see the contents. Observers and metrics see `message`, the decoded form, which is complete when the
     stream has ended. Only handlers marked `opaque`, and those whose responses carry records, may answer with a stream.
     """
 
@@ -158,9 +161,10 @@ class OpaqueResponse:
         self.message = message
 
     def throttled(self, api_key: int, version: int, throttle_time_ms: int) -> Any:
-        """The response with this throttle time: a message, or bytes as it is bytes.
+        """Return the response with this throttle time, as a message or as bytes like the original.
 
-        Itself if its own throttle time is as long, if its API has none or is not known, or if it is malformed.
+        Returns the original if its own throttle time is as long, if its API has none or is not known, or if it is
+        malformed.
         """
         if self.stream is not None:
             return self._throttled_stream(version, throttle_time_ms)
@@ -186,7 +190,7 @@ class OpaqueResponse:
         return OpaqueResponse(message.encode(version))
 
     def _throttled_stream(self, version: int, throttle_time_ms: int) -> OpaqueResponse:
-        # Responses that carry records begin with it: Fetch from version 1 on, and ShareFetch.
+        # Responses with records begin with the throttle time: Fetch from version 1 on, and ShareFetch.
         if version < 1 or len(self.body) < _THROTTLE_TIME.size:
             return self
         (own_ms,) = _THROTTLE_TIME.unpack_from(self.body)
@@ -196,7 +200,7 @@ class OpaqueResponse:
         return OpaqueResponse(body, self.stream, self.message)
 
     def encode(self, version: int) -> bytes:
-        """The body, where there is no stream."""
+        """Return the body, if there is no stream."""
         if self.stream is not None:
             raise TypeError("a response of this API cannot be a stream")
         return bytes(self.body)
@@ -208,20 +212,19 @@ class OpaqueResponse:
 
 
 class ConnectionLink(ABC):
-    """A client's connection, and the loop that serves it, for a handler set that is `pipelined`.
+    """A client's connection and the loop that serves it, for a `pipelined` handler set: `ConnectionContext.link`.
 
-    `ConnectionContext.link` has it. All methods but `call_soon` are for the loop's thread, on which handlers that are
-    not blocking run.
+    All methods but `call_soon` are for the loop's thread, on which handlers that are not blocking run.
     """
 
     on_drained: Callable[[], None] | None = None
-    """Called when `can_send` has become True, if it was read as False before."""
+    """Called when `can_send` has become True again after it was read as False."""
 
     @property
     @abstractmethod
     def can_send(self) -> bool:
-        """Return True if the client takes further bytes, or the connection has room to keep them. While it is False, do
-        not read bytes for this client.
+        """Return True if the client accepts further bytes, or the connection has room to keep them. While it is False,
+        do not read bytes for this client.
         """
 
     @property
@@ -233,13 +236,13 @@ class ConnectionLink(ABC):
     def watch(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
         """Call `ready` with a mask of `Interest` whenever the descriptor is ready for `interest`, which may be 0.
 
-        Errors and hang-ups are READ and WRITE. A second call for a descriptor replaces the first. An exception of
-        `ready` is logged, and the descriptor is forgotten.
+        Errors and hang-ups are reported as READ and WRITE. A second call for a descriptor replaces the first. An
+        exception of `ready` is logged, and the descriptor is forgotten.
         """
 
     @abstractmethod
     def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no more; call this before it is closed."""
+        """Stop watching a descriptor; call this before the descriptor is closed."""
 
     @abstractmethod
     def close(self, reason: str) -> None:
@@ -247,19 +250,21 @@ class ConnectionLink(ABC):
 
     @abstractmethod
     def login_failed(self, reason: str, *, again: bool) -> None:
-        """The server behind has refused the client's login: observers, gates, metrics and the log note it.
+        """Report that the server behind has refused the client's login, to observers, gates, metrics and the log.
 
-        `ConnectionContext.attempted_principal` is what the client claimed; `again` says that it had logged in before.
-        The connection stays as it is.
+        `ConnectionContext.attempted_principal` is the name that the client claimed; `again` means that it had logged in
+        before. The connection stays open.
         """
 
     @abstractmethod
     def login_succeeded(self, *, again: bool) -> None:
-        """The server behind has taken the client's login: observers, gates and metrics note it.
+        """Report that the server behind has accepted the client's login, to observers, gates and metrics.
 
-        `ConnectionContext.principal` is who the client is; `again` says that it had logged in before.
+        `ConnectionContext.principal` is the client; `again` means that it had logged in before.
         """
 
     @abstractmethod
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back on the loop's thread, unless the connection is closed by then. From any thread."""
+        """Call `callback` on the loop's thread, unless the connection is closed by then. May be called from any
+        thread.
+        """

@@ -1,4 +1,4 @@
-"""Connection gates: which connections a listener accepts."""
+"""Connection gates: they decide which connections a listener accepts."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Admission: TypeAlias = Refuse | Delay | None
 class ConnectionGate(ListenerPart, ABC):
     """Decides which connections a listener accepts. Called in the order of the TOML list.
 
-    `admit` is called on the acceptor's thread, which is the processor's if a listener has one, and behind a proxy on a
-    processor's. `release` follows exactly once for each connection that this gate admitted, from any thread, even if a
-    later gate refused it.
+    `admit` is called on the acceptor's thread, or on a processor's thread if the listener has only one processor or is
+    behind a proxy. `release` follows exactly once for each connection that this gate admitted, from any thread, even if
+    a later gate refused it.
     """
 
     @abstractmethod
     def admit(self, address: Address) -> Admission:
-        """None accepts the connection. Must not block: return a `Delay` instead of waiting."""
+        """Decide about a new connection; None accepts it. Must not block: return a `Delay` instead of waiting."""
 
     @abstractmethod
     def release(self, address: Address) -> None:
@@ -58,9 +58,10 @@ class ConnectionGate(ListenerPart, ABC):
         """An admitted connection became READY: its handshakes are over. On a processor's thread."""
 
     def identified(self, address: Address) -> None:
-        """Its client has proved who it is, by a login or a certificate: once for a connection. On a processor's thread.
+        """Called once per connection when its client has proved its identity by a login or a certificate, on a
+        processor's thread.
 
-        A TLS handshake without a certificate of the client, or a listener without authentication, proves nothing.
+        A TLS handshake without a client certificate, or a listener without authentication, proves nothing.
         """
 
     def authentication_failed(self, address: Address) -> None:

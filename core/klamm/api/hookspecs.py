@@ -14,7 +14,7 @@ from klamm.api.provider import Provider
 
 hookspec = pluggy.HookspecMarker("klamm")
 hookimpl = pluggy.HookimplMarker("klamm")
-"""Marks a function or method of a plugin as the implementation of the hook of its name."""
+"""Marks a function or method of a plugin as the implementation of the hook with the same name."""
 
 
 @hookspec

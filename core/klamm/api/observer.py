@@ -1,4 +1,4 @@
-"""Request observers: what happened to connections and requests."""
+"""Request observers: they are notified of connections and requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StageTimes(NamedTuple):
     """Times at which a request passed each stage, on the monotonic clock in nanoseconds, in this order. Names follow
     KIP-673.
 
-    A stage that the request did not enter begins and ends at once. All stages together are the total, as in Kafka's
+    A stage that the request skipped begins and ends at the same time. The stages add up to the total, as in Kafka's
     `RequestChannel.Request.updateRequestMetrics`.
     """
 
@@ -66,17 +66,17 @@ class StageTimes(NamedTuple):
 
     @property
     def remote_ns(self) -> int:
-        """After the handler returned: waiting for data, group members or another server."""
+        """Time after the handler returned: the wait for data, group members or another server."""
         return self.completed_ns - self.local_end_ns
 
     @property
     def response_queue_ns(self) -> int:
-        """From the response until the processor takes it up."""
+        """Time from the response until the processor takes it."""
         return self.dequeued_ns - self.completed_ns
 
     @property
     def send_ns(self) -> int:
-        """From then until the last byte was handed to the socket."""
+        """Time from then until the last byte was handed to the socket."""
         return self.end_ns - self.dequeued_ns
 
     @property
@@ -88,15 +88,15 @@ class StageTimes(NamedTuple):
 class RequestEvent(NamedTuple):
     """A request that has ended.
 
-    `request` is the decoded message as filters have left it, None where the body was not read; `response` is the
-    answer, None if nothing. Where a filter changes names (`RequestFilter.topic_name`), both have those of the handler
-    set. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`). Of
+    `request` is the decoded message after all filters, None if the body was not read; `response` is the answer, None if
+    there is none. If a filter changes names (`RequestFilter.topic_name`), both have the handler set's names. Both may
+    hold views of large frames: an observer that keeps an event drops them soon (`_replace`). Of
     records that were sent from a file, or as they arrived from another server, only `size_bytes` can be read.
-    `error_code` is the first error in what the client gets, 0 for none. `response_bytes` is the body's size. Sizes,
-    throttle time and authorization decisions are in `context`. `upstream_node_id` is the node of another cluster that
-    it was sent to, where the handler set forwards requests (`klamm.forwarding.note_upstream_node`): `times.remote_ns`
-    is then that node's time with the network in between, `times.local_ns` the handler set's own. If such a request is
-    FAILED or LOST_DURING, it is unknown whether the node executed it.
+    `error_code` is the first error in the client's answer, 0 for none. `response_bytes` is the body's size. Sizes,
+    throttle time and authorization decisions are in `context`. If the handler set forwards requests
+    (`klamm.forwarding.note_upstream_node`), `upstream_node_id` is the node of the other cluster that got the request:
+    `times.remote_ns` is then the time of that node and the network, `times.local_ns` that of the handler set. If such a
+    request is FAILED or LOST_DURING, it is unknown whether the node executed it.
     """
 
     context: RequestContext
@@ -112,29 +112,31 @@ class RequestEvent(NamedTuple):
 class RequestObserver(ListenerPart):
     """Notified of connections, authentications and requests. Calls must not block, except `starting`.
 
-    They come from processor threads, refusals of connections from the acceptor's.
+    They come from processor threads; refused connections are reported from the acceptor's thread.
 
-    An observer changes nothing, and refuses only requests that it must record and cannot; see `starting`. For all else
-    there is a `RequestFilter`.
+    An observer changes nothing, and refuses a request only if it must record the request and cannot; see `starting`.
+    For anything else use a `RequestFilter`.
     """
 
     @property
     def announced_api_keys(self) -> Collection[int]:
-        """The APIs whose requests `starting` is called for; none by default. Read once, after `open`."""
+        """Return the APIs for whose requests `starting` is called; none by default. Read once, after `open`."""
         return ()
 
     def starting(self, message: Any, context: RequestContext) -> None:
-        """A request of `announced_api_keys` is about to go to its handler: every filter has let it through.
+        """Called before a request of `announced_api_keys` goes to its handler, after every filter has passed it.
 
-        May wait for a disk: these APIs run on handler threads. Raises KafkaError to have the request answered with it
-        instead; it then ends as REFUSED. Anything else that it raises is logged, and the request goes on.
+        May wait for a disk: these APIs run on handler threads. Raise KafkaError to answer the request with that error;
+        it then ends as REFUSED. Any other exception is logged, and the request continues.
         """
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
-        """A gate refused a connection, or had it closed after a delay; `reason` is one of a few fixed words."""
+        """Called when a gate refused a connection, or closed it after a delay; `reason` is one of a few fixed words."""
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
-        """A client has authenticated, for the first time or again (KIP-368). Not called without an authenticator."""
+        """Called when a client has authenticated, for the first time or again (KIP-368). Not called without an
+        authenticator.
+        """
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
         """Authentication failed; the connection is going to be closed."""
@@ -143,15 +145,15 @@ class RequestObserver(ListenerPart):
         """The client did not authenticate again in time; the connection is going to be closed (KIP-368)."""
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        """A connection became READY: requests may come."""
+        """Called when a connection became READY: requests may follow."""
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
         """A connection, READY or not, is closed."""
 
     def completed(self, event: RequestEvent) -> None:
-        """A request has ended; `event.outcome` says how. Once for each request."""
+        """Called once when a request has ended; `event.outcome` is how it ended."""
 
     def completed_many(self, events: Sequence[RequestEvent]) -> None:
-        """Requests of one connection have ended together; calls `completed` for each by default."""
+        """Called when requests of one connection have ended together; by default calls `completed` for each."""
         for event in events:
             self.completed(event)

@@ -15,9 +15,9 @@ Host = TypeVar("Host")
 class Part(Generic[Host]):
     """The object that a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
 
-    The server calls these methods on the thread that starts, reloads or stops it, one at a time; parts of a part (e.g.
-    the mechanisms of `sasl`) are called so by that part. Other threads may use the part meanwhile, so `reload` and
-    `reconfigure` replace what those read, in one assignment. `Host` is what `open` gets:
+    The server calls these methods on the thread that starts, reloads or stops it, one at a time; a part calls its own
+    parts (e.g. the mechanisms of `sasl`) in the same way. Other threads may use the part meanwhile, so `reload` and
+    `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
 
     | part | host | opened |
     | --- | --- | --- |
@@ -36,15 +36,15 @@ class Part(Generic[Host]):
         self.settings = settings
 
     def open(self, host: Host) -> None:
-        """Get ready. May block. Raising stops the start; the message names the provider and the cause."""
+        """Get ready. May block. An exception stops the start; the message names the provider and the cause."""
 
     def reload(self) -> None:
-        """SIGHUP: read files again. Raising keeps the state as it was; the error is logged and reported."""
+        """Read files again, at SIGHUP. An exception keeps the old state; the error is logged and reported."""
 
     def reconfigure(self, settings: Any) -> bool:
-        """SIGHUP found other settings for this part: apply them and return True; False leaves them to the next start.
+        """Apply other settings that SIGHUP found for this part and return True; False leaves them to the next start.
 
-        Raising keeps the old settings; the error is logged and reported.
+        An exception keeps the old settings; the error is logged and reported.
         """
         return False
 
@@ -52,12 +52,14 @@ class Part(Generic[Host]):
         """Apply changed settings of this part's own parts, as `reconfigure` does: `parts` has the settings of all of
         them.
 
-        They are grouped by the setting that names them, in its order; the parts are the same as before.
+        They are grouped by the setting that names the parts, in its order; the parts themselves are the same as before.
         """
         return False
 
     def close(self) -> None:
-        """Release what `open` took. Called exactly once if `open` returned, in the opposite order of opening."""
+        """Release the resources that `open` acquired. Called exactly once if `open` returned, in the opposite order of
+        opening.
+        """
 
 
 _Host: TypeAlias = "ListenerContext"

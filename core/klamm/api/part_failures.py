@@ -1,4 +1,4 @@
-"""`PartFailures`: what parts of a listener raise in calls that clients cause, in one log line a minute."""
+"""`PartFailures`: logs exceptions of a listener's parts in calls that clients cause, in one line a minute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PartFailures:
         self._logs: dict[str, RateLimitedLog] = {}
 
     def log(self, logger: logging.Logger, part: object, method: str, error: Exception) -> None:
-        """A part raised in a method, or returned what does not fit. Equal failures share a line."""
+        """Log that a method of a part raised, or returned a wrong type. Equal failures share a line."""
         limited = self._logs.get(logger.name)
         if limited is None:
             limited = self._logs.setdefault(logger.name, RateLimitedLog(logger, self._later))
@@ -29,17 +29,17 @@ class PartFailures:
 
 
 class WrongTypeError(TypeError):
-    """A part returned what does not fit its contract."""
+    """A part returned a value that does not fit its contract."""
 
 
 def unfit(returned: object, *expected: str) -> WrongTypeError:
-    """The error of a call that returned something else than `expected`."""
+    """Return the error of a call that returned something other than `expected`."""
     text = repr(returned)
     return WrongTypeError(f"expected {' or '.join(expected)}, got {text if len(text) <= 100 else text[:100] + '…'}")
 
 
 def name_of(part: object) -> str:
-    """A part in messages: its origin, if the server has made it, and its class."""
+    """Return the name of a part in messages: its origin, if the server has made it, and its class."""
     kind = type(part)
     name = f"{kind.__module__}.{kind.__qualname__}"
     origin = getattr(part, "origin", "")

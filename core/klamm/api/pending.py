@@ -26,9 +26,10 @@ NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
 
 
 class NotInlineError(Exception):
-    """A request is too much for its processor's thread. It has changed nothing yet, and goes to the handlers.
+    """A request is too much work for its processor's thread. It has not changed anything yet, and moves to the
+    handlers.
 
-    `large` says that it is too much beside other requests too, and waits for its turn.
+    `large` means that it would also hold up other requests, so it waits for its turn.
     """
 
     def __init__(self, *, large: bool = False) -> None:
@@ -40,6 +41,4 @@ class AnswerTooLargeError(Exception):
     """The answer of a request would take more bytes than the listener allows for its API."""
 
     def __init__(self, max_bytes: int) -> None:
-        super().__init__(
-            f"the answer would have more than {max_bytes} bytes (response_max_bytes); ask for less at once"
-        )
+        super().__init__(f"the answer would exceed {max_bytes} bytes (response_max_bytes); request less at once")

@@ -1,4 +1,4 @@
-"""Providers, which a plugin's hooks yield: small descriptors that name a part and the place of its code.
+"""Providers, which a plugin's hooks yield: small descriptors that name a part and the module with its code.
 
 A hook such as `klamm_transports` yields `Provider`s. The factory is a string, imported only when a TOML file names the
 provider, so an installed plugin costs nothing until it is used.
@@ -51,15 +51,14 @@ class Provider:
     `factory`   `"package.module:Class"`; called as `Class(settings)` once per use.
     `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None takes no settings.
     `summary`   one line for `klamm plugins`.
-    `default`   the part of its kind where a configuration names none; one provider of a kind may say so.
-    `gates`     of an api set: the connection gates of a listener that names none itself, as far as they are installed.
-    `throttles` of an api set: the throttles of such a listener.
-    `nodes_of`  of an api set: another one that has a listener too; a listener has as many nodes as that one's.
-    `workers`   of an api set or extension: whether it may be used with `[server] workers`. `each`: in each of the
-                worker processes, which share nothing but the listening sockets. `parent`: an extension that runs once,
-                in the process that starts the workers, where `ServerServices.metrics` has the metrics of all of
-                them. Without it, several workers are refused.
-    `has_cluster_acls` of an api set: it stands in front of a cluster and fills `klamm.acl.ClusterAcls`.
+    `default`   True for the part that is used if a configuration names none of its kind; only one provider of a kind
+    may set it. `gates` for an api set: the connection gates of a listener that names none, if they are installed.
+    `throttles` for an api set: the throttles of such a listener. `nodes_of` for an api set: another api set that also
+    has a listener; listeners of this set have as many nodes as that one. `workers` for an api set or extension: if it
+    may be used with `[server] workers`. `each`: it runs in each of the worker processes, which share nothing but the
+    listening sockets. `parent`: an extension that runs once, in the process that starts the workers, where
+    `ServerServices.metrics` has the metrics of all of them. Without it, several workers are refused. `has_cluster_acls`
+    for an api set: it forwards to a cluster and fills `klamm.acl.ClusterAcls`.
     """
 
     name: str
@@ -74,12 +73,12 @@ class Provider:
     has_cluster_acls: bool = False
 
     def load_factory(self) -> Callable[[Any], Any]:
-        """Import and return the factory. Raises what the import raises, AttributeError or ValueError."""
+        """Import and return the factory. Raises the import's exceptions, AttributeError or ValueError."""
         factory: Callable[[Any], Any] = _load(self.factory)
         return factory
 
     def load_settings(self) -> type | None:
-        """The settings class, imported if it was given by name."""
+        """Return the settings class, imported if it was given by name."""
         if isinstance(self.settings, str):
             settings: type = _load(self.settings)
             return settings

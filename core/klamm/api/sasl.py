@@ -1,7 +1,7 @@
-"""The parts of the authenticator `sasl`: mechanisms, and the credential stores that they look users up in.
+"""The parts of the authenticator `sasl`: mechanisms, and the credential stores in which they look up users.
 
 A mechanism's instance is made once per listener; the `SaslServer` it makes lives for one exchange on one processor's
-thread and needs no locks. After `javax.security.sasl` and Kafka's callback handlers.
+thread and needs no locks. Modelled on `javax.security.sasl` and Kafka's callback handlers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class SaslError(Exception):
-    """An exchange has failed. The message is logged; the client only gets that its credentials are invalid."""
+    """An exchange has failed. The message is logged; the client learns only that its credentials are invalid."""
 
 
 class SaslAuthenticationError(SaslError):
     """An exchange has failed, and the client gets the message, which must not disclose e.g. whether a user exists.
 
-    `reason` is logged instead of the message; it may have the name that the client has given.
+    `reason` is logged instead of the message; it may contain the name that the client sent.
     """
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
@@ -38,16 +38,16 @@ class SaslAuthenticationError(SaslError):
 
 @dataclass(frozen=True, slots=True)
 class SaslChallenge:
-    """The exchange continues: a token for the client, which has to send another one."""
+    """The exchange continues: a token for the client, which must send another one."""
 
     token: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SaslProof:
-    """The credential or token that a session rests on: the session ends when it is revoked.
+    """The credential or token that a session depends on: the session ends when it is revoked.
 
-    `key` is what `SessionRegistry.recheck` selects by: the name of the user for a credential of a store.
+    `SessionRegistry.recheck` selects sessions by `key`: the name of the user for a credential of a store.
     `revoked_because()` returns the reason why the credential or token has become invalid, or None while it is valid. It
     is called from any thread and must not block.
     """
@@ -60,8 +60,8 @@ class SaslProof:
 class SaslSuccess:
     """The exchange is complete.
 
-    `token` goes to the client and may be empty. `expires_ms` is when the credential expires, in milliseconds since the
-    epoch; it bounds the session (KIP-368). Without a `proof` the session lasts until then.
+    `token` goes to the client and may be empty. `expires_ms` is the time when the credential expires, in milliseconds
+    since the epoch; it limits the session (KIP-368). Without a `proof` the session lasts until then.
     """
 
     principal: KafkaPrincipal
@@ -76,9 +76,9 @@ class SaslTask:
 
     `run` returns the outcome or raises as `SaslServer.evaluate` does. Only this channel waits for it. It is not called
     if the channel has closed by then.
-    With `submit`, the authenticator calls `submit(run)` instead, which has `run` called once, on any thread.
-    `password_of` is the user whose password `run` checks, if the check computes and does not block: the authenticator
-    may delay it for an address with many failed logins.
+    With `submit`, the authenticator calls `submit(run)` instead, which must call `run` once, on any thread.
+    `password_of` is the user whose password `run` checks, if the check is pure computation: the authenticator may delay
+    it for an address with many failed logins.
     """
 
     run: Callable[[], SaslChallenge | SaslSuccess]
@@ -93,18 +93,18 @@ SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask
 class SaslServer(ABC):
     """One exchange of one client; the interface `SaslServer` of Java.
 
-    `claimed` is the name that the client claims, proved or not; empty until it is known. `refusal` says why the
-    exchange fails whatever the client sends next; empty until that is known. Both are for the record of a failed login.
-    """
+    `claimed` is the name that the client claims, proved or not; empty until it is known. `refusal` is the reason why
+    the exchange fails whatever the client sends next; empty until it is known. Both go into the record of a failed
+    login."""
 
     claimed: str = ""
     refusal: str = ""
 
     @abstractmethod
     def evaluate(self, token: bytes) -> SaslEvaluation:
-        """The outcome of a token of the client. Must not block: see `SaslTask`.
+        """Return the outcome of a token of the client. Must not block: see `SaslTask`.
 
-        Raises SaslError or SaslAuthenticationError; anything else fails the exchange too, and is logged with its
+        Raises SaslError or SaslAuthenticationError. Any other exception also fails the exchange, and is logged with its
         traceback.
         """
 
@@ -116,11 +116,11 @@ class CredentialStore(ListenerPart, ABC):
     """Knows users by their SCRAM credentials, or checks passwords itself. Called from any thread."""
 
     blocking: bool = False
-    """Whether `scram_credential` may take more than a millisecond; if so, it is called on a worker thread."""
+    """True if `scram_credential` may take more than a millisecond; it is then called on a worker thread."""
 
     @abstractmethod
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """The SCRAM credential of a user for that mechanism; None if the store has none."""
+        """Return the SCRAM credential of a user for that mechanism; None if the store has none."""
 
     def verify_password(self, user: str, password: str) -> bool | None:
         """Return True if that is the user's password, False if not; None leaves the check to the SCRAM credentials.
@@ -130,26 +130,27 @@ class CredentialStore(ListenerPart, ABC):
         return None
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
-        """One of the credentials, chosen by `draw` (0 to 2 ** 64 - 1); None if the store cannot list them.
+        """Return one of the credentials, chosen by `draw` (0 to 2 ** 64 - 1); None if the store cannot list them.
 
-        Users that do not exist are answered as if they had one of the same form: iterations, length of the salt. Order
-        credentials by their form and take number `draw * count >> 64`, so that a name keeps its form when users change.
+        The authenticator answers unknown users as if they had a credential of the same form: iterations, length of the
+        salt. Order credentials by their form and return number `draw * count >> 64`, so that a name keeps its form when
+        users change.
         """
         return None
 
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
-        """All users, each with the credential that PLAIN checks: of the first mechanism that the user has one for.
+        """Return all users, each with the credential that PLAIN checks: the first mechanism for which the user has one.
 
-        Must not block, and returns the same object until something changes: it is read at every login. Empty if the
+        Must not block, and returns the same object until something changes, because every login reads it. Empty if the
         store cannot list its users. A check for an unknown user takes as long as a check of one of these.
         """
         return {}
 
     def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
-        """Have `changed(users)` called after credentials of these users have changed; None stands for any user.
+        """Register `changed(users)`, to be called after credentials of these users have changed; None means any user.
 
-        Called once, after `open`. `changed` may be called from any thread and does not block. The users of a store that
-        never calls it keep their sessions until they authenticate again.
+        Called once, after `open`. `changed` may be called from any thread and does not block. If a store never calls
+        it, its users keep their sessions until they authenticate again.
         """
 
 
@@ -157,7 +158,7 @@ class CredentialStore(ListenerPart, ABC):
 class SaslContext:
     """The context of a mechanism: its listener, the credential stores in lookup order, and the sessions.
 
-    A mechanism calls `sessions.recheck` when proofs that no store knows may have become invalid.
+    A mechanism calls `sessions.recheck` when proofs that do not come from a store may have become invalid.
     """
 
     listener: ListenerContext
@@ -166,11 +167,11 @@ class SaslContext:
 
 
 class SaslMechanism(Part[SaslContext], ABC):
-    """One mechanism of one listener. Clients name it as TOML does: the provider's name is the mechanism's.
+    """One mechanism of one listener. The provider's name is the mechanism's name, for clients and in TOML.
 
     The authenticator `sasl` opens, reloads and reconfigures it, after the stores.
     """
 
     @abstractmethod
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServer:
-        """Start an exchange of this mechanism. Must not block. Raises as `SaslServer.evaluate` does."""
+        """Start an exchange of this mechanism. Must not block. Raises the same exceptions as `SaslServer.evaluate`."""

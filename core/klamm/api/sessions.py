@@ -1,4 +1,4 @@
-"""`SessionRegistry`: the authenticated connections of one part; ends those whose credential or token was revoked."""
+"""`SessionRegistry`: the authenticated connections of one part; it ends those whose credential or token was revoked."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.sessions")
 
 RevocationCheck: TypeAlias = Callable[[], str | None]
-"""Returns why a session's credential is not valid, or None if it is. Called from any thread; must not block."""
+"""Returns the reason why a session's credential is invalid, or None if it is valid. Called from any thread; must not
+block.
+"""
 
 RECHECK_DELAY_MS: Final = 50
 """A client that changes its own credential gets its response before its connection is closed."""
 RETRY_CHECK_MS: Final = 5_000
 """A check that raises is tried again after this time."""
 UNCHECKED_MAX_MS: Final = 60_000
-"""A session ends whose check has raised for so long: its credential may have been revoked."""
+"""A session ends if its check has raised for this long: its credential may have been revoked."""
 _NAMED_PRINCIPALS: Final = 20
 
 
@@ -49,7 +51,7 @@ class _Session:
 
 
 class SessionRegistry(Generic[C]):
-    """The sessions of one listener that rest on a credential, a token, a key or a certificate.
+    """The sessions of one listener that depend on a credential, a token, a key or a certificate.
 
     A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
     token, key or certificate has changed. A session that has become invalid is ended: its connection is closed, and the
@@ -66,14 +68,14 @@ class SessionRegistry(Generic[C]):
     def __init__(self, listener: ListenerContext, disconnect: Callable[[C, str], object]) -> None:
         self._listener = listener
         self._disconnect = disconnect
-        # Protects the sessions, their keys and timers, and what is due for a check.
+        # Protects the sessions, their keys and timers, and the pending checks.
         self._lock = threading.Lock()
         self._sessions: dict[C, _Session] = {}
         self._by_key: dict[Hashable, dict[C, None]] = {}
-        # What the next recheck looks at: keys, or None for all sessions.
+        # The keys that the next recheck examines, or None for all sessions.
         self._due: dict[Hashable, None] | None = {}
         self._recheck_timer: Timer | None = None
-        # Those whose check has raised; looked at again by the timer.
+        # Sessions whose check has raised; a timer checks them again.
         self._unchecked: dict[C, _Session] = {}
         self._retry_timer: Timer | None = None
         self._closed = False
@@ -88,8 +90,8 @@ class SessionRegistry(Generic[C]):
         """Begin a session, instead of the one that the connection has.
 
         `key` is what `recheck` selects by, e.g. the name of a user. The connection is closed at the monotonic time
-        `expires_ns` unless the session is renewed before. Returns why the session may not begin, if something has
-        changed since the proof; then it is not added.
+        `expires_ns` unless the session is renewed before. If something has changed since the proof, returns the reason
+        why the session may not begin, and does not add it.
         """
         session = _Session(key, revoked_because)
         with self._lock:
@@ -102,7 +104,7 @@ class SessionRegistry(Generic[C]):
                 services = self._listener.services
                 delay_ms = max(0.0, (expires_ns - services.clock.monotonic_ns()) / 1e6)
                 session.timer = services.scheduler.schedule(delay_ms, lambda: self._expire(connection, session))
-        # Checked after it was added: a later change calls `recheck`, which finds it.
+        # Checked after it was added, so that a later change calls `recheck`, which finds it.
         reason = self._revocation_of(connection, session)
         if reason is not None:
             self.remove(connection)
@@ -128,7 +130,7 @@ class SessionRegistry(Generic[C]):
     def recheck(self, keys: Iterable[Hashable] | None = None) -> None:
         """Check all sessions, or those with one of `keys`, and end the invalid ones.
 
-        Does so on the scheduler's thread, `RECHECK_DELAY_MS` after the first call.
+        It runs on the scheduler's thread, `RECHECK_DELAY_MS` after the first call.
         """
         with self._lock:
             if keys is None:
@@ -185,11 +187,11 @@ class SessionRegistry(Generic[C]):
         return reason
 
     def _unchecked_because(self, connection: C, session: _Session, error: Exception) -> str | None:
-        """Try again later, or return why the session ends."""
+        """Schedule another try, or return the reason why the session ends."""
         self._failures.log(
             type(error).__name__,
             logging.ERROR,
-            "listener=%s principal=%s: cannot check if the session may continue",
+            "listener=%s principal=%s: cannot check whether the session may continue",
             self._listener.name,
             clipped(connection.principal.name),
             error=error,
@@ -199,7 +201,7 @@ class SessionRegistry(Generic[C]):
         if session.failing_since_ns is None:
             session.failing_since_ns = now_ns
         if now_ns - session.failing_since_ns >= UNCHECKED_MAX_MS * 1_000_000:
-            return f"for {UNCHECKED_MAX_MS // 1000} s it could not be checked whether the session may go on"
+            return f"the session could not be checked for {UNCHECKED_MAX_MS // 1000} s"
         with self._lock:
             if self._sessions.get(connection) is session:
                 self._unchecked[connection] = session

@@ -24,7 +24,7 @@ class Throttle(ListenerPart, ABC):
 
     @abstractmethod
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
-        """Record a request of `size_bytes` that took `seconds` of thread time; returns the `throttle_time_ms`.
+        """Record a request of `size_bytes` that took `seconds` of thread time; return the `throttle_time_ms`.
 
         The response carries it and goes out at once; then klamm keeps the channel muted for that long (KIP-219).
         `seconds` counts handler and network threads; it is 0 for a request without a response (Produce with acks=0),
@@ -32,19 +32,20 @@ class Throttle(ListenerPart, ABC):
         """
 
     def max_record_bytes(self, context: RequestContext) -> int | None:
-        """Bytes of records above which a fetch is certain to be throttled; None if there is no limit."""
+        """Return the bytes of records above which a fetch is certain to be throttled; None if there is no limit."""
         return None
 
     def charge_records(self, context: RequestContext, size_bytes: int) -> int:
-        """Charge records of `size_bytes` before they are sent: 0 lets them pass and records them.
+        """Charge records of `size_bytes` before they are sent, and return the `throttle_time_ms`.
 
-        Anything else is the `throttle_time_ms`: the records are neither sent nor recorded, and the response is empty.
+        0 lets them pass and records them. For any other value the records are neither sent nor recorded, and the
+        response is empty.
         """
         return 0
 
     def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int:
-        """Charge the creation or deletion of `count` partitions before it happens: the `throttle_time_ms`.
+        """Charge the creation or deletion of `count` partitions before it happens; return the `throttle_time_ms`.
 
-        If `strict`, anything but 0 refuses the mutations, and they are not recorded.
+        If `strict`, any value but 0 refuses the mutations, and they are not recorded.
         """
         return 0

@@ -1,7 +1,8 @@
-"""Transports: the bytes of a connection.
+"""Transports carry the bytes of connections.
 
 A `Transport` is made once per listener with its settings, opened before the listener accepts, and closed if and only if
-`open` returned. The `TransportLayer` it makes of each socket lives on one processor thread and needs no locks.
+`open` returned. It makes a `TransportLayer` for each socket, which belongs to one processor's thread and needs no
+locks.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ class Interest(IntFlag):
 
 
 WOULD_BLOCK: Final = 0
-"""What `TransportLayer.read_into` returns if there is nothing to read now."""
+"""Result of `TransportLayer.read_into` if there is nothing to read now."""
 END_OF_STREAM: Final = -1
-"""What `TransportLayer.read_into` returns once the peer has closed."""
+"""Result of `TransportLayer.read_into` after the peer has closed."""
 
 
 class HandshakeError(Exception):
-    """The handshake failed by the peer's fault; Kafka's `SslAuthenticationException`.
+    """The peer made the handshake fail; Kafka's `SslAuthenticationException`.
 
-    `reason` is a metric label: few values, lower_snake_case. The message goes to the log. `details` is what is known of
-    the peer, as in `TransportLayer.details`; observers get it as `ConnectionContext.transport_details`.
+    `reason` is a metric label: few values, lower_snake_case. The message goes to the log. `details` are the known facts
+    about the peer, as in `TransportLayer.details`; observers get it as `ConnectionContext.transport_details`.
     """
 
     def __init__(self, reason: str, detail: str, details: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -49,19 +50,19 @@ class HandshakeError(Exception):
 
 
 class TransportLayer(ABC):
-    """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
+    """The bytes of one connection over a non-blocking socket; named after Kafka's interface.
 
-    All calls but `abort` come from the thread of the processor that owns the channel; see
-    `Transport.computes_handshake`. None blocks. An `OSError` means that the connection is lost; any other exception
+    All calls except `abort` and `end_session` come from the thread of the processor that owns the channel; see
+    `Transport.computes_handshake`. No call blocks. An `OSError` means that the connection is lost; any other exception
     closes it too, and is logged with its traceback.
     """
 
     session_end: str = ""
-    """Why `end_session` was called; in the connection's close reason, for the log, observers and metrics."""
+    """The reason given to `end_session`; part of the connection's close reason, for the log, observers and metrics."""
 
     @abstractmethod
     def handshake(self) -> Interest:
-        """Continue the handshake; NONE once it is done, else what must become possible before the next call.
+        """Continue the handshake; return NONE when it is done, else the event that must occur before the next call.
 
         Raises HandshakeError, which counts as failed authentication, when the peer is at fault.
         """
@@ -72,7 +73,7 @@ class TransportLayer(ABC):
 
     @abstractmethod
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
-        """Write as much as the socket takes, in order; returns the bytes written (0: would block).
+        """Write as much as the socket accepts, in order; return the number of bytes written (0: would block).
 
         `chunks` is never empty. `more` means that further bytes follow at once: MSG_MORE.
         """
@@ -82,7 +83,7 @@ class TransportLayer(ABC):
         """Write up to `count` bytes of a file from `position`; returns the bytes written (0: would block)."""
 
     may_splice: bool = False
-    """Whether `splice_from` may be called: what is written leaves as it is. Read once."""
+    """True if `splice_from` may be called, because the transport writes bytes unchanged. Read once."""
 
     def splice_from(self, pipe: int, count: int) -> int:
         """Write up to `count` bytes that a pipe holds, by `os.splice`; returns the bytes written (0: would block)."""
@@ -90,10 +91,10 @@ class TransportLayer(ABC):
 
     @property
     def may_buffer(self) -> bool:
-        """Return True if `has_buffered_data` may ever be True; it is asked after each read then. Read once.
+        """Return True if `has_buffered_data` can be True; it is then called after each read. Read once.
 
-        True by default for a class that has a `has_buffered_data` of its own; one that delegates to another transport
-        says what that one says.
+        The default is True if the class overrides `has_buffered_data`. A class that delegates to another transport
+        returns that transport's value.
         """
         return type(self).has_buffered_data is not TransportLayer.has_buffered_data
 
@@ -104,7 +105,9 @@ class TransportLayer(ABC):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """The identity that the transport proves, e.g. by a certificate. Read once, when the handshake is done."""
+        """Return the identity that the transport has verified, e.g. by a certificate. Read once, when the handshake is
+        done.
+        """
         return ANONYMOUS
 
     @property
@@ -113,10 +116,10 @@ class TransportLayer(ABC):
         return {}
 
     def abort(self) -> None:  # noqa: B027
-        """Cut the connection off, so that the processor sees its end and closes it; for sessions that are revoked.
+        """Cut the connection off, so that the processor sees its end and closes it; for revoked sessions.
 
         May be called from any thread, at any time, and never raises or blocks. A transport that cannot do it leaves the
-        connection as it is: its session ends with the next request.
+        connection open: its session then ends with the next request.
         """
 
     def end_session(self, reason: str) -> None:
@@ -130,15 +133,16 @@ class TransportLayer(ABC):
 
 
 class Transport(ListenerPart, ABC):
-    """Makes a `TransportLayer` of each accepted socket."""
+    """Makes a `TransportLayer` for each accepted socket."""
 
     security_protocol: str = "PLAINTEXT"
     """Kafka's name for the transport: PLAINTEXT or SSL."""
     computes_handshake: bool = False
-    """Whether `TransportLayer.handshake` takes longer than a request, e.g. by cryptography.
+    """True if `TransportLayer.handshake` takes longer than a request, e.g. because of cryptography.
 
-    If so, it is called on a thread of its own (`handshake_threads`), first when the peer has sent something; no other
-    method of the layer is called meanwhile."""
+    It is then called on a separate thread (`handshake_threads`), for the first time when the peer has sent something;
+    no other method of the layer is called meanwhile.
+    """
 
     @classmethod
     def proves_principals(cls, settings: Any) -> bool:

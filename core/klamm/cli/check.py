@@ -10,7 +10,7 @@ from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """0 if the configuration is valid, 1 if `--strict` and there is a warning.
+    """Return 0 if the configuration is valid, 1 if `--strict` and there is a warning.
 
     Raises ConfigError or PluginError.
     """

@@ -1,4 +1,4 @@
-"""`klamm doctor`: where clients of each listener are sent, and whether what the listeners depend on answers."""
+"""`klamm doctor`: shows the address that each listener gives to clients, and checks what the listeners depend on."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from klamm.shared.addresses import UNIX_PREFIX
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """0 if all is well, 1 if a finding has a remedy. Raises ConfigError or PluginError.
+    """Print one line for each finding as it is found. Return 0 if all is well, 1 if a finding has a remedy.
 
-    One line for each finding, as it is found.
+    Raises ConfigError or PluginError.
     """
     plan = plan_of(options, plugins, files=True)
     wrong = False
@@ -85,7 +85,7 @@ def resolution_problem(host: str) -> str:
 
 
 def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
-    """Ports that two listeners would bind, those that handler sets add to each listener included."""
+    """Yield ports that two listeners would bind, including those that handler sets add to each listener."""
     seen: list[tuple[ListenerPlan, frozenset[int]]] = []
     for listener in plan.listeners:
         host, port = listener.bind
@@ -94,7 +94,7 @@ def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
         if len(more) + 1 != len({port, *more}):
             yield Finding(
                 f"listener {listener.name}",
-                f"its own port {port} is one of those that [{listener.api_set}] adds",
+                f"its own port {port} is among the ports that [{listener.api_set}] adds",
                 f"move listeners.{listener.name}.bind out of that range",
             )
         for other, others in seen:
@@ -103,7 +103,8 @@ def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
                 yield Finding(
                     f"listener {listener.name}",
                     f"listener {other.name} has port {both[0]} too" + (f" and {len(both) - 1} more" * (len(both) > 1)),
-                    "give each listener ports of its own; a handler set that adds ports, one table for each listener",
+                    "give each listener its own ports; for a handler set that adds ports, write one table for each "
+                    "listener",
                 )
         seen.append((listener, ports))
 

@@ -37,7 +37,7 @@ num.partitions = 3
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Write the file; one that exists is not changed. Returns the exit code."""
+    """Write the file unless it exists. Return the exit code."""
     path = Path(options.file)
     try:
         with path.open("x", encoding="utf-8") as file:

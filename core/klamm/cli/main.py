@@ -24,7 +24,7 @@ OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins", "verify-history")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of klamm's own subcommands."""
+    """Return the parser for klamm's own subcommands."""
     top = CommandParser(
         prog="klamm",
         description="A server framework for the Kafka wire protocol.",
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         "--as-version",
         metavar="RELEASE",
         choices=AS_VERSIONS,
-        help="offer the API versions of that release of Apache Kafka: " + ", ".join(AS_VERSIONS),
+        help="offer the API versions of this release of Apache Kafka: " + ", ".join(AS_VERSIONS),
     )
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
     serve.add_argument(
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "doctor",
         parents=[common, settings],
-        help="where clients of each listener are sent, and whether what it depends on answers; nothing listens",
+        help="show the address that each listener gives to clients, and check what it depends on; does not listen",
     )
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
     init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
@@ -150,7 +150,7 @@ def _blocked(options: argparse.Namespace) -> list[str]:
 
 
 def _blocked_by_files(arguments: Sequence[str]) -> list[str]:
-    """Return what the TOML files among a command's arguments block; what is wrong with a file the command reports."""
+    """Return what the TOML files among a command's arguments block; the command itself reports faults of a file."""
     from pathlib import Path
 
     from klamm.config.tables import blocked_plugins

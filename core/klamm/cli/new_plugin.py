@@ -1,4 +1,4 @@
-"""`klamm plugins new`: a package with one part, its settings and its tests, to begin a plugin with."""
+"""`klamm plugins new`: writes a package with one part, its settings and its tests, from which to develop a plugin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--in", dest="folder", metavar="DIR", type=Path, default=Path(), help="where; default: here")
     options = parser.parse_args(list(arguments))
     if not _NAME.fullmatch(options.name):
-        print(f'klamm plugins new: "{options.name}" is no name: words of a-z and 0-9, joined by -', file=sys.stderr)
+        print(
+            f'klamm plugins new: "{options.name}" is not a valid name: use words of a-z and 0-9, joined by -',
+            file=sys.stderr,
+        )
         return _EXIT_USAGE
     target = options.folder / options.name
     try:
@@ -41,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
             with file.open("x", encoding="utf-8") as out:
                 out.write(text)
     except FileExistsError as error:
-        print(f"klamm plugins new: {error.filename} is there already; nothing is overwritten", file=sys.stderr)
+        print(f"klamm plugins new: {error.filename} exists already; nothing was overwritten", file=sys.stderr)
         return _EXIT_USAGE
     except OSError as error:
         print(f"klamm plugins new: {error.filename}: {error.strerror}", file=sys.stderr)

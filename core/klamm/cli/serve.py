@@ -39,7 +39,7 @@ def plan_of(
         overrides.append(f'server.as_version="{options.as_version}"')
     file = Path(options.file) if options.file else None
     if file is not None:
-        # A file may name functions of the operator's own; their modules may stand beside it.
+        # A file may name the operator's own functions; their modules may lie beside it.
         folder = str(file.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)
@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequen
     logging.basicConfig(level=plan.server.log_level, handlers=[handler])
     for warning in plan.warnings:
         log.warning("%s", warning)
-    # Records, credentials and audit events must not be readable for other users.
+    # Other users must not be able to read records, credentials and audit events.
     os.umask(0o077)
     ready_file = Path(options.ready_file) if options.ready_file else None
     reload_plan = functools.partial(plan_of, options, plugins, files=False, secured=secured)

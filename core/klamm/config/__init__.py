@@ -1,6 +1,6 @@
 """From a TOML file to checked settings and a plan of the server; every problem with its file, line and key.
 
-The names listed here are public: what a plugin needs to describe, check or read settings of its own.
+The names listed here are public: a plugin uses them to describe, check and read its settings.
 """
 
 from klamm.api.api_set import Finding

@@ -1,4 +1,4 @@
-"""The parser of a command's arguments: what it does not know, it answers with what was meant."""
+"""The parser of a command's arguments: for an unknown argument it suggests the one that was probably meant."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from klamm.config.problems import did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An ArgumentParser that says what was meant instead of an unknown argument, subcommand or choice.
+    """An ArgumentParser that suggests a similar argument, subcommand or choice for an unknown one.
 
-    Subcommands refuse what they do not know themselves; argparse leaves that to the program.
+    Subcommands refuse unknown arguments themselves; argparse leaves that to the program.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -26,5 +26,5 @@ class CommandParser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices or ()]
         if known and isinstance(value, str) and value not in known:
             meant = did_you_mean(value, known)
-            raise argparse.ArgumentError(action, f'is one of {", ".join(known)}, not "{value}"{meant}')
+            raise argparse.ArgumentError(action, f'must be one of {", ".join(known)}, not "{value}"{meant}')
         super()._check_value(action, value)

@@ -1,4 +1,4 @@
-"""Checks of values for `setting(check=…)`, and what reads them, for settings that several plugins have."""
+"""Checks of values for `setting(check=…)`, and parsers, for settings that several plugins have."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _PORT_MAX_DIGITS: Final = 5
 
 
 def check_networks(networks: Iterable[str]) -> str | None:
-    """The problem with the first value that is not an address or CIDR network (`10.0.0.0/8`); None if all are."""
-    # Most servers name no networks, and start faster without.
+    """Return the problem with the first value that is not an address or CIDR network (`10.0.0.0/8`); None if all
+    are.
+    """
+    # Imported here: most servers name no networks, and start faster without.
     import ipaddress
 
     for network in networks:
@@ -26,9 +28,9 @@ def check_networks(networks: Iterable[str]) -> str | None:
 
 
 def parse_host_port(text: str, *, to_connect: bool = False) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`; an IPv6 host stands in brackets, which are not part of the result.
+    """Parse `HOST:PORT`; the brackets around an IPv6 host are not part of the result.
 
-    To listen, the host may be empty and the port 0; `to_connect` needs both. Raises ValueError.
+    An address to listen on may have an empty host and the port 0; with `to_connect` both are needed. Raises ValueError.
     """
     host, _, port = text.rpartition(":")
     inside = host[1:-1] if host.startswith("[") and host.endswith("]") else None
@@ -48,7 +50,9 @@ def format_host_port(host: str, port: int) -> str:
 
 
 def check_private(path: Path) -> str | None:
-    """The problem with the mode of a file or directory that only the server's user may have access to, or None."""
+    """Return the problem with the mode of a file or directory to which only the server's user may have access, or
+    None.
+    """
     try:
         mode = path.stat().st_mode & 0o777
     except OSError:

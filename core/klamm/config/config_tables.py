@@ -15,7 +15,9 @@ _LISTENERS_HINT: Final = ': write [listeners.NAME] and below it bind = "HOST:POR
 
 
 class Put(NamedTuple):
-    """A value for a path in the configuration, over what the file and the command line say; `key` is its Kafka name."""
+    """A value for a path in the configuration, which overrides the file and the command line; `key` is its Kafka
+    name.
+    """
 
     path: tuple[str, ...]
     value: str
@@ -23,11 +25,11 @@ class Put(NamedTuple):
 
 
 class ConfigTables:
-    """The tables of a file, with what the command line changed.
+    """The tables of a file, with the changes of the command line.
 
-    `problems` and `warnings` collect what is found. `overridden` has the command line argument that set a key, by the
-    key's dotted path. `origins` has the path in a shared table that a key was copied from, by the key's path.
-    `place_of(key, value)` says where an unknown key belongs.
+    `problems` and `warnings` collect the findings. `overridden` maps the dotted path of a key to the command-line
+    argument that set it. `origins` maps the path of a key to the path in a shared table from which it was copied.
+    `place_of(key, value)` returns the place where an unknown key belongs.
     """
 
     def __init__(self, file: Path | None, tables: dict[str, Any], text: str) -> None:
@@ -60,7 +62,7 @@ class ConfigTables:
         return Problem(place, ".".join(path), message)
 
     def table(self, path: tuple[str, ...]) -> dict[str, Any]:
-        """A copy of the table at `path`; empty where there is none. What is no table is reported."""
+        """Return a copy of the table at `path`; empty if there is none. A value that is not a table is reported."""
         here: Any = self.tables
         for depth, key in enumerate(path, 1):
             here = here.get(key, {})
@@ -71,10 +73,10 @@ class ConfigTables:
         return dict(here)
 
     def settings(self, kind: type, *path: str, leave_out: Sequence[str] = ()) -> Any:
-        """The table at `path` as settings of class `kind`; None, with problems reported, if it is wrong."""
+        """Return the table at `path` as settings of class `kind`; None, with problems reported, if it is wrong."""
         table = {key: value for key, value in self.table(path).items() if key not in leave_out}
         prefix = ".".join(path) + "."
-        # What came by `--set` may be text where a number is meant.
+        # A value of `--set` may be text although a number is needed.
         specs = specs_of(kind)
         for key in flatten(table, specs):
             if key in specs and specs[key].deprecated:
@@ -90,7 +92,7 @@ class ConfigTables:
         return convert(kind, table, report, self.base, lenient=lenient)
 
     def set_default(self, path: tuple[str, ...], value: object) -> None:
-        """Set the key at `path`, whose table is there, unless it has a value."""
+        """Set the key at `path`, whose table exists, unless it has a value."""
         table: Any = self.tables
         for key in path[:-1]:
             table = table.setdefault(key, {})
@@ -104,7 +106,7 @@ class ConfigTables:
         return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
     def inherit(self, path: tuple[str, ...], common: tuple[str, ...]) -> None:
-        """Add to the table at `path` the keys of the one at `common` that it does not have."""
+        """Copy to the table at `path` the keys of the table at `common` that it does not have."""
         shared = self.table(common)
         if not shared:
             return

@@ -1,7 +1,7 @@
 """The server's own settings by Kafka's names, as DescribeConfigs of a broker lists them and AlterConfigs changes them.
 
-A setting of a listener has Kafka's plain name, which stands for all listeners, and `listener.name.NAME.key` for one.
-"""
+A listener's setting has Kafka's plain name, which applies to all listeners, and `listener.name.NAME.key`, which applies
+to one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _OWN_NAME: Final = "listener.name.NAME."
 
 
 class DynamicSetting(NamedTuple):
-    """A setting that changes while the server runs, and the paths in the configuration that it stands for."""
+    """A setting that can change while the server runs, and the paths in the configuration that it sets."""
 
     described: DescribedConfig
     paths: tuple[tuple[str, ...], ...]
 
 
 def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
-    """The numbers among the settings of the server and its listeners that Kafka has a name for, and what is dynamic.
+    """Return the numeric settings of the server and its listeners that have a name in Kafka, and all dynamic settings.
 
     Settings of the first listener have Kafka's plain name; those of other listeners are `listener.name.NAME.key`,
-    and are listed where the value differs, or where they are dynamic.
+    and are listed if the value differs, or if they are dynamic.
     """
     configs = list(_numbers_of(plan.server))
     if plan.listeners:
@@ -51,14 +51,14 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
         for each in configs
     ]
     listed = {config.name for config in configs}
-    # Of parts; of listeners, also where the value is that of the first.
+    # Settings of parts; for listeners, also those whose value is that of the first listener.
     configs += [each.described for name, each in dynamic.items() if name not in listed]
     return configs
 
 
 def _numbers_of(settings: Any) -> Iterator[DescribedConfig]:
     for spec in specs_of(type(settings)).values():
-        # Settings with a name of klamm's own have that as `kafka` too.
+        # Settings with a name of klamm's own have that name as `kafka` too.
         if spec.kafka is not None and "." in spec.kafka and spec.kind in _NUMBERS:
             yield _described(spec.kafka, settings, spec)
 
@@ -80,7 +80,7 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
 
     for spec in _dynamic_of(plan.server):
         add(str(spec.kafka), ("server", spec.name), plan.server, spec)
-    # The listeners of other nodes have the settings of the first one's.
+    # The listeners of other nodes have the settings of the first node's.
     for listener in (each for each in plan.listeners if each.node == 0):
         own = f"listener.name.{listener.name.lower()}."
         top = ("listeners", listener.name)
@@ -99,8 +99,8 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
 
 
 def _dynamic_of(settings: Any) -> Iterator[SettingSpec]:
-    """Yield one setting for each name in Kafka. If several have one name, as for the kinds of key stores, yield the one
-    that is set.
+    """Yield one setting for each name in Kafka. If several settings share a name, e.g. the kinds of key stores, yield
+    the one that is set.
     """
     by_name: dict[str | None, SettingSpec] = {}
     for spec in specs_of(type(settings)).values():
@@ -110,14 +110,15 @@ def _dynamic_of(settings: Any) -> Iterator[SettingSpec]:
 
 
 def puts_of(plan: ServerPlan, values: Mapping[str, str]) -> list[Put]:
-    """The values of dynamic settings, by their paths: those of one listener after those of all, so that they count.
+    """Return the values of dynamic settings by their paths. Those of one listener come after those of all, so that they
+    win.
 
-    Raises ValueError for a name that is no dynamic setting.
+    Raises ValueError for a name that is not a dynamic setting.
     """
     known = dynamic_settings(plan)
     puts = []
     for name in sorted(values, key=lambda name: (name.startswith("listener.name."), name)):
         if name not in known:
-            raise ValueError(f"{name}: is no setting that changes while the server runs")
+            raise ValueError(f"{name}: cannot be changed while the server runs")
         puts += [Put(path, values[name].strip(), name) for path in known[name].paths]
     return puts

@@ -1,9 +1,9 @@
 """The entry points of one group that installed distributions declare.
 
 `importlib.metadata` gives the same answer, but takes a fifth of klamm's start: it imports `email` and `zipfile`, and
-reads the metadata of every installed distribution. This looks at `entry_points.txt`, which few distributions have, and
-reads the metadata of those only that declare the group. An import system with finders of its own, or with archives on
-its path, is left to `importlib.metadata`.
+reads the metadata of every installed distribution. This module looks at `entry_points.txt`, which few distributions
+have, and reads the metadata only of those that declare the group. If the import system has additional finders, or
+archives on its path, it uses `importlib.metadata`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class InstalledEntryPoint:
     dist: InstalledDistribution
 
     def load(self) -> Any:
-        """Import it. Raises what the import raises, and AttributeError."""
+        """Import the object. Raises the import's exceptions, and AttributeError."""
         module, _, attribute = (part.strip() for part in self.value.partition("[")[0].partition(":"))
         return reduce(getattr, filter(None, attribute.split(".")), importlib.import_module(module))
 
@@ -68,7 +68,7 @@ class InstalledEntryPoint:
 def installed_entry_points(group: str) -> list[EntryPoint]:
     """Return the entry points of a group in the order of `sys.path`; of two equal distributions, the first counts."""
     if not _is_plain(sys.path, sys.meta_path):
-        # Not at the top of the module: it is what costs the time.
+        # Not imported at the top of the module, because it is expensive.
         import importlib.metadata
 
         return list(importlib.metadata.entry_points(group=group))
@@ -110,7 +110,7 @@ def _info_folders(folder: str) -> list[str]:
 
 
 def _normalized(info: str) -> str:
-    """The distribution's name as the folder has it, made comparable (PEP 503)."""
+    """Return the distribution's name from the folder, normalized for comparison (PEP 503)."""
     return info.rpartition(".")[0].partition("-")[0].lower().replace(".", "_")
 
 
@@ -125,7 +125,7 @@ def _section(text: str, group: str) -> Iterator[tuple[str, str]]:
 
 
 def _distribution(info: str) -> InstalledDistribution:
-    """Name and version as its metadata have them, "?" where they have none."""
+    """Return name and version from its metadata, "?" if they are missing."""
     fields = {"name": "?", "version": "?"}
     for file_name in ("METADATA", "PKG-INFO"):
         try:

@@ -1,4 +1,4 @@
-"""`ListenerSecurity`: what settings know of their listener when they report warnings."""
+"""`ListenerSecurity`: facts about a listener that settings use to report warnings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from klamm.dataclasses import dataclass
 class ListenerSecurity:
     """The protection of a listener, for the method `warnings` of a settings class (see `setting`).
 
-    `loopback`           it listens where only this machine can connect.
+    `loopback`           it listens at an address to which only this machine can connect.
     `encrypted`          its transport encrypts what it sends.
-    `proves_principals`  its transport may prove who a client is, e.g. by a certificate.
+    `proves_principals`  its transport can verify the identity of a client, e.g. by a certificate.
     `authorized`         it has an authorizer.
     `has_cluster_acls`   its handler set knows the ACLs of a cluster behind it (`Provider.has_cluster_acls`).
     """

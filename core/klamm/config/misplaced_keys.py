@@ -20,7 +20,7 @@ PART_KEYS: Final = {
     ProviderKind.REQUEST_OBSERVER: 'observers = ["{}"]',
     ProviderKind.PROCESSOR_ASSIGNER: 'assigner = "{}"',
 }
-"""How a listener names a part of a kind."""
+"""The TOML that names a part of each kind in a listener."""
 
 _OTHER_NAMES: Final = {
     "log.dir": ("data_dir", "server"),
@@ -31,19 +31,18 @@ _OTHER_NAMES: Final = {
 
 
 def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return what to write instead of a key; None if that is unknown.
+    """Return the place where a key belongs; None if that is unknown.
 
-    The key may have come as the first word of a dotted one.
-    `api_sets` has the settings of each handler set, by its table's name.
+    The key may be the first word of a dotted one. `api_sets` has the settings of each handler set, by its table's name.
     """
     for name in _dotted(key, value):
         other = _OTHER_NAMES.get(name)
         if other is not None:
-            return f'"{name}" is {other[0]} of [{other[1]}]'
+            return f'"{name}" is the key {other[0]} of [{other[1]}]'
         for settings, table in ((ServerSettings, "server"), (ListenerSettings, "listeners.NAME")):
             for spec in specs_of(settings).values():
                 if name in (spec.kafka, spec.name):
-                    return f'"{name}" is {spec.name} of [{table}]'
+                    return f'"{name}" is the key {spec.name} of [{table}]'
         for table, specs in api_sets.items():
             if name in specs:
                 return f'"{name}" belongs below [{table}]'
@@ -64,7 +63,7 @@ def place_of_part(name: str, plugins: PluginRegistry) -> str | None:
 
 
 def place_of_kafkas(key: str) -> str | None:
-    """Return what to write instead of a key of Kafka's that klamm has by another name."""
+    """Return the replacement for one of Kafka's keys that klamm has under another name."""
     return place_of(key, None, {}) if key in _OTHER_NAMES else None
 
 

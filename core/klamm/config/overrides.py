@@ -40,7 +40,8 @@ class _Overrides:
     def apply(self, overrides: Sequence[str], bind: str | None, data_dir: str | None, puts: Sequence[Put]) -> None:
         of_parts = []
         listeners = list(self._config.table(("listeners",)) or {"default": {}})
-        # Which keys there are depends on the handler sets and extensions, wherever their argument stands.
+        # The known keys depend on the handler sets and extensions, so arguments that name those are applied first,
+        # wherever they stand.
         for text in sorted(overrides, key=_chooses_parts, reverse=True):
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
@@ -52,7 +53,7 @@ class _Overrides:
             for path in paths:
                 self._put(path, _value(value.strip()), f"--set {text}")
         self._refuse_unknown_listeners(listeners)
-        # Kafka's names of gate and throttle settings depend on which parts the listeners have by now.
+        # Kafka's names of gate and throttle settings depend on the parts that the listeners have at this point.
         for text in of_parts:
             self._put_in_parts(text)
         if bind is not None:
@@ -64,7 +65,9 @@ class _Overrides:
             self._put(put.path, put.value, put.key)
 
     def _refuse_unknown_listeners(self, listeners: Sequence[str]) -> None:
-        """Report listeners that only the command line names and that have no address: they are misspelled."""
+        """Report listeners that only the command line names and that have no address: their names are probably
+        misspelled.
+        """
         for path, source in list(self._config.overridden.items()):
             head, _, rest = path.partition(".")
             name = rest.partition(".")[0]
@@ -96,7 +99,7 @@ class _Overrides:
         other = place_of_kafkas(key)
         message = f"unknown key; {other}" if other else f"unknown key{did_you_mean(key, self._known())}"
         if owners:
-            message = f"belongs to {' and '.join(sorted(owners))}, which no listener has"
+            message = f"belongs to {' and '.join(sorted(owners))}, which no listener uses"
         self._config.problems.append(Problem(f"--set {text}", key, message))
 
     def _default_api_set(self) -> str:
@@ -116,7 +119,7 @@ class _Overrides:
         return found
 
     def _put(self, path: tuple[str, ...], value: Any, source: str) -> None:
-        """Set one key; missing tables are made."""
+        """Set one key, and create missing tables."""
         table = self._config.tables
         for key in path[:-1]:
             below = table.get(key)
@@ -128,7 +131,7 @@ class _Overrides:
         self._config.overridden[".".join(path)] = source
 
     def _resolve(self, key: str) -> list[tuple[str, ...]]:
-        """The paths that a key sets: those of Kafka's name, or the path itself."""
+        """Return the paths that a key sets: those of Kafka's name, or the path itself."""
         listeners = self._config.table(("listeners",)) or {"default": {}}
         for name, spec in specs_of(ServerSettings).items():
             if key in (spec.kafka, f"server.{name}"):
@@ -173,7 +176,7 @@ class _Overrides:
                 settings = self._plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
                 found[name] = list(specs_of(settings)) if settings is not None else []
             except Exception:
-                # Reported where the handler set is resolved.
+                # Reported when the handler set is resolved.
                 found[name] = []
         return found
 
@@ -199,7 +202,7 @@ def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iter
         # Reported if a listener names the part.
         return
     for name, spec in specs.items():
-        # A Kafka key whose value names a listener is a flag of that listener here.
+        # For a Kafka key whose value names a listener, klamm has a flag of that listener.
         if spec.kafka is None or spec.kind is bool:
             continue
         if key == spec.kafka:
@@ -210,7 +213,7 @@ def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iter
 
 
 def _forget_nested(table: dict[str, Any], name: str) -> None:
-    """Remove `[a] b.c = 1` when `"b.c"` is set: both are the same setting."""
+    """Remove `[a] b.c = 1` if `"b.c"` is set: both are the same setting."""
     parts = name.split(".")
     for key in parts[:-1]:
         below = table.get(key)

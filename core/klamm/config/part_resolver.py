@@ -30,11 +30,11 @@ def provider_of(config: ConfigTables, api_set: str) -> object:
 def default_parts(
     config: ConfigTables, plugins: PluginRegistry, kind: ProviderKind, key: str, api_set: str
 ) -> tuple[str, ...]:
-    """The parts of a listener that names none: those that its api set names, as far as they are installed."""
+    """Return the parts of a listener that names none: those that its api set names and that are installed."""
     try:
         found = plugins.resolve(ProviderKind.API_SET, str(provider_of(config, api_set)))
     except PluginError:
-        # Reported where the api set itself is resolved.
+        # Reported when the api set itself is resolved.
         return ()
     wanted: tuple[str, ...] = getattr(found.provider, key)
     known = {one.provider.name for one in plugins.providers(kind)} if wanted else ()
@@ -55,8 +55,8 @@ def name_defaults(config: ConfigTables, plugins: PluginRegistry) -> None:
 class PartResolver:
     """Finds the providers that a configuration names, and makes their settings. Problems are reported.
 
-    `common_tables` are the tables at the top of the file whose settings count for all parts of a name. With `files`
-    settings are asked for their `problems`.
+    `common_tables` are the tables at the top of the file whose settings apply to all parts of that name. With `files`,
+    the settings' `problems` are called.
     """
 
     def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
@@ -75,7 +75,7 @@ class PartResolver:
         return self._with_settings(provider, found, (*path, provider), common=(provider,))
 
     def default(self, kind: ProviderKind, path: tuple[str, ...], key: str) -> str:
-        """The default of a kind; empty, with the problem reported, if there is none."""
+        """Return the default of a kind; empty, with the problem reported, if there is none."""
         try:
             return self.plugins.default(kind)
         except PluginError as error:
@@ -154,7 +154,7 @@ class PartResolver:
             self.config.report(path, f"cannot be checked: {failure(error)}")
 
     def _tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
-        """Tables of parts that no key names: a problem, unless they come from a table that listeners share."""
+        """Report tables of parts that no key names, unless they come from a table that listeners share."""
         found = set()
         table = self.config.table(path)
         for key, spec in self._naming_keys(kind).items():
@@ -164,7 +164,7 @@ class PartResolver:
                 if name not in named and isinstance(table.get(name), dict):
                     found.add(name)
                     if (*path, name) not in self.config.origins:
-                        self.config.report((*path, name), f"is of a {spec.parts.label} that {key} does not name")
+                        self.config.report((*path, name), f"belongs to a {spec.parts.label} that {key} does not name")
         return found
 
     def _part_below(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:

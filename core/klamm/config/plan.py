@@ -1,4 +1,4 @@
-"""`ServerPlan`: what a server is to be made of, every name resolved, with nothing opened, bound or started."""
+"""`ServerPlan`: the parts and settings of a server, every name resolved, with nothing opened, bound or started."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class PartPlan:
         return self.found.source.distribution
 
     def settings_of_parts(self, other: PartPlan) -> dict[str, tuple[Any, ...]] | None:
-        """The settings of another plan's parts of the part, if these are the same parts; else None."""
+        """Return the settings that another plan has for this part's own parts, if these are the same parts; else
+        None.
+        """
         if not _same_parts(self.parts, other.parts):
             return None
         return {key: tuple(part.settings for part in parts) for key, parts in other.parts.items()}
@@ -50,14 +52,18 @@ class PartPlan:
         return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
 
     def load(self) -> None:
-        """Import the code of the part and of its parts. Raises PluginError, also for a class that does not fit."""
+        """Import the code of the part and of its parts. Raises PluginError, also for a class that does not fit its
+        contract.
+        """
         self._factory()
         for parts in self.parts.values():
             for part in parts:
                 part.load()
 
     def build(self, *arguments: Any) -> Any:
-        """Import the factory and call it with the settings. Raises PluginError, also if it makes what does not fit."""
+        """Import the factory and call it with the settings. Raises PluginError, also if the result does not fit its
+        contract.
+        """
         factory = self._factory()
         below = {key: tuple(part.build() for part in parts) for key, parts in self.parts.items()}
         try:
@@ -116,10 +122,10 @@ class ListenerPlan:
     api_set: str
     node: int = 0
     configured_as: str = ""
-    """The name in the configuration, where `name` is that of the same listener of another node."""
+    """The name in the configuration; `name` differs for the same listener of another node."""
 
     def of_node(self, node: int) -> ListenerPlan:
-        """The same listener for a node of the handler set, by its position: a name and a port of its own."""
+        """Return this listener for another node of the handler set, by its position: it has another name and port."""
         if node == 0:
             return self
         return replace(
@@ -134,14 +140,14 @@ class ListenerPlan:
     def _of_node(self, endpoint: Endpoint, node: int) -> Endpoint:
         host, port = endpoint
         ports = self.settings.node_ports
-        # An address of its own, e.g. that of a proxy, goes on from its own port.
+        # An advertised address that differs, e.g. that of a proxy, counts up from its own port.
         if ports and port == self.bind[1]:
             return host, ports[node - 1]
         return _next_port(endpoint, node)
 
     @property
     def many(self) -> tuple[PartPlan, ...]:
-        """The parts of those kinds of which a listener may have several."""
+        """Return the parts of those kinds of which a listener may have several."""
         return (*self.gates, *self.filters, *self.throttles, *self.observers)
 
     def _fields_of_parts(self) -> Iterator[tuple[str, tuple[PartPlan, ...]]]:
@@ -158,7 +164,7 @@ class ListenerPlan:
         return tuple(part for _name, parts in self._fields_of_parts() for part in parts)
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
-        """The part of the same kind and name, whatever its settings."""
+        """Return the part of the same kind and name, whatever its settings."""
         for _name, parts in self._fields_of_parts():
             for other in parts:
                 if (other.found, other.name) == (part.found, part.name):
@@ -166,7 +172,7 @@ class ListenerPlan:
         return None
 
     def with_part(self, old: PartPlan, new: PartPlan) -> ListenerPlan:
-        """The plan with one part instead of another."""
+        """Return the plan with one part instead of another."""
         for name, parts in self._fields_of_parts():
             if old in parts:
                 changed: Any = tuple(new if part == old else part for part in parts)
@@ -196,22 +202,22 @@ class ServerPlan:
     source: Path | None
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
     changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
-    """Makes the plan again, of the same file and command line with other values; raises ConfigError."""
+    """Makes the plan again from the same file and command line with other values; raises ConfigError."""
 
     def more_ports(self, api_set: str) -> Sequence[int]:
-        """The ports that listeners of a handler set bind beside their own."""
+        """Return the ports that listeners of a handler set bind in addition to their own."""
         ports: Sequence[int] = getattr(self.api_sets[api_set].settings, "more_ports", ())
         return ports
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
-        """The scheduler, handler set or extension of the same provider and name, whatever its settings."""
+        """Return the scheduler, handler set or extension of the same provider and name, whatever its settings."""
         for other in (self.request_scheduler, *self.api_sets.values(), *self.extensions):
             if (other.found, other.name) == (part.found, part.name):
                 return other
         return None
 
     def with_part(self, old: PartPlan, new: PartPlan) -> ServerPlan:
-        """The plan with another scheduler, handler set or extension in place of `old`."""
+        """Return the plan with another scheduler, handler set or extension in place of `old`."""
         return replace(
             self,
             request_scheduler=new if self.request_scheduler == old else self.request_scheduler,

@@ -27,7 +27,7 @@ from klamm.config.tables import read_tables
 from klamm.shared.addresses import UNIX_PREFIX
 
 _SECTIONS: Final = ("server", "plugins", "listeners")
-# Of Linux; elsewhere it is about the same.
+# The limit on Linux; elsewhere it is about the same.
 _UNIX_PATH_MAX_BYTES: Final = 107
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -45,12 +45,12 @@ def load_plan(
 ) -> ServerPlan:
     """Check everything that can be checked without binding. Raises ConfigError with all problems found.
 
-    With `files` the parts' settings are asked for their `problems` too (see `setting`): whether the files that they
-    name can be used. A start and `klamm check` ask for that; a reload does not, as parts keep what they have read.
+    With `files`, the `problems` of the parts' settings are called too (see `setting`), which check that the files they
+    name can be used. A start and `klamm check` do that; a reload does not, because parts keep what they have read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
-    current directory, unlike paths in the file. `defaults` count for handler sets that have the setting, where neither
-    the file nor the command line gives a value. `more_parts` are parts that every listener, or the server, has
-    beside those that it names, and before them, by the key that names them, e.g. `filters`.
+    current directory, unlike paths in the file. `defaults` apply to handler sets that have the setting, if neither the
+    file nor the command line gives a value. `more_parts` are parts that every listener, or the server, has in addition
+    to those that it names, and before them; they are grouped by key, e.g. `filters`.
     """
     tables, text = read_tables(file)
 
@@ -81,12 +81,12 @@ class _Planner:
         if isinstance(value, dict) and any(
             one.provider.name == key for one in self.plugins.providers(ProviderKind.EXTENSION)
         ):
-            return f"the settings of an extension are a table of their own: [{key}]"
+            return f"write the settings of an extension in its own table: [{key}]"
         part = place_of_part(key, self.plugins) if isinstance(value, dict) else None
         return part or place_of(key, value, self.specs_of_api_sets())
 
     def set_defaults(self, defaults: Mapping[str, object]) -> None:
-        """Give the settings of handler sets another default."""
+        """Set other defaults for the settings of handler sets."""
         for name, specs in self.specs_of_api_sets().items() if defaults else ():
             given = flatten(self.config.table(table_of(name)), specs)
             for key, value in defaults.items():
@@ -94,7 +94,7 @@ class _Planner:
                     self.config.set_default((*table_of(name), key), value)
 
     def add_parts(self, parts: Mapping[str, Sequence[str]]) -> None:
-        """Have every listener, and the server, name further parts, before its own."""
+        """Add parts to every listener, and to the server, before those that they name."""
         listeners = self.config.tables.get("listeners")
         tables = [*listeners.values()] if isinstance(listeners, dict) else []
         of_server = specs_of(ServerSettings)
@@ -125,7 +125,7 @@ class _Planner:
                 ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
             )
         extensions: list[PartPlan | None] = []
-        # One wrong key of [server] must not hide problems of the extensions, nor make their tables unknown ones.
+        # One wrong key of [server] must not hide problems of the extensions, nor make their tables look unknown.
         named = self.config.names_at(("server", "extensions")) if server is None else server.extensions
         for name in named:
             self.parts.common_tables.add(name)
@@ -148,7 +148,7 @@ class _Planner:
         return replace(plan, listeners=tuple(opened))
 
     def of_nodes(self, plan: ListenerPlan, count: int) -> list[ListenerPlan]:
-        """The listeners of all nodes that a listener stands for."""
+        """Return the listeners of all nodes that one configured listener describes."""
         ports = plan.settings.node_ports
         if ports and len(ports) != count - 1:
             wanted = f"must have {count - 1} ports, for the nodes after the first, not {len(ports)}"
@@ -157,7 +157,7 @@ class _Planner:
         return [plan.of_node(node) for node in range(count)]
 
     def nodes_of(self, plan: ListenerPlan, parts: Mapping[str, PartPlan | None]) -> int:
-        """Return how many nodes a listener is opened for."""
+        """Return the number of nodes for which a listener is opened."""
         part = parts.get(plan.api_set)
         followed = part.found.provider.nodes_of if part is not None else ""
         if not followed:
@@ -171,7 +171,7 @@ class _Planner:
         return 1
 
     def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
-        """The part that a key names; without a name there is no default, which is reported."""
+        """Return the part that a key names; without a name the missing default is reported."""
         if provider is None:
             self.parts.default(kind, path, key)
             return None
@@ -180,7 +180,7 @@ class _Planner:
     def listener(self, name: str, default_authorizer: str | None) -> ListenerPlan | None:
         path = ("listeners", name)
         table = self.config.table(path)
-        # Tables below a listener are the settings of its parts; each has to be used by one.
+        # Tables below a listener are settings of its parts; a part must use each of them.
         own = {key for key, spec in specs_of(ListenerSettings).items() if typing.get_origin(spec.kind) is dict}
         parts = {key for key, value in table.items() if isinstance(value, dict) and key not in own}
         before = len(self.config.problems)
@@ -226,13 +226,13 @@ class _Planner:
         )
 
     def unused_table(self, name: str, used: Collection[str]) -> str:
-        """The problem with a table below a listener that no part uses."""
+        """Return the problem with a table below a listener that no part uses."""
         if kind := kind_of_part(name, self.plugins):
-            return f"is of a {kind.label} that this listener does not name; add {PART_KEYS[kind].format(name)}"
+            return f"belongs to a {kind.label} that this listener does not name; add {PART_KEYS[kind].format(name)}"
         return f"no part of this listener has that name{did_you_mean(name, used)}"
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
-        """Return where the listener binds, None if that is wrong, and what it advertises, None if that is unset."""
+        """Return the address to bind, None if it is wrong, and the advertised one, None if it is unset."""
         bind = self.endpoint(path, "bind", settings.bind, parse_endpoint)
         advertise = None
         if settings.advertise is not None and settings.advertise.startswith(UNIX_PREFIX):
@@ -285,7 +285,7 @@ class _Planner:
             taken.append((plan.bind, plan.name))
 
     def check_shared(self, listeners: Sequence[ListenerPlan]) -> None:
-        """A setting that counts for all listeners together must have the same value on each."""
+        """Check that a setting that applies to all listeners together has the same value on each."""
         seen: dict[tuple[str, str], tuple[Any, str]] = {}
         for plan in listeners:
             for part in (*plan.gates, *plan.throttles):
@@ -296,7 +296,7 @@ class _Planner:
                         if value != first:
                             self.config.report(
                                 ("listeners", plan.name, part.name, name),
-                                f"is for all listeners together, and listener {other} has another value:"
+                                f"applies to all listeners together, but listener {other} has another value:"
                                 f" write it once, in [{part.name}]",
                             )
 
@@ -371,7 +371,7 @@ class _Planner:
 
 
 def _nodes_of(api_set: PartPlan | None) -> int:
-    """Return how many nodes a handler set has."""
+    """Return the number of nodes of a handler set."""
     specs = specs_of(type(api_set.settings)).values() if api_set is not None and api_set.settings is not None else ()
     counts = [getattr(api_set.settings, spec.attribute) for spec in specs if api_set is not None and spec.counts_nodes]
     return max(counts, default=1)
@@ -410,7 +410,7 @@ def parse_endpoint(text: str) -> Endpoint:
         if not path.startswith("/") or path.endswith("/"):
             raise ValueError(f'must be unix: and the absolute path of the socket, not "{text}"')
         if len(os.fsencode(path)) > _UNIX_PATH_MAX_BYTES:
-            raise ValueError(f"is a path of more than {_UNIX_PATH_MAX_BYTES} bytes, which a socket cannot have")
+            raise ValueError(f"is longer than {_UNIX_PATH_MAX_BYTES} bytes, the limit for the path of a socket")
         return text, 0
     try:
         return parse_host_port(text)

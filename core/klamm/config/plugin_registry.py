@@ -1,7 +1,7 @@
-"""Finding plugins: klamm's own and third-party ones come through the same entry-point group, `klamm`.
+"""Finds plugins: klamm's own and third-party ones use the same entry-point group, `klamm`.
 
-Installed is not active: loading an entry point only registers names. A broken plugin is a warning until a configuration
-names what it might have provided; then it stops the start.
+An installed plugin is not active: loading an entry point only registers names. A broken plugin causes a warning, until
+a configuration names a part that it might have provided; then it stops the start.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class PluginRegistry:
     """All providers of all installed plugins.
 
     `block` names entry points that are not loaded, or providers as `KIND:NAME` or `KIND:NAME@DISTRIBUTION`, e.g.
-    `sasl_mechanism:PLAIN@klamm`: so one of another distribution takes the place of klamm's. The environment can narrow
-    them further: `KLAMM_LOAD_PLUGINS` lists the only third-party ones to load (empty: klamm's own alone).
-    `KLAMM_TRACE_PLUGINS=1` says what is loaded. `entry_points` are those of the group `klamm` that are installed,
+    `sasl_mechanism:PLAIN@klamm`: so another distribution's provider can replace klamm's. The environment can restrict
+    them further: `KLAMM_LOAD_PLUGINS` lists the only third-party plugins to load (empty: only klamm's own).
+    `KLAMM_TRACE_PLUGINS=1` prints what is loaded. `entry_points` are those of the group `klamm` that are installed,
     unless given.
     """
 
@@ -83,7 +83,7 @@ class PluginRegistry:
         installed = list(entry_points)
         known = [entry_point.name for entry_point in installed]
         for name in sorted(one for one in self.blocked.difference(known) if ":" not in one):
-            # No error: a file may be for several machines.
+            # Not an error: a file may be for several machines.
             log.warning('the plugin "%s" is blocked but not installed%s', name, did_you_mean(name, known))
         for entry_point in installed:
             distribution = entry_point.dist
@@ -112,7 +112,9 @@ class PluginRegistry:
                 print(f"klamm: plugin {entry_point.name} of {source.distribution} {source.version}", file=sys.stderr)
 
     def add(self, plugin: object, name: str) -> None:
-        """Register a plugin object, for tests and embedding; one that an entry point has registered stays as it is."""
+        """Register a plugin object, for tests and embedding; does nothing if an entry point has already registered
+        it.
+        """
         if self._manager.is_registered(plugin):
             return
         self._register(plugin, name, Source(name, name, "?"))
@@ -129,8 +131,8 @@ class PluginRegistry:
             if options:
                 self._manager.unregister(plugin)
                 raise PluginError(
-                    f"{caller.name}: {options[0]}=True has no meaning for klamm, which takes providers of all plugins"
-                    " and has a configuration choose; [plugins] block leaves one of several out"
+                    f"{caller.name}: klamm does not support {options[0]}=True. It collects the providers of all "
+                    "plugins, and the configuration chooses among them; `block` in [plugins] leaves one out"
                 )
         self._sources[name] = source
 
@@ -164,7 +166,8 @@ class PluginRegistry:
                 )
 
     def resolve(self, kind: ProviderKind, name: str, others: Sequence[str] = ()) -> Found:
-        """The one provider of that name. Raises PluginError with the known names, the broken plugins, or the conflict.
+        """Return the one provider of that name. Raises PluginError with the known names, the broken plugins, or the
+        conflict.
 
         `others` are names that are known without a provider.
         """
@@ -182,16 +185,16 @@ class PluginRegistry:
         raise PluginError(message + self._known_and_broken(known))
 
     def default(self, kind: ProviderKind) -> str:
-        """The name of the provider that is used where a configuration names none.
+        """Return the name of the provider that is used if a configuration names none.
 
-        Raises PluginError if no provider says that it is the default, or several do.
+        Raises PluginError if no provider is marked as the default, or if several are.
         """
         found = [one for one in self.providers(kind) if one.provider.default]
         if len(found) == 1:
             return found[0].provider.name
         if found:
             owners = " and ".join(f'"{one.provider.name}" of {one.source.distribution}' for one in found)
-            raise PluginError(f"more than one {kind.label} says that it is the default, {owners}; name one")
+            raise PluginError(f"more than one {kind.label} is marked as the default, {owners}; name one")
         known = [one.provider.name for one in self.providers(kind)]
         raise PluginError(f"no {kind.label} is the default; name one{self._known_and_broken(known)}")
 
@@ -222,7 +225,7 @@ def _kind_name(kind: ProviderKind) -> str:
 
 
 def _blocked_by(found: Found) -> tuple[str, str]:
-    """Return what blocks a provider, whatever plugin it comes from, and from this one alone."""
+    """Return the entry of `block` that excludes a provider, by its name alone or with its distribution."""
     name = f"{_kind_name(found.kind)}:{found.provider.name}"
     return name, f"{name}@{found.source.distribution}"
 
@@ -235,6 +238,6 @@ def _check_blocked(name: str) -> None:
 
 
 def _options(implementation: pluggy.HookImpl) -> list[str]:
-    """The options of pluggy that an implementation has set."""
+    """Return the options of pluggy that an implementation has set."""
     names = ("wrapper", "hookwrapper", "tryfirst", "trylast")
     return [name for name in names if getattr(implementation, name, False)]

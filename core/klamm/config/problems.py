@@ -1,4 +1,4 @@
-"""Problems of a configuration: place, key, cause and, if possible, what was meant."""
+"""Problems of a configuration: place, key, cause and, if possible, a suggestion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConfigError(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?` if a known word is similar, else an empty string."""
+    """Return `; did you mean "x"?` if a known word is similar, else an empty string."""
     # Imported here: only a mistake needs it.
     import difflib
 

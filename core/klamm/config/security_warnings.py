@@ -23,7 +23,7 @@ Warning = tuple[tuple[str, ...], str]
 
 
 def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
-    """The path of a key and a message for each risk. Checks the modes of files; opens and binds nothing."""
+    """Yield the path of a key and a message for each risk. Checks the modes of files; opens and binds nothing."""
     yield from _private_paths(plan.server, ("server",))
     scheduler = plan.request_scheduler
     useless: Callable[[int], Iterable[tuple[str, str]]] | None = getattr(scheduler.settings, "warnings", None)
@@ -59,15 +59,18 @@ def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[War
         if guarded and listener.settings.authorizer != NO_AUTHORIZER:
             yield (
                 (*path, "authorizer"),
-                f'everybody may do everything here, also what listener {guarded[0]} of the same "{listener.api_set}" '
-                f'refuses; name an authorizer, or "{NO_AUTHORIZER}" if it is meant so',
+                f"every client may do everything here, even what listener {guarded[0]} of the same "
+                f'"{listener.api_set}" refuses; name an authorizer, or "{NO_AUTHORIZER}" if that is intended',
             )
         if not security.loopback:
-            yield (*path, "bind"), "other machines can connect, and there is no authorizer: everybody may do everything"
+            yield (
+                (*path, "bind"),
+                "other machines can connect, and there is no authorizer: every client may do everything",
+            )
     if listener.settings.proxy_protocol == "optional":
         yield (
             (*path, "proxy_protocol"),
-            "behind a proxy that adds no header, clients can write one of their own and choose their address;"
+            "if the proxy adds no header, clients can send one of their own and so choose their address;"
             ' "required" refuses connections without one',
         )
     for part in listener.all_parts:

@@ -1,4 +1,4 @@
-"""The settings of the server and of a listener; those of plugins are beside the plugins."""
+"""The settings of the server and of a listener; settings of plugins are defined by the plugins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from klamm.dataclasses import dataclass
 from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3", "4.4")
-"""Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
+"""Releases to whose API versions a server can restrict itself: those of `klamm.wire.releases`."""
 _MAX_PORT: Final = 65535
 ALL_CORES: Final = "cores"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
-    """The problem with `[listeners.NAME.slow_log]`, or None."""
+    """Return the problem with `[listeners.NAME.slow_log]`, or None."""
     for name, milliseconds in thresholds.items():
         if milliseconds < 0:
             return f'the threshold of "{name}" must not be negative'
@@ -31,11 +31,11 @@ def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
 def _workers_problem(value: object) -> str | None:
     if value == ALL_CORES or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return None
-    return f'must be a number from 1 on, or "{ALL_CORES}", not {value!r}'
+    return f'must be at least 1, or "{ALL_CORES}", not {value!r}'
 
 
 def check_api_limits(limits: Mapping[str, int]) -> str | None:
-    """The problem with a table of limits by API name, or None."""
+    """Return the problem with a table of limits by API name, or None."""
     for name, limit in limits.items():
         if limit < 1:
             return f'the limit of "{name}" must be at least 1'
@@ -44,7 +44,7 @@ def check_api_limits(limits: Mapping[str, int]) -> str | None:
 
 def _node_ports_problem(ports: tuple[int, ...]) -> str | None:
     wrong = [port for port in ports if not 0 <= port <= _MAX_PORT]
-    return f"{wrong[0]} is no port" if wrong else None
+    return f"{wrong[0]} is not a port" if wrong else None
 
 
 def _octal_mode_problem(text: str) -> str | None:
@@ -91,7 +91,7 @@ class ServerSettings:
     )
     queued_max_requests: int = setting(
         500,
-        doc="Requests that may wait for a handler; connections beyond that wait.",
+        doc="Maximum number of requests that wait for a handler; when it is reached, connections wait.",
         kafka="queued.max.requests",
         minimum=1,
     )
@@ -109,7 +109,7 @@ class ServerSettings:
     extensions: tuple[str, ...] = setting((), doc="Services beside the listeners, e.g. an exporter of metrics.")
     metrics: bool = setting(
         True,
-        doc="Count requests and time their stages. Metrics that cost nothing until they are read are always there.",
+        doc="Count requests and time their stages. Metrics that cost nothing until they are read are always available.",
     )
     metrics_max_clients: int = setting(20, doc="Number of clients in metrics: those with the most requests.", minimum=0)
     as_version: str | None = setting(
@@ -255,8 +255,8 @@ class ListenerSettings:
     )
     request_max_elements: dict[str, int] = setting(
         {},
-        doc="Most elements of arrays and tagged fields in one request, by API name or `default`. Unset is 100,000, and "
-        "20,000, 10,000 or 1,000 for APIs of which no client names more (docs/protection.md).",
+        doc="Maximum number of array elements and tagged fields in one request, by API name or `default`. Unset is "
+        "100,000, and 20,000, 10,000 or 1,000 for APIs whose requests never need more (docs/protection.md).",
         check=check_api_limits,
     )
     response_max_bytes: dict[str, int] = setting(

@@ -1,7 +1,7 @@
 """`setting(...)`: a key's name, default, documentation, Kafka name and bounds in one place, as a dataclass field.
 
-The converter is klamm's own: pydantic takes 85 ms to import, a third of what a start may take, and msgspec stops at
-the first error of a file; both lose the line.
+The converter is klamm's own: pydantic takes 85 ms to import, a third of the time that a start may take; msgspec stops
+at the first error of a file; neither reports the line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNKNOWN_KEY: Final = "unknown key"
 class SettingSpec(NamedTuple):
     """The declaration of one setting, made by `setting`.
 
-    `name` is the key in TOML; `attribute` the field; `kafka` the name that Kafka gives it, if it has one; for the rest
+    `name` is the key in TOML; `attribute` the field; `kafka` Kafka's name for it, if there is one; for the other fields
     see `setting`.
     """
 
@@ -72,32 +72,32 @@ def setting(
     dynamic: str = "",
     counts_nodes: bool = False,
 ) -> Any:
-    """A field of a settings class, which is a frozen dataclass.
+    """Return a field of a settings class, which is a frozen dataclass.
 
     `name` gives a TOML key other than the field's own, which may then be written quoted or as nested tables. In a class
     whose `DOTTED_KEYS` is True, the field `num_partitions` has Kafka's key `num.partitions`. `kafka` names
     Kafka's key of the same meaning. `check` returns the problem, or None.
-    `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
-    table of its name below this one, and handed to the factory as the argument of the field's name.
-    `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
-    names listeners, `private` that the file or directory is the server's alone: a wider mode is a warning.
-    `provider` says that the value names one provider of a kind; unset, it is the kind's default.
-    `dynamic` says that AlterConfigs changes the setting while the server runs, by its Kafka name: CLUSTER_WIDE for one
-    broker or all, PER_BROKER for one broker. A part gets such a change through `reconfigure`.
-    `counts_nodes` says that the value of a handler set is a number of nodes: each listener of the set is opened once
-    for each node, at the next ports (see `ListenerContext.node`).
-    `deprecated` says what to use instead; a configuration that has the key works, with a warning.
+    `parts` means that the value names providers of a kind (a tuple of names): each is made with the settings in the
+    table of its name below this one, and passed to the factory as the argument with the field's name. `per_server`
+    means that all listeners that have the part must have the same value, `names_listeners` that the value names
+    listeners, `private` that only the server may access the file or directory: a wider mode causes a warning.
+    `provider` means that the value names one provider of a kind; if it is unset, the kind's default is used. `dynamic`
+    means that AlterConfigs can change the setting while the server runs, by its Kafka name: CLUSTER_WIDE for one broker
+    or all, PER_BROKER for one broker. A part gets such a change through `reconfigure`.
+    `counts_nodes` means that the value of a handler set is a number of nodes: each listener of the set is opened once
+    for each node, at the next ports (see `ListenerContext.node`). `deprecated` names the replacement; a configuration
+    that has the key works, with a warning.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
-    which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
-    by themselves, by `klamm check` and before a start; not at a reload, where parts keep what they have.
+    which cannot be used, or contradicts another setting ("" is the table as a whole). `klamm check` and a start call it
+    when all keys are valid by themselves; a reload does not, because parts keep their state.
 
     The settings of a handler set may have a property `more_ports`: further ports that each of its listeners binds.
 
     The settings of a part of a listener may have a method `warnings(listener)` too, which gets a
     `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
-    them. Those of a request scheduler may have it too, for what has no effect; it gets `io_threads` of the server.
-    """
+    them. The settings of a request scheduler may have it too, to report settings without effect; it gets the server's
+    `io_threads`."""
     flags = (per_server, names_listeners, private)
     more = (*flags, provider, deprecated, dynamic, counts_nodes)
     metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *more)}
@@ -108,7 +108,7 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# A start looks at each class a dozen times, and annotations take long to evaluate.
+# A start examines each class a dozen times, and evaluating annotations is slow.
 _SPECS: Final[dict[type, Mapping[str, SettingSpec]]] = {}
 
 
@@ -129,7 +129,9 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
         kind = kinds[field.name]
         if default is not MISSING and not _fits(kind, default):
             wanted = kind.__name__ if type(kind) is type else kind
-            raise TypeError(f"{settings.__qualname__}.{field.name}: {default!r} is no default for the type {wanted}")
+            raise TypeError(
+                f"{settings.__qualname__}.{field.name}: {default!r} is not a valid default for the type {wanted}"
+            )
         if is_dotted and name is None:
             name = field.name.replace("_", ".")
             kafka = kafka or name
@@ -151,7 +153,9 @@ def _fits(kind: Any, default: Any) -> bool:
 
 
 def flatten(table: Mapping[str, Any], known: Mapping[str, SettingSpec]) -> dict[str, Any]:
-    """Dotted keys that TOML read as nested tables, put together again where a setting has such a name."""
+    """Return the table with dotted keys, which TOML reads as nested tables, joined again if a setting has such a
+    name.
+    """
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict) and key not in known and any(name.startswith(key + ".") for name in known):
@@ -178,9 +182,9 @@ Report = Callable[[str, str], None]
 def convert(
     settings: type, table: Mapping[str, Any], report: Report, base: Path, *, lenient: Container[str] = ()
 ) -> Any:
-    """An instance of a settings class; every problem goes to `report(key, message)`, and then None is returned.
+    """Return an instance of a settings class; report every problem to `report(key, message)`, and then return None.
 
-    Keys in `lenient` take numbers and booleans from strings, as a command line gives them. Paths are relative to
+    Keys in `lenient` accept strings as numbers and booleans, as a command line gives them. Paths are relative to
     `base`.
     """
     specs = specs_of(settings)
@@ -205,13 +209,13 @@ def convert(
 
 
 def check_value(spec: SettingSpec, value: Any, base: Path, *, lenient: bool = False) -> Any:
-    """The value as the setting's type. Raises ValueError saying what was expected."""
+    """Return the value converted to the setting's type. Raises ValueError, which states the expected type."""
     converted = _convert(spec.kind, value, base, lenient)
     if spec.choices and converted not in spec.choices:
         known = ", ".join(f'"{choice}"' for choice in spec.choices)
         hint = did_you_mean(str(value), map(str, spec.choices))
         raise ValueError(f"must be one of {known}, not {value!r}{hint}")
-    # Negated so that NaN, which compares as False, is refused.
+    # Negated so that NaN, for which every comparison is False, is refused.
     if spec.minimum is not None and converted is not None and not converted >= spec.minimum:
         raise ValueError(f"must be at least {_bound(spec.minimum)}, not {converted}")
     if spec.maximum is not None and converted is not None and not converted <= spec.maximum:
@@ -272,13 +276,15 @@ def _convert_item(kind: Any, value: Any, base: Path, lenient: bool, what: str) -
 
 
 def _pairs(text: str) -> Any:
-    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. Other text is returned as it is."""
+    """Parse `KEY:VALUE,KEY:VALUE`, as Kafka writes tables; keys may contain colons. Other text is returned
+    unchanged.
+    """
     pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
     return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text
 
 
 def _convert_table(kind: type, value: Any, base: Path) -> Any:
-    """A settings class as the value of a setting."""
+    """Convert a table to a settings class, as the value of a setting."""
     if not isinstance(value, dict):
         raise ValueError(f"must be a table, not {_name(value)}")
     problems: list[str] = []

@@ -20,9 +20,9 @@ def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str
 
 
 def load_settings(file: Path, path: tuple[str, ...], settings: type, *, others: bool = False) -> Any:
-    """The table at `path` as an instance of a settings class; defaults if the file has no such table.
+    """Return the table at `path` as an instance of a settings class; defaults if the file has no such table.
 
-    `others` lets the table have keys that the class does not know. Raises ConfigError with file, line and key.
+    `others` allows keys that the class does not have. Raises ConfigError with file, line and key.
     """
     tables, text = read_tables(file)
     problems: list[Problem] = []

@@ -14,10 +14,10 @@ DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
 
 
 def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
-    """The tables of a file and its text. Raises ConfigError for what cannot be read or is not TOML."""
+    """Return the tables of a file and its text. Raises ConfigError if the file cannot be read or is not TOML."""
     if file is None:
         return copy.deepcopy(dict(DEFAULT)), ""
-    # Most programs that import this read no file.
+    # Imported here: most programs that import this module read no file.
     import tomli
 
     try:
@@ -40,11 +40,11 @@ def _quotes_hint(text: str, line_number: int) -> str:
     """Return a hint if the line has a string without quotes."""
     lines = text.splitlines()
     found = _UNQUOTED.fullmatch(lines[line_number - 1]) if line_number <= len(lines) else None
-    return f'; a string stands in quotes: {found[1]} = "{found[2]}"' if found else ""
+    return f'; a string needs quotes: {found[1]} = "{found[2]}"' if found else ""
 
 
 def blocked_plugins(file: Path | None) -> tuple[str, ...]:
-    """`[plugins] block`, which counts before any plugin is loaded."""
+    """Return `[plugins] block`, which applies before any plugin is loaded."""
     tables, _ = read_tables(file)
     block = tables.get("plugins", {}).get("block", ()) if isinstance(tables.get("plugins", {}), dict) else ()
     return tuple(name for name in block if isinstance(name, str)) if isinstance(block, list) else ()

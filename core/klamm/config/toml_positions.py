@@ -22,12 +22,14 @@ def _parts(text: str) -> list[str]:
 
 
 def _without_long_strings(text: str) -> str:
-    """The text with the same lines, but nothing in strings that span some of them."""
+    """Return the text with the same lines, but without the contents of multi-line strings."""
     return _QUOTED.sub(lambda found: "\n" * found[0].count("\n") or found[0], text)
 
 
 def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
-    """Line and column, from 1, of the key at `path`, or else of the first below it, or of the nearest table above."""
+    """Return line and column, from 1, of the key at `path`, or else of the first key below it, or of the nearest table
+    above.
+    """
     wanted = ".".join(path).split(".")
     table: list[str] = []
     best: tuple[int, tuple[int, int]] | None = None

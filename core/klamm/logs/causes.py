@@ -1,4 +1,4 @@
-"""The cause of an exception in one line, for people who have no traceback, with its place in a plugin."""
+"""The cause of an exception in one line, for people without a traceback, with its place in a plugin."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-# The frames of the core, and those that import a module, say nothing about a plugin.
+# The frames of the core, and those that import a module, reveal nothing about a plugin.
 _OTHERS: Final = ("<frozen", f"{Path(__file__).parents[1]}/", f"{Path(traceback.__file__).parent}/importlib/")
 
 
 def raised_at(error: BaseException) -> str:
-    """`FILE:LINE` of the innermost line of a plugin that raised or imported it; empty if there is none."""
+    """Return `FILE:LINE` of the innermost line of a plugin that raised or imported it; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 0}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -21,7 +21,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> str:
-    """The exception as its code writes it, and where it was raised."""
+    """Return the exception as code, and the place where it was raised."""
     # The place of a syntax error would be in its repr twice.
     text = f"SyntaxError({error.msg!r})" if isinstance(error, SyntaxError) else repr(error)
     place = raised_at(error)
@@ -29,11 +29,11 @@ def failure(error: BaseException) -> str:
 
 
 def cause(error: Exception) -> str:
-    """Return the cause that a log line gives if a part cannot open.
+    """Return the cause for a log line about a part that cannot open.
 
-    For an error of the system that is the file and the system's words. For an exception of Python's own, whose message
-    was not meant for readers, it is the class and the line that raised it. For any other exception it is the author's
-    message.
+    For an error of the system it consists of the file and the system's message. For one of Python's own exceptions,
+    whose message is not written for users, it is the class and the line that raised it. For any other exception it is
+    the exception's message.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

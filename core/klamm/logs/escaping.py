@@ -1,4 +1,4 @@
-"""Log lines that no client can forge: what clients choose is written with its control characters escaped."""
+"""Log lines that no client can forge: text that clients choose is written with its control characters escaped."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _INDENT: Final = "    "
 LOGGED_CHARACTERS: Final = 256
-"""At most this many characters of a string that a client has chosen stand in a log line."""
+"""Maximum number of characters of a client's string in a log line."""
 
 
 def clipped(text: str, characters: int = LOGGED_CHARACTERS) -> str:
-    """The text, or its first characters and how many it has. For strings that a client has chosen, in log lines."""
+    """Return the text, or its first characters and its length. For strings from clients in log lines."""
     if len(text) <= characters:
         return text
     return f"{text[:characters]}… ({len(text)} characters)"
@@ -34,18 +34,18 @@ def escape_control_characters(text: str) -> str:
 class EscapingFormatter(logging.Formatter):
     """Writes each record as one line, even if its arguments have line breaks; then the traceback, indented and escaped.
 
-    `klamm serve` installs it for all handlers, so no logging call needs to escape what a client has chosen.
+    `klamm serve` installs it for all handlers, so no logging call needs to escape a client's text.
     """
 
     def __init__(self, format: str = FORMAT) -> None:
         super().__init__(format)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line, then its traceback and stack, if it has them."""
+        """Return the record's line, followed by its traceback and stack, if it has them."""
         record.message = record.getMessage()
         record.asctime = self.formatTime(record)
         lines = [escape_control_characters(self.formatMessage(record))]
-        # Not from `record.exc_text`: another handler's formatter may have put it there unescaped.
+        # Not from `record.exc_text`: another handler's formatter may have cached it unescaped.
         if record.exc_info:
             lines += _indented(self.formatException(record.exc_info))
         elif record.exc_text:

@@ -1,4 +1,4 @@
-"""Log lines that clients can cause without limit: the first in full, then only their number."""
+"""Log lines that clients can cause without limit: the first ones in full, then only their number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _KEYS: Final = 1000
 
 
 class RateLimitedLog:
-    """Writes `burst` lines of one key per interval, and at the end of the interval how many more there were.
+    """Writes `burst` lines for each key per interval, and at the end of the interval the number of further ones.
 
-    `later(delay_ms, callback)` is the server's scheduler. From any thread.
+    `later(delay_ms, callback)` is the server's scheduler. May be called from any thread.
     """
 
     def __init__(self, logger: logging.Logger, later: Later, *, burst: int = 1, interval_ms: int = INTERVAL_MS) -> None:
@@ -39,7 +39,7 @@ class RateLimitedLog:
         with self._lock:
             seen = self._seen.get(key, 0)
             if seen == 0 and len(self._seen) >= _KEYS:
-                # Too many keys at once: further ones share one.
+                # Too many keys at once: further keys share one.
                 key = "others"
                 seen = self._seen.get(key, 0)
             self._seen[key] = seen + 1

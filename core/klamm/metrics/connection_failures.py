@@ -8,7 +8,7 @@ from typing import Final
 from klamm.metrics.metrics_registry import Counter, Labels
 
 NAME: Final = "klamm:type=Listener,name=ConnectionFailures"
-DOC: Final = "Connections that ended because of a fault of the peer before or instead of a request, by reason."
+DOC: Final = "Connections that failed through a fault of the peer, e.g. in the handshake, by reason."
 
 
 class ConnectionFailures:

@@ -27,13 +27,13 @@ class ConnectionCounts:
         self._ended: dict[str, Counter] = {}
 
     def note_closed(self, connection: ConnectionContext) -> None:
-        """A connection is closed; its bytes stay in the sums."""
+        """Count a closed connection; its bytes stay in the sums."""
         self.closed_received_bytes.add(connection.received_bytes)
         self.closed_sent_bytes.add(connection.sent_bytes)
         self.closed.add()
 
     def note_ended(self, reason: str) -> None:
-        """A session was ended by a part. Reasons beyond the first 50 count as `other`."""
+        """Count a session that a part ended. Reasons beyond the first 50 count as `other`."""
         counters = self._ended
         if reason not in counters and len(counters) >= _MOST_REASONS:
             reason = "other"

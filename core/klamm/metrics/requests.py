@@ -75,12 +75,15 @@ class ApiTimes:
 
 
 _STAGES: Final = {
-    "RequestQueueTimeMs": ("request_queue", "Milliseconds until a handler, or the processor, took a request up."),
+    "RequestQueueTimeMs": (
+        "request_queue",
+        "Milliseconds for which a request waited until a handler, or the processor, took it.",
+    ),
     "LocalTimeMs": ("local", "Milliseconds in the handler."),
     "RemoteTimeMs": ("remote", "Milliseconds of waiting for others: data, members, another server."),
     "ThrottleTimeMs": ("throttle", "Milliseconds for which the client was throttled."),
-    "ResponseQueueTimeMs": ("response_queue", "Milliseconds until the processor took a response up."),
-    "ResponseSendTimeMs": ("response_send", "Milliseconds until a response was handed to the socket whole."),
+    "ResponseQueueTimeMs": ("response_queue", "Milliseconds for which a response waited until the processor took it."),
+    "ResponseSendTimeMs": ("response_send", "Milliseconds until the whole response was handed to the socket."),
     "TotalTimeMs": ("total", "Milliseconds from reading a request to its response being sent."),
 }
 

@@ -12,7 +12,9 @@ from klamm.runtime.scheduler import Scheduler
 from klamm.shared.addresses import source_of
 
 SUPPRESSED_NAME: Final = "klamm:type=Listener,name=SuppressedFailureLines"
-SUPPRESSED_DOC: Final = "Log lines about failed connections that were left out, as their address had enough."
+SUPPRESSED_DOC: Final = (
+    "Log lines about failed connections that were left out because their address had reached its limit."
+)
 
 
 class PeerFailureLog:

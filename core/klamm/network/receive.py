@@ -230,8 +230,8 @@ class NetworkReceive:
             return pool.try_allocate(size_bytes) or pool.allocate_whole(claim, size_bytes)
         if pool.largest_bytes is not None and size_bytes > pool.largest_bytes:
             raise InvalidReceiveError(
-                f"declared size {size_bytes} bytes; no request may take more than half of queued.max.request.bytes, "
-                f"{pool.largest_bytes}, as that is strict"
+                f"declared size {size_bytes} bytes; no request may take more than half of queued.max.request.bytes "
+                f"({pool.largest_bytes}), because that limit is strict"
             )
         if arrived_bytes == 0 or pool.grow(claim, arrived_bytes, at_least=arrived_bytes) > 0:
             return True

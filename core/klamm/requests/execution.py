@@ -261,7 +261,7 @@ def _renamed(request: PendingRequest, response: Any) -> Any:
     try:
         return response if rename is None else rename(response, request.context)
     except Exception as error:
-        raise InvalidRequestError(f"an answer cannot be renamed: {error!r}") from error
+        raise InvalidRequestError(f"the names in an error response cannot be rewritten: {error!r}") from error
 
 
 def _error_response(request: PendingRequest, parts: RequestParts, error: Exception) -> Any:

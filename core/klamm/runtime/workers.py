@@ -49,7 +49,7 @@ class Workers:
             thread.start()
         except RuntimeError:
             # The system has no thread to give: the others do the work, or the next submit tries again.
-            log.exception("%s: no further thread", self._name)
+            log.exception("%s: cannot start another thread", self._name)
         else:
             self._threads.append(thread)
 

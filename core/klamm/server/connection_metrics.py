@@ -129,15 +129,15 @@ class ConnectionMetrics:
     def _of_clients(self) -> MetricTable:
         return {
             "klamm:type=Client,name=Requests": (
-                "Requests of open connections, by client; those with most requests.",
+                "Requests of open connections, by client: the clients with the most requests.",
                 lambda: self._clients("requests"),
             ),
             "klamm:type=Client,name=ReceivedBytes": (
-                "Bytes read from open connections, by client; those with most requests.",
+                "Bytes read from open connections, by client: the clients with the most requests.",
                 lambda: self._clients("received_bytes"),
             ),
             "klamm:type=Client,name=SentBytes": (
-                "Bytes written to open connections, by client; those with most requests.",
+                "Bytes written to open connections, by client: the clients with the most requests.",
                 lambda: self._clients("sent_bytes"),
             ),
         }

@@ -106,7 +106,7 @@ class DynamicConfigs:
         if not values:
             return plan
         if plan.changed is None:
-            raise ValueError("the settings of this server do not change while it runs")
+            raise ValueError("this server cannot change settings while it runs")
         try:
             return plan.changed(puts_of(plan, values))
         except ConfigError as error:

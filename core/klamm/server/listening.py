@@ -139,7 +139,7 @@ def _remove_stale(path: str) -> None:
     """Remove the socket of a server that was killed. Raises OSError if one listens there, or for another file."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(0, "a file of that name exists, and is no socket")
+            raise FileExistsError(0, "a file of that name exists and is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -227,7 +227,7 @@ class SocketServer:
         try:
             make_folder(self.data_dir)
         except OSError as error:
-            cause = "is no directory" if isinstance(error, FileExistsError) else error.strerror
+            cause = "is not a directory" if isinstance(error, FileExistsError) else error.strerror
             raise StartError(f"data directory {self.data_dir}: {cause}") from error
 
     def _open_api_sets(self) -> dict[str, Features]:

@@ -139,7 +139,7 @@ def java_replacement(
         elif group is not None and group in pattern.groupindex:
             parts.append(pattern.groupindex[group])
         else:
-            raise JavaRegexError(f'"{text}": {wrong or token.group()} stands for nothing')
+            raise JavaRegexError(f'"{text}": {wrong or token.group()} is not a reference to a group')
 
     def replace(where: str) -> str:
         done: list[str] = []

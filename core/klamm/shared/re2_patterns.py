@@ -12,7 +12,7 @@ MAX_MEMORY_BYTES: Final = 1_048_576
 """Of a compiled expression. RE2's own default is eight times as much, which takes 100 ms to fill."""
 MAX_UNICODE_CLASSES: Final = 100
 r"""A class like `\pL` takes 80 µs to read."""
-_NO_RE2: Final = "the server has no RE2: google-re2 is not installed, which is the extra `regex` of klamm"
+_NO_RE2: Final = "the server has no RE2: google-re2 (the extra `regex` of klamm) is not installed"
 MAX_BRACES: Final = 100
 """A repetition like `{2,1000}` takes 160 µs."""
 

@@ -36,7 +36,7 @@ def _connect_to(address: tuple[str, int]) -> RawClient:
 
 
 def _no_nodes() -> Any:
-    raise LookupError("no broker is there, or it has not been started")
+    raise LookupError("there is no broker, or it has not been started")
 
 
 # A broker waits for further members of a new group, 3 s by default; a test has none to wait for. A client of librdkafka
@@ -108,7 +108,7 @@ class EmbeddedServer(_StartedInBlock):
         tune_interpreter: bool = False,
     ) -> None:
         if isinstance(settings, str):
-            raise TypeError(f"settings is a list of KEY=VALUE: [{settings!r}], not {settings!r}")
+            raise TypeError(f"settings must be a list of KEY=VALUE: [{settings!r}], not {settings!r}")
         if nodes > 1:
             settings = [*settings, f"nodes={nodes}"]
         registry = PluginRegistry(() if file is None else blocked_plugins(Path(file)))
@@ -139,7 +139,7 @@ class EmbeddedServer(_StartedInBlock):
     def start(self) -> Self:
         """Raises `klamm.server.server.StartError`, and RuntimeError if it has been started before."""
         if self._state != "not started":
-            raise RuntimeError(f"the server is {self._state}; an EmbeddedServer starts once, make another one")
+            raise RuntimeError(f"the server is {self._state}; an EmbeddedServer can start only once, make another one")
         self._state = "stopped"
         self.server.start()
         self._state = "running"

@@ -163,7 +163,7 @@ def _plan(kind: type, entity_type: str) -> _Plan | None:
     if entity_type not in ENTITY_TYPES:
         raise ValueError(f'there is no entity type "{entity_type}"; there are {", ".join(ENTITY_TYPES)}')
     if not issubclass(kind, WireStruct):
-        raise TypeError(f"{kind.__name__} is no message of klamm.wire.messages")
+        raise TypeError(f"{kind.__name__} is not a message of klamm.wire.messages")
     if generated_class(kind) is not kind:
         raise TypeError(f"{kind.__name__} keeps its encoded form: change a copy of it (copy_message)")
     paths = ENTITY_FIELDS.get(kind.__name__, {}).get(entity_type, ())

@@ -69,7 +69,7 @@ def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]
         _close_others({0, 1, 2, theirs.fileno(), *keep})
         code = run(theirs)
     except BaseException:
-        log.exception("worker %d fails", number)
+        log.exception("worker %d failed", number)
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -135,7 +135,7 @@ class Supervisor:
         delay_ms = worker.restarts.failed((now_ns - worker.started_ns) / _MS_NS)
         ended = f"worker {worker.number} (process {pid}) ended {describe_status(status)}"
         if not self.ready_count and all(one.restarts.hopeless for one in self.workers.values()):
-            self._actions.report(f"{ended}; no worker stays up, each failed at least five times in a row: stopping")
+            self._actions.report(f"{ended}; every worker failed at least five times in a row: stopping")
             self.exit_code = EXIT_FAILED
             self.stop()
             return

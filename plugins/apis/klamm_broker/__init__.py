@@ -23,6 +23,7 @@ def klamm_api_sets() -> Iterator[Provider]:
     yield Provider(
         "control",
         factory="klamm_broker.control.control:Control",
-        summary="requests that controllers before KRaft sent to brokers: moves the leaders of a broker's nodes",
+        summary="the requests that ZooKeeper-based controllers sent to brokers; they move leaders between a broker's "
+        "nodes",
         nodes_of="broker",
     )

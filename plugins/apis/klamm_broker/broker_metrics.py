@@ -91,10 +91,14 @@ def register(
     _register_fetch_sessions(nodes, registry)
     _register_producers(producers, registry)
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
-    registry.gauge(_REPLICAS + "LeaderCount", "Partitions that this broker leads: all.", lambda: topics.partition_count)
+    registry.gauge(
+        _REPLICAS + "LeaderCount",
+        "Partitions that this broker leads, which are all of them.",
+        lambda: topics.partition_count,
+    )
     logs: dict[str, tuple[str, Callable[[PartitionLog], int]]] = {
         "Size": ("Bytes of a partition's segments.", lambda opened: opened.size_bytes),
-        "LogEndOffset": ("The offset that the next record gets.", lambda opened: opened.end_offset),
+        "LogEndOffset": ("The offset that the next record will get.", lambda opened: opened.end_offset),
         "LogStartOffset": ("The first offset of the log.", lambda opened: opened.log_start_offset),
     }
     for name, (doc, read) in logs.items():
@@ -104,7 +108,7 @@ def register(
 def _register_producers(total: ProducerTotal, registry: MetricsRegistry) -> None:
     registry.gauge(
         _REPLICAS + "ProducerIdCount",
-        "Producers that the partitions remember, one that writes to two counted twice.",
+        "Producers that the partitions remember; one that writes to two partitions counts twice.",
         lambda: total.used,
     )
     registry.register(
@@ -131,12 +135,12 @@ def _register_fetch_sessions(nodes: Mapping[int, BrokerServices], registry: Metr
     )
     registry.gauge(
         "klamm:type=FetchSessions,name=MostOfOneOwner",
-        "Incremental fetch sessions on one node, of the principal with most of them.",
+        "Incremental fetch sessions of the principal that has the most on one node.",
         lambda: max((cache.slots.largest_share for cache in caches()), default=0),
     )
     registry.register(
         _FETCH_SESSIONS + "IncrementalFetchSessionEvictionsPerSec",
         "counter",
-        "Incremental fetch sessions that others have taken the place of.",
+        "Incremental fetch sessions that were replaced by others.",
         lambda: [({}, sum(cache.evictions for cache in caches()))],
     )

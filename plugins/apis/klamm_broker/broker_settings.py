@@ -25,7 +25,7 @@ def _check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
     unknown = next((one for one in policies if one not in _CLEANUP_POLICIES), None)
     if unknown is None:
         return None
-    return f'must be some of compact, delete, not "{unknown}"{did_you_mean(unknown, _CLEANUP_POLICIES)}'
+    return f'must be compact, delete or both, not "{unknown}"{did_you_mean(unknown, _CLEANUP_POLICIES)}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     max_request_partition_size_limit: int = setting(
         2000,
         minimum=1,
-        doc="Most partitions in one DescribeTopicPartitions response.",
+        doc="Maximum number of partitions in one DescribeTopicPartitions response.",
     )
 
     # Produce and fetch
@@ -73,7 +73,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         minimum=1,
         doc="Replicas that must be in sync for acks=all, capped by the number of replicas: one suffices.",
     )
-    fetch_max_bytes: int = setting(57_671_680, minimum=1024, doc="Most bytes of records in one Fetch response.")
+    fetch_max_bytes: int = setting(57_671_680, minimum=1024, doc="Maximum bytes of records in one Fetch response.")
 
     # Consumer groups
 
@@ -82,18 +82,22 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         minimum=0,
         doc="Time that the first rebalance of an empty group waits for more members.",
     )
-    group_min_session_timeout_ms: int = setting(6000, minimum=1, doc="Shortest session timeout a member may ask for.")
-    group_max_session_timeout_ms: int = setting(
-        1_800_000, minimum=1, doc="Longest session timeout a member may ask for."
+    group_min_session_timeout_ms: int = setting(
+        6000, minimum=1, doc="Shortest session timeout that a member may request."
     )
-    group_max_size: int = setting(INT32_MAX, minimum=1, doc="Most members of a group.")
+    group_max_session_timeout_ms: int = setting(
+        1_800_000, minimum=1, doc="Longest session timeout that a member may request."
+    )
+    group_max_size: int = setting(INT32_MAX, minimum=1, doc="Maximum number of members of a group.")
     group_max_bytes: int = setting(
         16 * 1_048_576,
         minimum=1,
         doc="Maximum bytes of names, subscriptions and classic protocols of all members of a group; share groups "
         "are exempt. klamm's own key.",
     )
-    offset_metadata_max_bytes: int = setting(4096, minimum=0, doc="Longest metadata of a committed offset.")
+    offset_metadata_max_bytes: int = setting(
+        4096, minimum=0, doc="Maximum bytes of the metadata of a committed offset."
+    )
     offsets_retention_minutes: int = setting(
         10_080,
         minimum=1,
@@ -102,7 +106,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     offsets_retention_check_interval_ms: int = setting(
         600_000,
         minimum=1,
-        doc="Time between two searches for expired offsets.",
+        doc="Interval between searches for expired offsets.",
     )
     offsets_commit_fsync: bool = setting(
         False,
@@ -114,7 +118,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     delegation_token_secret_key_file: Path | None = setting(
         None,
         kafka="delegation.token.secret.key",
-        doc="File with the key that signs delegation tokens; without a key there are no tokens.",
+        doc="File with the key that signs delegation tokens; without a key, delegation tokens are disabled.",
         private=True,
     )
     delegation_token_secret_key_env: str | None = setting(
@@ -135,33 +139,33 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     delegation_token_expiry_check_interval_ms: int = setting(
         3_600_000,
         minimum=1,
-        doc="Time between two searches for expired delegation tokens.",
+        doc="Interval between searches for expired delegation tokens.",
     )
     delegation_token_max_per_owner: int = setting(
         1000,
         minimum=1,
-        doc="Most delegation tokens of one owner. klamm's own key.",
+        doc="Maximum number of delegation tokens of one owner. klamm's own key.",
     )
 
     # Logs: what topics inherit
 
     log_segment_bytes: int = setting(1_073_741_824, minimum=1_048_576, maximum=INT32_MAX, doc="Size of a segment file.")
     log_roll_hours: int = setting(168, minimum=1, doc="Age at which a segment is rolled.")
-    log_roll_ms: int | None = setting(None, minimum=1, doc="As log.roll.hours, which it overrides.")
+    log_roll_ms: int | None = setting(None, minimum=1, doc="Like log.roll.hours, which it overrides.")
     log_roll_jitter_hours: int = setting(0, minimum=0, doc="Largest random time by which the age is shortened.")
-    log_roll_jitter_ms: int | None = setting(None, minimum=0, doc="As log.roll.jitter.hours, which it overrides.")
-    log_retention_hours: int = setting(168, minimum=-1, doc="Age at which segments are deleted; -1 never.")
-    log_retention_minutes: int | None = setting(None, minimum=-1, doc="As log.retention.hours, which it overrides.")
-    log_retention_ms: int | None = setting(None, minimum=-1, doc="As log.retention.minutes, which it overrides.")
+    log_roll_jitter_ms: int | None = setting(None, minimum=0, doc="Like log.roll.jitter.hours, which it overrides.")
+    log_retention_hours: int = setting(168, minimum=-1, doc="Age at which segments are deleted; -1 is never.")
+    log_retention_minutes: int | None = setting(None, minimum=-1, doc="Like log.retention.hours, which it overrides.")
+    log_retention_ms: int | None = setting(None, minimum=-1, doc="Like log.retention.minutes, which it overrides.")
     log_retention_bytes: int = setting(
-        -1, minimum=-1, doc="Size of a partition above which old segments go; -1 no limit."
+        -1, minimum=-1, doc="Size of a partition above which old segments are deleted; -1 is no limit."
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         ("delete",),
         doc="Treatment of old segments: delete, compact or both.",
         check=_check_cleanup_policy,
     )
-    log_index_size_max_bytes: int = setting(10_485_760, minimum=4, doc="Largest index of a segment.")
+    log_index_size_max_bytes: int = setting(10_485_760, minimum=4, doc="Maximum size of a segment's index.")
     log_index_interval_bytes: int = setting(4096, minimum=0, doc="Bytes of records between two index entries.")
     log_flush_interval_messages: int = setting(INT64_MAX, minimum=1, doc="Records after which a log is synced to disk.")
     log_flush_interval_ms: int | None = setting(None, minimum=0, doc="Longest time before a log is synced to disk.")
@@ -181,7 +185,9 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         doc="Longest time by which a record's timestamp may be ahead of the broker's clock.",
     )
     log_preallocate: bool = setting(False, doc="Allocate a segment's file when it is made.")
-    log_segment_delete_delay_ms: int = setting(60_000, minimum=0, doc="Time between dropping a file and removing it.")
+    log_segment_delete_delay_ms: int = setting(
+        60_000, minimum=0, doc="Time between marking a file as deleted and removing it."
+    )
     unclean_leader_election_enable: bool = setting(
         False,
         doc="Accepted and described; with one replica there is nothing to elect.",
@@ -191,19 +197,19 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
 
     client_telemetry_enable: bool = setting(
         True,
-        doc="Take metrics of clients (KIP-714); if not, its APIs are not announced. klamm's own key.",
+        doc="Accept metrics of clients (KIP-714); if false, the APIs for them are not announced. klamm's own key.",
     )
     telemetry_max_bytes: int = setting(
-        1_048_576, minimum=1, doc="Most bytes in one push of a client's metrics (KIP-714)."
+        1_048_576, minimum=1, doc="Maximum bytes in one push of a client's metrics (KIP-714)."
     )
 
     # Logs: compaction
 
-    log_cleaner_enable: bool = setting(True, doc="Compact logs whose policy says so.")
+    log_cleaner_enable: bool = setting(True, doc="Compact logs whose cleanup policy includes compact.")
     log_cleaner_backoff_ms: int = setting(
         15_000,
         minimum=1,
-        doc="Time between two searches for logs to compact.",
+        doc="Interval between searches for logs to compact.",
         dynamic=CLUSTER_WIDE,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
@@ -214,36 +220,38 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     )
     log_cleaner_delete_retention_ms: int = setting(86_400_000, minimum=0, doc="Time for which tombstones are kept.")
     log_cleaner_min_compaction_lag_ms: int = setting(
-        0, minimum=0, doc="Youngest age at which a record may be compacted."
+        0, minimum=0, doc="Age that a record must have before it may be compacted."
     )
-    log_cleaner_max_compaction_lag_ms: int = setting(INT64_MAX, minimum=1, doc="Oldest age of an uncompacted record.")
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        INT64_MAX, minimum=1, doc="Age after which a record must be compacted."
+    )
 
     # Logs: periodic work
 
     num_recovery_threads_per_data_dir: int = setting(
         2,
         minimum=1,
-        doc="Threads that sync and close logs at the shutdown.",
+        doc="Threads that sync and close logs at shutdown.",
         dynamic=CLUSTER_WIDE,
     )
 
     log_retention_check_interval_ms: int = setting(
-        300_000, minimum=1, doc="Time between two searches for old segments."
+        300_000, minimum=1, doc="Interval between searches for old segments."
     )
     log_flush_scheduler_interval_ms: int = setting(
         INT64_MAX,
         minimum=1,
-        doc="Time between two searches for logs to sync to disk.",
+        doc="Interval between searches for logs to sync to disk.",
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         60_000,
         minimum=1,
-        doc="Time between two writes of the recovery points.",
+        doc="Interval between writes of the recovery points.",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         60_000,
         minimum=1,
-        doc="Time between two writes of the log start offsets.",
+        doc="Interval between writes of the log start offsets.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

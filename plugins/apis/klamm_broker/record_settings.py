@@ -22,23 +22,24 @@ class RecordSettings:
     record_validation: str = setting(
         "records",
         choices=("records", "headers"),
-        doc="Checks of a produced batch: all its records, or only its header, which trusts producers. klamm's own key.",
+        doc="Depth of the check of a produced batch: all its records, or only its header, which trusts producers. "
+        "klamm's own key.",
     )
     record_max_count: int = setting(
         500_000,
         minimum=1,
-        doc="Most records in a produced batch; more are refused with MESSAGE_TOO_LARGE. klamm's own key.",
+        doc="Maximum number of records in a produced batch; more are refused with MESSAGE_TOO_LARGE. klamm's own key.",
     )
     record_max_unpacked_bytes: int = setting(
         MAX_UNCOMPRESSED_BYTES,
         minimum=1024 * 1024,
         maximum=MAX_UNCOMPRESSED_BYTES,
-        doc="Most bytes that a compressed batch may unpack to. klamm's own key.",
+        doc="Maximum bytes of a compressed batch when it is decompressed. klamm's own key.",
     )
     record_max_unpacked_ratio: int = setting(
         20_000,
         minimum=1,
-        doc="Most times its own size that a compressed batch may unpack to, above 32 MiB. klamm's own key.",
+        doc="Maximum ratio of a batch's decompressed to its compressed size; checked above 32 MiB. klamm's own key.",
     )
 
     @property

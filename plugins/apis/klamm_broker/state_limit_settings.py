@@ -26,7 +26,7 @@ class FetchSessionSettings:
 
 def _total_bytes(what: str, mib: int = 256) -> int:
     """Return the setting for the bytes that a table may have in all."""
-    total: int = setting(mib * 1_048_576, minimum=1, doc=f"Most bytes of {what}. klamm's own key.")
+    total: int = setting(mib * 1_048_576, minimum=1, doc=f"Maximum bytes of {what}. klamm's own key.")
     return total
 
 
@@ -39,8 +39,8 @@ class StateLimitSettings(FetchSessionSettings):
         0.5,
         minimum=0,
         maximum=1,
-        doc="The part that one principal, or one address without authentication, may have of each table that has a"
-        " total. klamm's own key.",
+        doc="Share that one principal, or one address without authentication, may have of each table whose total"
+        " size is limited. klamm's own key.",
     )
     group_max_bytes_total: int = _total_bytes("all groups, without members and offsets")
     group_members_max_bytes: int = _total_bytes("the members of all groups, with subscriptions and assignments")

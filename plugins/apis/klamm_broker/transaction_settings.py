@@ -17,12 +17,12 @@ class TransactionSettings:
         900_000,
         minimum=1,
         maximum=INT32_MAX,
-        doc="Longest timeout that a transactional producer may ask for.",
+        doc="Longest timeout that a transactional producer may request.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         10_000,
         minimum=1,
-        doc="Time between two searches for transactions that have timed out, which are aborted.",
+        doc="Interval between searches for transactions that have timed out, which are then aborted.",
     )
     transactional_id_expiration_ms: int = setting(
         604_800_000,
@@ -32,7 +32,7 @@ class TransactionSettings:
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         3_600_000,
         minimum=1,
-        doc="Time between two searches for expired transactional ids.",
+        doc="Interval between searches for expired transactional ids.",
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,
@@ -43,7 +43,7 @@ class TransactionSettings:
     producer_id_expiration_check_interval_ms: int = setting(
         600_000,
         minimum=1,
-        doc="Time between two searches for expired producers.",
+        doc="Interval between searches for expired producers.",
     )
     producer_id_max_entries: int = setting(
         500_000,

@@ -110,7 +110,7 @@ def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, conte
 
 def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, response: SaslAuthenticateResponse) -> None:
     claimed = str(KafkaPrincipal(login.user)) if login is not None and login.user else ""
-    reason = f"the node refuses it: error {response.error_code}: {response.error_message or 'without a message'}"
+    reason = f"the node refuses the login: error {response.error_code}: {response.error_message or 'without a message'}"
     again = connection.principal is not ANONYMOUS
 
     def note(link: ConnectionLink) -> None:

@@ -22,7 +22,7 @@ _METADATA: Final = 4
 _AT_ONCE: Final = 16
 _REMEDIES: Final = {
     "unknown_host": "add the name to the DNS that this machine uses, or to its /etc/hosts",
-    "connection_failed": "start the node, open the way through firewalls, or correct its address",
+    "connection_failed": "start the node, open the firewalls on the way, or correct its address",
     "tls_failed": "compare upstream.ssl_truststore_location with the CA of the node's certificate, the host with the "
     "names in it, and upstream.security_protocol with the node's listener",
     "authentication_failed": "compare upstream.sasl_mechanism, sasl_username and the password with the node's accounts",
@@ -57,7 +57,7 @@ def examine(
         yield _finding(f"bootstrap {_text(address)}", answer, settings)
         brokers = brokers or {each.node_id: each for each in answer.brokers}
     if not brokers:
-        yield Finding("nodes", "are not known", "one of bootstrap has to answer")
+        yield Finding("nodes", "are not known", "at least one address of bootstrap must answer")
         return
     addresses = [(each.host, each.port) for each in brokers.values()]
     for broker, (address, answer) in zip(brokers.values(), _ask(settings, security, addresses), strict=True):
@@ -75,8 +75,8 @@ def _place_of(settings: GatewaySettings, node_id: int, listener: ListenerContext
         last_node_id = settings.first_node_id + len(settings.more_ports) - 1
         return Finding(
             subject,
-            f"has no port: node_ports {settings.node_ports} are for nodes {settings.first_node_id} to {last_node_id}",
-            "set first_node_id to the smallest node id, and give node_ports as many as there are up to the largest",
+            f"has no port: node_ports {settings.node_ports} serve nodes {settings.first_node_id} to {last_node_id}",
+            "set first_node_id to the smallest node id, and make node_ports reach to the largest",
         )
     if settings.nodes == "sni":
         try:

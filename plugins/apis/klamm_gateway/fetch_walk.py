@@ -101,7 +101,7 @@ class FetchWalk:
             raise WireError(str(error)) from error
         declared = self._needed_bytes or self.unread_bytes
         if declared > self._left_bytes:
-            raise WireError(f"{declared} bytes declared, {self._left_bytes} are left")
+            raise WireError(f"{declared} bytes are declared, but {self._left_bytes} are left")
         self._left_bytes -= declared
         self._may_read_bytes -= self._needed_bytes
         if self._may_read_bytes < 0:
@@ -186,7 +186,7 @@ class FetchWalk:
         if count < 0:
             raise WireError(f"{name} is null, which is not allowed")
         if count > self._left_bytes:
-            raise WireError(f"{count} {name} declared, {self._left_bytes} bytes are left")
+            raise WireError(f"{count} {name} are declared, but {self._left_bytes} bytes are left")
         return count
 
     def _name(self) -> _Steps:
@@ -195,7 +195,7 @@ class FetchWalk:
         else:
             (size_bytes,) = _INT16.unpack((yield 2))
         if not 0 <= size_bytes <= _MAX_NAME_BYTES:
-            raise WireError(f"a topic's name of {size_bytes} bytes")
+            raise WireError(f"the name of a topic has {size_bytes} bytes")
         return str((yield size_bytes), "utf-8") if size_bytes else ""
 
     def _tagged_fields(self, partition: PartitionData | None = None) -> _Steps:

@@ -112,7 +112,7 @@ class Gateway(ApiSet):
                 )
             if listener.authorizer is not None:
                 raise ValueError(
-                    'upstream.login = "client" lets the cluster authorize: the listener must have no authorizer'
+                    'upstream.login = "client" lets the cluster authorize: the listener must not have an authorizer'
                 )
         if self._acls.is_watched:
             self._learn_acls()
@@ -146,7 +146,7 @@ class Gateway(ApiSet):
         self._failure_log.log(
             ("no port", node_id),
             logging.WARNING,
-            "node %d has no port: node_ports are %s, from node %d on",
+            "node %d has no port: node_ports are %s, beginning with node %d",
             node_id,
             self.settings.node_ports,
             self.settings.first_node_id,
@@ -157,7 +157,7 @@ class Gateway(ApiSet):
         self._failure_log.log(
             "renamed",
             logging.ERROR,
-            "the topic id %s had the name %s and gets the name %s: requests with it are refused",
+            "the topic id %s had the name %s and now has the name %s: requests with it are refused",
             topic_id.hex(),
             clipped(escape_control_characters(known)),
             clipped(escape_control_characters(name)),

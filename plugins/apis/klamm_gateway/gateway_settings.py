@@ -58,8 +58,9 @@ class GatewaySettings:
     )
     node_ports: str = setting(
         "",
-        doc="With `ports`: ports for the nodes of the cluster, FIRST-LAST. Node `first_node_id` is at the first, the "
-        "next node id at the next port. Each listener of this handler set binds them all, beside its own port.",
+        doc="With `ports`: ports for the nodes of the cluster, FIRST-LAST. Node `first_node_id` has the first port, "
+        "the "
+        "next node id the next one. Each listener of this handler set binds all of them in addition to its own port.",
         check=_check_ports,
     )
     node_hosts: str = setting(
@@ -70,7 +71,8 @@ class GatewaySettings:
     unknown_apis: str = setting(
         "refuse",
         doc="APIs and versions that klamm does not know: `refuse` does not offer them. `pass` passes them on "
-        "unchanged, on listeners without filters, observers and authorizer, which could not see them. Their "
+        "unchanged, but only on listeners without filters, observers and authorizer, which could not inspect them. "
+        "Their "
         "responses may name nodes and so lead clients past the gateway.",
         choices=("refuse", "pass"),
     )
@@ -104,15 +106,15 @@ class GatewaySettings:
     login: str = setting(
         "gateway",
         name="upstream.login",
-        doc="Login to the nodes for a client: `gateway` uses the account below, `principal` an account of the "
-        "client's principal. With `client` the client logs in itself: its SASL requests are passed on.",
+        doc="Login to the nodes on behalf of a client: `gateway` uses the account below, `principal` an account of the "
+        "client's principal. With `client`, the client logs in itself: its SASL requests are passed on.",
         choices=("gateway", "principal", "client"),
     )
     accounts_file: Path | None = setting(
         None,
         name="upstream.accounts_file",
         doc='With `login = "principal"`: TOML file with a table for each principal, `["User:alice"]`, with `username` '
-        "and `password`. Read at the start, and again by SIGHUP.",
+        "and `password`. Read at the start and at SIGHUP.",
         private=True,
     )
     accounts_function: str = setting(
@@ -132,7 +134,7 @@ class GatewaySettings:
     sasl_username: str = setting(
         "",
         name="upstream.sasl_username",
-        doc="Account with which the gateway logs in. The gateway always asks for the nodes with this account, "
+        doc="Account with which the gateway logs in. The gateway always requests the list of nodes with it, "
         "whatever `login` is.",
         kafka="sasl.jaas.config",
     )
@@ -146,7 +148,7 @@ class GatewaySettings:
     ssl_truststore_location: Path | None = setting(
         None,
         name="upstream.ssl_truststore_location",
-        doc="PEM file with the authorities of the nodes' certificates; unset, those of the system.",
+        doc="PEM file with the authorities that issue the nodes' certificates; unset, the system's.",
         kafka="ssl.truststore.location",
     )
     ssl_keystore_location: Path | None = setting(
@@ -159,7 +161,7 @@ class GatewaySettings:
     ssl_endpoint_identification_algorithm: str = setting(
         "https",
         name="upstream.ssl_endpoint_identification_algorithm",
-        doc="`https` checks that a node's certificate is for its host; an empty string does not.",
+        doc="`https` checks that a node's certificate names its host; an empty string disables the check.",
         kafka="ssl.endpoint.identification.algorithm",
         choices=("https", ""),
     )

@@ -107,7 +107,7 @@ def _versions_of(conversation: Conversation) -> ApiVersionsResponse:
     request = ApiVersionsRequest(SOFTWARE, "1")
     response: ApiVersionsResponse = conversation.call(request, _API_VERSIONS, api_versions)
     if response.error_code:
-        raise UpstreamError("invalid_response", f"error {response.error_code} to ApiVersions")
+        raise UpstreamError("invalid_response", f"ApiVersions was answered with error {response.error_code}")
     of_itself = (each.max_version for each in response.api_keys if each.api_key == api_versions.API_KEY)
     if max(of_itself, default=0) > _API_VERSIONS:
         # Features that begin with level 0 are listed from this version on.

@@ -80,7 +80,7 @@ def late_authenticate(
     _cluster: Cluster, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:
     """ILLEGAL_SASL_STATE, likewise."""
-    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "the client is authenticated already")
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "the client is already authenticated")
 
 
 LATE_LOGIN_HANDLERS: Final = (late_handshake, late_authenticate)

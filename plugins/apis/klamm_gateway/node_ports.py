@@ -19,9 +19,9 @@ def parse_ports(text: str) -> range:
         raise ValueError(f'must be FIRST-LAST, e.g. 9093-9192, not "{text}"')
     ports = range(int(first), int(last or first) + 1)
     if not ports or ports.start < 1 or ports.stop > 65536:
-        raise ValueError(f'"{text}" is no range of ports')
+        raise ValueError(f'"{text}" is not a range of ports')
     if len(ports) > _MAX_PORTS:
-        raise ValueError(f"are {len(ports)} ports; {_MAX_PORTS} are allowed")
+        raise ValueError(f"are {len(ports)} ports; at most {_MAX_PORTS} are allowed")
     return ports
 
 

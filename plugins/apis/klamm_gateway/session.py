@@ -155,7 +155,7 @@ class ClientSession:
         if error.reason == "closed_by_node" and protocol.is_idle:
             if self._parts.security.passes_login:
                 # The client has logged in on that connection.
-                self._link.close(f"node {self._node} closed the connection that the client has logged in on")
+                self._link.close(f"node {self._node} closed the connection on which the client had logged in")
             # Otherwise the next request opens another connection.
             return
         self._report(error)

@@ -38,8 +38,8 @@ class AclSettings:
 
     rules: str = setting(
         "own",
-        doc="Source of the rules: `own` are klamm's rules, `cluster` those of the cluster behind the listener's "
-        "gateway, which asks for them. Until the gateway has the rules, only `super_users` may do anything.",
+        doc="Source of the rules: `own` are the rules that klamm keeps, `cluster` those of the cluster behind the "
+        "listener's gateway, which requests them. Until the gateway has the rules, only `super_users` may do anything.",
         choices=("own", "cluster"),
     )
     super_users: tuple[str, ...] = setting(
@@ -54,8 +54,8 @@ class AclSettings:
         if self.rules == "cluster" and not listener.has_cluster_acls:
             yield (
                 "rules",
-                "the listener's handler set stands in front of no cluster: everything is denied but to super_users;"
-                ' "own" are the rules that this server keeps',
+                "the listener's handler set has no cluster behind it, so only super_users may do anything;"
+                ' "own" uses the rules that this server keeps',
             )
 
 

@@ -64,7 +64,7 @@ class IndexAuthorizer(Authorizer):
         for what, total in totals.items():
             metrics.gauge(
                 f"{_PLUGINS}authorization-{what}-rate-per-minute",
-                f"Decisions per minute, over the last minute at most ({what}).",
+                f"Decisions per minute, measured over at most the last minute ({what}).",
                 RatePerMinute(clock, total).read,
                 listener=listener.name,
             )

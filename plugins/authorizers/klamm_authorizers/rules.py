@@ -44,7 +44,7 @@ def parse_rule(text: str) -> list[AclBinding]:
         host = words[5]
         words = words[:4]
     if len(words) != 4:
-        raise ValueError("must be: allow|deny PRINCIPAL OPERATION,... RESOURCE:NAME [from HOST]")
+        raise ValueError("must have the form: allow|deny PRINCIPAL OPERATION,... RESOURCE:NAME [from HOST]")
     permission = _PERMISSIONS.get(words[0].lower())
     if permission is None:
         raise ValueError(f'begins with "{words[0]}" instead of allow or deny')
@@ -73,7 +73,7 @@ def _resource(text: str) -> tuple[ResourceType, str, PatternType]:
     resource_type = ResourceType[kind.upper()]
     if resource_type is ResourceType.CLUSTER:
         if name not in ("", WILDCARD, CLUSTER_NAME):
-            raise ValueError("there is one cluster: write only `cluster`")
+            raise ValueError("there is only one cluster: write `cluster` without a name")
         return resource_type, CLUSTER_NAME, PatternType.LITERAL
     if not name:
         raise ValueError(f"must name the {kind}, e.g. {kind}:orders or {kind}:*")

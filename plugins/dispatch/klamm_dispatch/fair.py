@@ -37,7 +37,7 @@ class FairSettings:
     by: str = setting("user_and_client_id", doc="Identity of a client.", choices=tuple(_KEYS))
     cost: str = setting(
         "handler_time",
-        doc="The cost of a request: the time of its handler, or its size.",
+        doc="The cost of a request: the time that its handler takes, or its size.",
         choices=tuple(_QUANTUM),
     )
     weights: dict[str, float] = setting(
@@ -49,7 +49,7 @@ class FairSettings:
         0.5, doc="The part of queued.max.requests that one client may fill.", minimum=0.0, maximum=1.0
     )
     spare_handlers: int = setting(
-        1, doc="Handlers that a single client cannot occupy, unless there is only one handler.", minimum=0
+        1, doc="Number of handlers that a single client cannot occupy, unless there is only one handler.", minimum=0
     )
 
 

@@ -17,11 +17,11 @@ class LeastLoadedSettings:
     """The table `[listeners.NAME.least_loaded]`."""
 
     rebalance_interval_ms: int = setting(
-        1000, doc="Time between two measurements of the loads, after which connections may move; 0 never.", minimum=0
+        1000, doc="Interval between measurements of the loads, after which connections may move; 0 is never.", minimum=0
     )
     skew: float = setting(
         0.25,
-        doc="The largest difference in busy time between two processors, as a part of 1.",
+        doc="Difference in busy time between two processors, from 0 to 1, above which connections move.",
         minimum=0.01,
         maximum=1.0,
     )
@@ -31,11 +31,11 @@ class LeastLoadedSettings:
         minimum=0.0,
         maximum=1.0,
     )
-    max_moves: int = setting(32, doc="Connections that move in one interval at most.", minimum=1)
+    max_moves: int = setting(32, doc="Maximum number of connections that move in one interval.", minimum=1)
     goal: str = setting(
         "latency",
-        doc="The goal of migration: low latency for light connections, which leave hot processors, or throughput: "
-        "heavy ones are spread evenly.",
+        doc="The goal of migration: `latency` moves light connections away from hot processors, `throughput` spreads "
+        "heavy connections evenly.",
         choices=("latency", "throughput"),
     )
 

@@ -77,8 +77,8 @@ class PrioritySettings:
         if reserved < self.control_handlers:
             yield (
                 "control_handlers",
-                f"of io_threads = {io_threads}, {reserved} can be reserved for control requests, not control_handlers ="
-                f" {self.control_handlers}: they wait while data requests occupy the rest",
+                f"of io_threads = {io_threads}, {reserved} can be reserved for control requests, but control_handlers ="
+                f" {self.control_handlers}: control requests wait while data requests occupy the others",
             )
 
 

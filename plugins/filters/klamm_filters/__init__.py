@@ -26,7 +26,7 @@ def klamm_request_filters() -> Iterator[Provider]:
         "rewrite_client_id",
         "klamm_filters.rewrite_client_id:RewriteClientId",
         settings="klamm_filters.filter_settings:RewriteClientIdSettings",
-        summary="gives requests another client id, e.g. with the principal in it",
+        summary="replaces the client id of requests, e.g. by one that contains the principal",
     )
     yield Provider(
         "topic_prefix",
@@ -38,7 +38,7 @@ def klamm_request_filters() -> Iterator[Provider]:
         "record_validation",
         "klamm_filters.records.validation:RecordValidation",
         settings="klamm_filters.records.validation_settings:RecordValidationSettings",
-        summary="refuses records that are no JSON, or do not fulfil a JSON Schema",
+        summary="refuses records that are not JSON, or do not match a JSON Schema",
     )
     yield Provider(
         "record_encryption",

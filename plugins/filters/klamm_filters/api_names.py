@@ -26,4 +26,4 @@ def check_apis(patterns: Iterable[str]) -> str | None:
     wrong = [one for one in patterns if not matching((one,))]
     if not wrong:
         return None
-    return f'no API that filters get has the name "{wrong[0]}"; names are those of Kafka, e.g. Produce or Alter*'
+    return f'filters get no API of the name "{wrong[0]}"; use names as in Kafka, e.g. Produce or Alter*'

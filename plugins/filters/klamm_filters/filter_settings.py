@@ -36,14 +36,14 @@ def _check_error(name: str) -> str | None:
 
 def _check_versions(versions: Mapping[str, str]) -> str | None:
     wrong = [one for one in versions.values() if parse_version(one) is None]
-    return f'"{wrong[0]}" is no version, e.g. 3.7 or 2.6.1' if wrong else None
+    return f'"{wrong[0]}" is not a version such as 3.7 or 2.6.1' if wrong else None
 
 
 def _check_api_versions(versions: Mapping[str, int]) -> str | None:
     unknown = [one for one in versions if one not in API_KEYS]
     if unknown:
-        return f'no API that filters get has the name "{unknown[0]}"'
-    return "a version is at least 0" if any(one < 0 for one in versions.values()) else None
+        return f'filters get no API of the name "{unknown[0]}"'
+    return "a version must be at least 0" if any(one < 0 for one in versions.values()) else None
 
 
 def _check_template(template: str) -> str | None:
@@ -53,7 +53,7 @@ def _check_template(template: str) -> str | None:
         return str(error)
     for name, spec, conversion in names:
         if name is not None and (name not in PLACEHOLDERS or spec or conversion):
-            return f"{{{name}}} is none of {', '.join(f'{{{one}}}' for one in PLACEHOLDERS)}"
+            return f"{{{name}}} is not one of {', '.join(f'{{{one}}}' for one in PLACEHOLDERS)}"
     return None
 
 
@@ -65,7 +65,7 @@ class DenyApisSettings:
         (), doc="Names of APIs that are refused, or patterns, e.g. `AlterConfigs` or `Delete*`.", check=check_apis
     )
     allow: tuple[str, ...] = setting(
-        (), doc="Names or patterns; if there are any, every other API is refused.", check=check_apis
+        (), doc="Names or patterns; if any are given, all other APIs are refused.", check=check_apis
     )
     except_principals: tuple[str, ...] = setting((), doc="Principals that may use all APIs, e.g. `User:admin`.")
     error: str = setting("POLICY_VIOLATION", doc="The error that clients get.", check=_check_error)
@@ -81,16 +81,18 @@ class ClientLimitsSettings:
     """`[listeners.NAME.client_limits]`."""
 
     software: tuple[str, ...] = setting(
-        (), doc="Patterns of client software names (KIP-511), e.g. `apache-kafka-*`; with any, all others are refused."
+        (),
+        doc="Patterns of client software names (KIP-511), e.g. `apache-kafka-*`; if any are given, all others are "
+        "refused.",
     )
     min_software_versions: dict[str, str] = setting(
         {},
-        doc='Oldest version by name of client software, e.g. `apache-kafka-java = "3.7"`. Software without a name, and '
-        "a version that does not begin with numbers, are refused then.",
+        doc='Oldest version by name of client software, e.g. `apache-kafka-java = "3.7"`. If any are given, clients '
+        "that send no software name, or a version that does not begin with a number, are refused.",
         check=_check_versions,
     )
     client_ids: tuple[str, ...] = setting(
-        (), doc="Patterns of client ids, e.g. `billing-*`; with any, all others are refused."
+        (), doc="Patterns of client ids, e.g. `billing-*`; if any are given, all others are refused."
     )
     min_api_versions: dict[str, int] = setting(
         {}, doc="Oldest version of requests by API, e.g. `Fetch = 12`.", check=_check_api_versions
@@ -100,7 +102,7 @@ class ClientLimitsSettings:
         doc="Names or patterns of the APIs whose requests are checked. A gateway need not decode other APIs.",
         check=check_apis,
     )
-    disconnect: bool = setting(False, doc="Close the connection in place of an answer with POLICY_VIOLATION.")
+    disconnect: bool = setting(False, doc="Close the connection instead of answering with POLICY_VIOLATION.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,6 @@ class RewriteClientIdSettings:
 
     template: str = setting(
         "{principal}.{client_id}",
-        doc="The new client id; may name {client_id}, {principal}, {listener} and {host}, the client's address.",
+        doc="The new client id; may contain {client_id}, {principal}, {listener} and {host}, the client's address.",
         check=_check_template,
     )

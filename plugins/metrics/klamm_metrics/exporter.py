@@ -87,7 +87,7 @@ class PrometheusExporter(ServerExtension):
         for family in self._services.metrics.collect(lambda name: name in (_TURN_AGE, _WORKERS_READY)):
             for sample in family.samples:
                 if family.name == _WORKERS_READY:
-                    found += [] if sample.value else ["no worker serves"]
+                    found += [] if sample.value else ["no worker is serving"]
                 elif isinstance(sample.value, (int, float)) and sample.value > _STUCK_AFTER_MS:
                     where = " ".join(f"{key}={value}" for key, value in sample.labels.items())
                     found.append(f"{where} has not finished a turn of its loop for {sample.value / 1000:.0f} s")

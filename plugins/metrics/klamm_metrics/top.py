@@ -70,7 +70,7 @@ def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
         return Snapshot.parse(text, clock())
     except (OSError, ValueError) as error:
         raise UnreachableError(
-            f'{url}: {_cause(error)}; [server] extensions = ["prometheus"] makes a server answer'
+            f'{url}: {_cause(error)}; the server needs [server] extensions = ["prometheus"]'
         ) from error
 
 
@@ -257,7 +257,7 @@ def _throttled(seen: Difference) -> Table | None:
     rows = [row for row in seen.now.rows("klamm_clientquota_utilization") if row[1] > 0]
     if not rows:
         return None
-    table = _table("Quotas that are most used", "quota", "user", "client id", "used")
+    table = _table("Most used quotas", "quota", "user", "client id", "used")
     for labels, value in sorted(rows, key=lambda row: -row[1])[:_ROWS]:
         names = (_plain(labels.get(name, "")) for name in ("quota", "user", "client_id"))
         table.add_row(*names, f"{value:.0%}")

@@ -14,23 +14,23 @@ def klamm_connection_gates() -> Iterator[Provider]:
         "connection_quota",
         "klamm_quotas.connection_quota:ConnectionQuota",
         settings="klamm_quotas.quota_settings:ConnectionQuotaSettings",
-        summary="limits the connections per address, per listener and for the server",
+        summary="limits connections per address, per listener and for the server",
     )
     yield Provider(
         "creation_rate",
         "klamm_quotas.creation_rate:CreationRate",
         settings="klamm_quotas.quota_settings:CreationRateSettings",
-        summary="limits the new connections per second, per address, per listener and for the server",
+        summary="limits new connections per second, per address, per listener and for the server",
     )
     yield Provider(
         "handshake_limit",
         "klamm_quotas.handshake_limit:HandshakeLimit",
         settings="klamm_quotas.quota_settings:HandshakeLimitSettings",
-        summary="limits the handshakes and authentications at one time",
+        summary="limits concurrent handshakes and authentications",
     )
     yield Provider(
         "authentication_penalty",
         "klamm_quotas.authentication_penalty:AuthenticationPenalty",
         settings="klamm_quotas.quota_settings:AuthenticationPenaltySettings",
-        summary="addresses that fail to authenticate too often are refused for a while",
+        summary="refuses addresses for a while after too many failed authentications",
     )

@@ -52,7 +52,7 @@ class CreationRate(ConnectionGate):
         ):
             services.metrics.gauge(
                 f"kafka.server:type=socket-server-metrics,name={prefix}connection-accept-throttle-time",
-                f"{doc}, over the last half to one minute; only those that were throttled count.",
+                f"{doc}, over the last half to one minute; counts only those that were throttled.",
                 partial(self._measure, mean),
                 listener=listener.name,
             )
@@ -150,7 +150,7 @@ def _new_rates(listener: ListenerContext, samples: int, window_ms: int) -> Conne
     metrics = listener.services.metrics
     metrics.gauge(
         "kafka.server:type=socket-server-metrics,name=broker-connection-accept-rate",
-        "Connections per second to all listeners together but protected ones.",
+        "Connections per second to all listeners together, without protected ones.",
         broker_rate,
     )
     metrics.gauge(

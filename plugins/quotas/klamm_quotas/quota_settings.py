@@ -16,8 +16,8 @@ UNLIMITED: Final = 2_147_483_647
 def _ipv6_prefix_length(*, per_server: bool) -> Any:
     return setting(
         IPV6_SOURCE_PREFIX_LENGTH,
-        doc="IPv6 addresses with this many leading bits in common count as one address; with 128 each counts for"
-        " itself, as in Kafka.",
+        doc="IPv6 addresses with this many leading bits in common count as one address; with 128 each address"
+        " counts separately, as in Kafka.",
         minimum=1,
         maximum=128,
         per_server=per_server,
@@ -44,28 +44,28 @@ class ConnectionQuotaSettings:
 
     max_connections_per_ip: int = setting(
         UNLIMITED,
-        doc="Connections of one address, on all listeners together; further ones are closed at once.",
+        doc="Maximum connections of one address, on all listeners together; further ones are closed at once.",
         kafka="max.connections.per.ip",
         minimum=0,
         dynamic=CLUSTER_WIDE,
     )
     overrides: dict[str, int] = setting(
         {},
-        doc="Other limits for some addresses or CIDR networks; the longest prefix counts.",
+        doc="Other limits for some addresses or CIDR networks; the longest matching prefix applies.",
         kafka="max.connections.per.ip.overrides",
         check=_check_limits,
         dynamic=CLUSTER_WIDE,
     )
     max_connections: int = setting(
         UNLIMITED,
-        doc="Connections of the listener; at the limit it accepts no more until one is closed.",
+        doc="Maximum connections of the listener; at the limit it accepts no more until one is closed.",
         kafka="listener.name.NAME.max.connections",
         minimum=1,
         dynamic=CLUSTER_WIDE,
     )
     broker_max_connections: int = setting(
         UNLIMITED,
-        doc="Connections of all listeners together; at the limit only a protected listener accepts more.",
+        doc="Maximum connections of all listeners together; at the limit only a protected listener accepts more.",
         kafka="max.connections",
         per_server=True,
         minimum=1,
@@ -93,7 +93,7 @@ class CreationRateSettings:
     )
     overrides: dict[str, int] = setting(
         {},
-        doc="Other rates for some addresses or CIDR networks; the longest prefix counts.",
+        doc="Other rates for some addresses or CIDR networks; the longest matching prefix applies.",
         check=_check_rates,
     )
     max_connection_creation_rate: int = setting(
@@ -117,7 +117,7 @@ class CreationRateSettings:
         kafka="inter.broker.listener.name",
     )
     quota_window_num: int = setting(
-        11, doc="Samples over which rates are measured.", kafka="quota.window.num", minimum=1
+        11, doc="Number of samples over which rates are measured.", kafka="quota.window.num", minimum=1
     )
     quota_window_size_seconds: int = setting(
         1, doc="Time of one sample, and the longest delay.", kafka="quota.window.size.seconds", minimum=1
@@ -131,12 +131,13 @@ class HandshakeLimitSettings:
 
     max_handshakes: int = setting(
         UNLIMITED,
-        doc="Connections of the listener in their handshake or authentication at one time; further ones wait to be"
-        " accepted.",
+        doc="Maximum connections of the listener that are in their handshake or authentication at one time; further "
+        "ones"
+        " wait to be accepted.",
         minimum=1,
     )
     max_handshakes_per_ip: int = setting(
-        UNLIMITED, doc="Maximum number of them from one address; further ones are closed at once.", minimum=1
+        UNLIMITED, doc="Maximum of these connections from one address; further ones are closed at once.", minimum=1
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=False)
 
@@ -147,12 +148,13 @@ class AuthenticationPenaltySettings:
 
     allowed_failures: int = setting(
         5,
-        doc="Failed handshakes and authentications of one address, on all listeners together, before it is refused.",
+        doc="Number of failed handshakes and authentications of one address, on all listeners together, after which "
+        "it is refused.",
         minimum=0,
     )
     initial_penalty_ms: int = setting(
         1000,
-        doc="Time for which an address is refused after the first failure too many; each further failure doubles it.",
+        doc="Time for which an address is refused when it first exceeds that number; each further failure doubles it.",
         minimum=1,
     )
     max_penalty_ms: int = setting(60_000, doc="The longest time for which an address is refused.", minimum=1)
@@ -164,6 +166,8 @@ class AuthenticationPenaltySettings:
         (), doc="Addresses and CIDR networks that are never refused, e.g. of a proxy.", check=check_networks
     )
     max_tracked_addresses: int = setting(
-        10_000, doc="Addresses whose failures are kept in memory; further ones replace the oldest.", minimum=1
+        10_000,
+        doc="Maximum number of addresses whose failures are kept in memory; further ones replace the oldest.",
+        minimum=1,
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)

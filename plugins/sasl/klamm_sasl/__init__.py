@@ -21,12 +21,12 @@ def klamm_authenticators() -> Iterator[Provider]:
 @hookimpl
 def klamm_sasl_mechanisms() -> Iterator[Provider]:
     """The mechanisms that Apache Kafka has, and EXTERNAL."""
-    yield Provider("PLAIN", "klamm_sasl.plain:PlainMechanism", summary="user and password, in clear on the wire")
+    yield Provider("PLAIN", "klamm_sasl.plain:PlainMechanism", summary="user and password, sent in clear text")
     for digest in ("256", "512"):
         yield Provider(
             f"SCRAM-SHA-{digest}",
             f"klamm_sasl.scram:ScramSha{digest}",
-            summary="user and password, which never travels; delegation tokens",
+            summary="user and password, which is never sent; delegation tokens",
         )
     yield Provider(
         "OAUTHBEARER",
@@ -41,7 +41,9 @@ def klamm_sasl_mechanisms() -> Iterator[Provider]:
         summary="Kerberos; needs klamm[gssapi]",
     )
     yield Provider(
-        "EXTERNAL", "klamm_sasl.external:ExternalMechanism", summary="the principal that the transport proves"
+        "EXTERNAL",
+        "klamm_sasl.external:ExternalMechanism",
+        summary="the principal that the transport has verified, e.g. by a client certificate",
     )
 
 

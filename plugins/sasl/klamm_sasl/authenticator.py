@@ -198,7 +198,7 @@ class SaslServerAuthenticator(Authenticator):
             return self._receive_token(frame)
         if state is SaslState.REAUTH_BAD_MECHANISM:
             raise AuthenticationFailedError(
-                f"mechanism {self._refused_mechanism} is not what re-authentication of {self._mechanism} may use"
+                f"re-authentication of {self._mechanism} may not use the mechanism {self._refused_mechanism}"
             )
         if state is SaslState.REVOKED:
             raise AuthenticationFailedError(f"the session has ended: {self._revoked}")

@@ -26,7 +26,7 @@ class ExternalServer(SaslServer):
 
     def evaluate(self, token: bytes) -> SaslSuccess:
         if self._principal == ANONYMOUS:
-            raise SaslError("the transport proves no principal; EXTERNAL needs a client certificate")
+            raise SaslError("the transport has not verified a principal; EXTERNAL needs a client certificate")
         self.claimed = self._principal.name
         if token and token != self._principal.name.encode():
             self.claimed = token.decode(errors="replace")

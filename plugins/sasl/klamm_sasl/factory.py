@@ -54,7 +54,8 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._listener_name = listener.name
         self._cannot_reauthenticate = listener.services.metrics.counter(
             "kafka.server:type=socket-server-metrics,name=successful-authentication-no-reauth-total",
-            "Connections that authenticated by a version of SaslAuthenticate that cannot do so again.",
+            "Connections that authenticated with a version of SaslAuthenticate that does not support "
+            "re-authentication.",
             listener=listener.name,
         )
         with ExitStack() as opened:
@@ -86,7 +87,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             try:
                 reload()
             except Exception as error:
-                log.error("files of listener %s stay unchanged: %s", self._listener_name, error)
+                log.error("the files of listener %s were not reloaded: %s", self._listener_name, error)
                 failure = error
         if failure is not None:
             raise failure

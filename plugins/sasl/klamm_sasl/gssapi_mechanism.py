@@ -89,7 +89,7 @@ class GssapiMechanism(SaslMechanism):
         def revoked_because() -> str | None:
             if self.namer is named_by or _short_name(self.namer, kerberos_name) == name:
                 return None
-            return "the rules give the Kerberos principal another name"
+            return "the rules now map the Kerberos principal to another name"
 
         return KafkaPrincipal(name), SaslProof(_NAMED, revoked_because)
 
@@ -143,7 +143,7 @@ class GssapiServer(SaslServer):
             self._state = _State.CONTEXT
             return SaslChallenge(answer or b"")
         if self._context.mech != gssapi.MechType.kerberos:
-            raise SaslError("the client has used another GSS-API mechanism than Kerberos 5")
+            raise SaslError("the client used a GSS-API mechanism other than Kerberos 5")
         # Its ticket names the client; until then nothing that can be read does.
         self.claimed = str(self._context.initiator_name)
         if answer:
@@ -158,6 +158,6 @@ class GssapiServer(SaslServer):
     def _choose(self, token: bytes) -> SaslSuccess:
         choice = self._context.unwrap(token).message
         if len(choice) < 4 or choice[0] != _NO_LAYER:
-            raise SaslError("the client asks for a security layer, which is not offered")
+            raise SaslError("the client requests a security layer, which is not offered")
         principal, proof = self._principal_of(str(self._context.initiator_name))
         return SaslSuccess(principal, proof=proof)

@@ -24,10 +24,10 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
     except json.JSONDecodeError as error:
         raise JwksError(f"is not a JWK set: {error}") from error
     except ValueError as error:
-        raise JwksError("is not a JWK set: it is no text") from error
+        raise JwksError("is not a JWK set: it is not text") from error
     entries = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise JwksError('is not a JWK set: it is no object with a list "keys"')
+        raise JwksError('is not a JWK set: it is not an object with a list "keys"')
     found: dict[str, list[Key]] = {}
     for entry in entries:
         # With a secret (symmetric) key, everyone who can read the set could sign tokens.

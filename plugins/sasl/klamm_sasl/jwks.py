@@ -32,7 +32,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme != req.type or check_url(newurl) is not None:
-            raise JwksError(f"are at another place, which is not trusted: {newurl[:_LOGGED_CHARACTERS]!r}")
+            raise JwksError(f"redirect to another URL, which is not trusted: {newurl[:_LOGGED_CHARACTERS]!r}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -115,7 +115,7 @@ class JwksKeys:
                 self.keys = parse_jwks(data)
                 self.thumbprints = frozenset(key.thumbprint() for group in self.keys.values() for key in group)
                 self._data = data
-                log.info("%d keys for tokens", sum(map(len, self.keys.values())))
+                log.info("%d token keys are loaded", sum(map(len, self.keys.values())))
                 self.changed()
         except Exception:
             self._failed_in_a_row += 1
@@ -138,7 +138,7 @@ class JwksKeys:
             try:
                 self.refresh()
             except Exception as error:
-                log.error("keys for tokens stay unchanged: %s", error)
+                log.error("token keys were not reloaded: %s", error)
         for work in works:
             try:
                 work()

@@ -46,7 +46,7 @@ class KerberosRule:
         if found is None:
             return None
         if "/" in found or "@" in found:
-            raise NoMatchingRuleError(f"{found!r} is not simple after the rule {self.text}")
+            raise NoMatchingRuleError(f"{found!r} still contains / or @ after the rule {self.text}")
         return found.lower() if self.case == "L" else found.upper() if self.case == "U" else found
 
     def _translated(self, base: str) -> str | None:

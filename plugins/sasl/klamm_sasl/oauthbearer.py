@@ -54,7 +54,7 @@ class OAuthBearerMechanism(SaslMechanism):
         if sources:
             failures = services.metrics.counter(
                 "klamm:type=sasl,name=jwks-failures-total",
-                "Fetches of the keys of tokens that failed.",
+                "Failed fetches of token keys.",
                 listener=context.listener.name,
             )
             self._sessions = context.sessions

@@ -147,7 +147,7 @@ class PlainServer(SaslServer):
         if authzid and authzid != user:
             raise SaslAuthenticationError(
                 "Authentication failed: Client requested an authorization id that is different from username",
-                reason=f"user {_quoted(user)} asks for the authorization id {_quoted(authzid)}",
+                reason=f"user {_quoted(user)} requests the authorization id {_quoted(authzid)}",
             )
         credential = verdict.credential
         proof = None if credential is None else self._mechanism.credentials.proof(user, credential)

@@ -57,7 +57,7 @@ class SaslSettings:
     )
     connections_max_reauth_ms: int = setting(
         0,
-        doc="A session ends after this time unless the client authenticates again; 0 never (KIP-368).",
+        doc="Time after which a session ends unless the client authenticates again; 0 is never (KIP-368).",
         kafka="connections.max.reauth.ms",
         minimum=0,
     )
@@ -74,7 +74,7 @@ class SaslSettings:
     )
     worker_threads: int = setting(
         1,
-        doc="Threads for checks that take more than a millisecond, e.g. passwords of PLAIN.",
+        doc="Threads for checks that take more than a millisecond, e.g. of PLAIN passwords.",
         minimum=1,
         maximum=64,
     )
@@ -107,7 +107,7 @@ class SaslSettings:
                     f"{name} without TLS: anyone who can read the traffic gets the client's password or token",
                 )
         if "EXTERNAL" in self.mechanisms and not listener.proves_principals:
-            yield "mechanisms", "EXTERNAL: the transport proves no principals, so no client can log in with it"
+            yield "mechanisms", "EXTERNAL: the transport does not verify principals, so no client can log in with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +200,11 @@ class OAuthBearerSettings:
     )
     jwks_file: Path | None = setting(None, doc="File with a JWK set instead of the URL, checked every two seconds.")
     jwks_ca_file: Path | None = setting(
-        None, doc="Certificates in PEM form of authorities that are trusted for the endpoint; unset are the system's."
+        None, doc="PEM file with the authorities that are trusted for the endpoint; unset, the system's."
     )
     jwks_endpoint_refresh_ms: int = setting(
         3_600_000,
-        doc="Time between two fetches of the keys. An unknown key causes one more.",
+        doc="Interval between fetches of the keys. An unknown key causes one more.",
         kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",
         minimum=1000,
     )
@@ -221,7 +221,7 @@ class OAuthBearerSettings:
         minimum=1,
     )
     jwks_missing_key_interval_ms: int = setting(
-        10_000, doc="Shortest time between two fetches because of unknown keys.", minimum=0
+        10_000, doc="Shortest interval between fetches that unknown keys cause.", minimum=0
     )
     jwks_timeout_ms: int = setting(
         10_000,
@@ -289,12 +289,12 @@ class OAuthBearerSettings:
             if not self.expected_audience and not self.allow_unverified_audience:
                 yield (
                     "expected_audience",
-                    "must be set, or allow_unverified_audience = true: tokens for any service are taken then",
+                    "must be set, or allow_unverified_audience = true: tokens for any service are then accepted",
                 )
             if self.expected_issuer is None and not self.allow_unverified_issuer:
                 yield (
                     "expected_issuer",
-                    "must be set, or allow_unverified_issuer = true: tokens of any issuer are taken then",
+                    "must be set, or allow_unverified_issuer = true: tokens of any issuer are then accepted",
                 )
         if self.jwks_file is not None:
             from klamm_sasl.jwk_set import JwksError, parse_jwks
@@ -311,7 +311,7 @@ class OAuthBearerSettings:
             try:
                 ssl.create_default_context(cafile=self.jwks_ca_file)
             except ssl.SSLError:
-                yield "jwks_ca_file", f"{self.jwks_ca_file}: there is no certificate in PEM in it"
+                yield "jwks_ca_file", f"{self.jwks_ca_file}: it contains no PEM certificate"
             except OSError as error:
                 yield "jwks_ca_file", f"{self.jwks_ca_file}: {error.strerror}"
 
@@ -335,16 +335,16 @@ class GssapiSettings:
 
     keytab: Path | None = setting(
         None,
-        doc="File with the server's keys; unset is the system's (KRB5_KTNAME).",
+        doc="File with the server's keys; unset, the system's (KRB5_KTNAME).",
         kafka="sasl.jaas.config",
         private=True,
     )
     principal: str | None = setting(
         None,
-        doc="The server's principal, e.g. kafka/host.example.com@EXAMPLE.COM; unset takes any that the keytab has.",
+        doc="The server's principal, e.g. kafka/host.example.com@EXAMPLE.COM; unset, any principal in the keytab.",
         kafka="sasl.jaas.config",
     )
-    default_realm: str | None = setting(None, doc="Realm of the rule DEFAULT; unset is the system's.")
+    default_realm: str | None = setting(None, doc="Realm of the rule DEFAULT; unset, the system's.")
     principal_to_local_rules: tuple[str, ...] = setting(
         ("DEFAULT",),
         doc="Rules that map a principal to a user's name; the first matching rule applies.",

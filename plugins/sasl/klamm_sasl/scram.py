@@ -49,7 +49,7 @@ _CLIENT_FINAL: Final = re.compile(
 )
 _NONCE_BYTES: Final = 24
 _REPEATED_NONCE: Final = (
-    "the client nonce is repeated in the client final message: a defect of librdkafka before 2.6.1 (kcat of Debian 12,"
+    "the client nonce is repeated in the client final message: a bug of librdkafka before 2.6.1 (kcat of Debian 12,"
     " older confluent-kafka), which Apache Kafka 4 refuses too; update the client"
 )
 _TOKEN_AUTH: Final = "tokenauth"  # noqa: S105
@@ -197,7 +197,7 @@ class ScramServer(SaslServer):
     def _token_revoked_because(self, token_id: str) -> str | None:
         token = self._tokens.tokens.get(token_id)
         if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
-            return "the delegation token has ended"
+            return "the delegation token has expired"
         return None
 
     def _challenge(self, bare: str, claim: _Claim) -> SaslChallenge:
@@ -218,15 +218,15 @@ class ScramServer(SaslServer):
         except binascii.Error as error:
             raise SaslError("invalid base64 in a SCRAM client final message") from error
         if binding != self._gs2_header.encode():
-            raise SaslError("the channel binding is not that of the first message")
+            raise SaslError("the channel binding differs from the first message")
         if not hmac.compare_digest(match["nonce"].encode(), self._nonce.encode()):
             repeated = match["nonce"] == self._client_nonce + self._nonce
-            raise SaslError(_REPEATED_NONCE if repeated else "the nonce is not that of the server first message")
+            raise SaslError(_REPEATED_NONCE if repeated else "the nonce differs from the server first message")
         mechanism, claim = self._mechanism, self._claim
         auth_message = (self._first_messages + match["unproved"]).encode()
         signature = mechanism.hmac(claim.credential.stored_key, auth_message)
         if len(proof) != len(signature):
-            raise SaslError("the proof has a wrong length")
+            raise SaslError("the proof has the wrong length")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         proved = hmac.compare_digest(mechanism.hash(client_key), claim.credential.stored_key)
         if not proved or not claim.real:

@@ -83,7 +83,7 @@ class TokenValidator:
     def _signed(self, token: str, header: Mapping[str, Any]) -> tuple[Mapping[str, Any], Key]:
         algorithm = header.get("alg")
         if algorithm not in self._settings.algorithms:
-            raise TokenError(f"is signed by {str(algorithm)[:32]!r}, which is not accepted")
+            raise TokenError(f"is signed with {str(algorithm)[:32]!r}, which is not accepted")
         keys, kid = self._keys(), header.get("kid")
         candidates = [key for group in keys.values() for key in group] if kid is None else keys.get(str(kid), [])
         if not candidates:
@@ -97,7 +97,7 @@ class TokenValidator:
                 continue
             return _object(verified.payload), key
         # The same id may stand for another key after a change.
-        raise UnknownKeyError(f"has a signature that does not fit: {', '.join(sorted(set(reasons)))}")
+        raise UnknownKeyError(f"has a signature that does not match: {', '.join(sorted(set(reasons)))}")
 
     def _checked(self, claims: Mapping[str, Any], key_thumbprint: str | None) -> BearerToken:
         settings, now_s = self._settings, self._wall_ms() / 1000
@@ -113,7 +113,7 @@ class TokenValidator:
         if issued_s is not None and issued_s > expires_s:
             raise TokenError("expires before it was issued")
         if settings.expected_issuer is not None and claims.get("iss") != settings.expected_issuer:
-            raise TokenError("is of another issuer")
+            raise TokenError("is from another issuer")
         audience = claims.get("aud", [])
         audience = [audience] if isinstance(audience, str) else audience
         if settings.expected_audience and not (

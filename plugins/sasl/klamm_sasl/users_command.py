@@ -106,7 +106,7 @@ def _remove(options: argparse.Namespace) -> None:
         entries = _read(options.file)
         kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in gone]
         if len(kept) == len(entries):
-            raise UsersError(f'there is no such user "{options.user}" in {options.file}')
+            raise UsersError(f'there is no user "{options.user}" in {options.file}')
         _write(options.file, kept)
 
 
@@ -116,7 +116,7 @@ def _hash(options: argparse.Namespace) -> None:
 
 def _check_user(user: str) -> None:
     if not user or user != user.strip() or user.startswith("#") or any(char in user for char in ":\r\n\0"):
-        raise UsersError("a user's name in a file has no colon, begins with no #, and has no space at its ends")
+        raise UsersError("a user's name in a file must not contain a colon, begin with # or have spaces at its ends")
 
 
 def _mechanisms(options: argparse.Namespace) -> list[ScramMechanism]:

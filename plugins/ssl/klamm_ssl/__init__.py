@@ -14,11 +14,11 @@ def klamm_transports() -> Iterator[Provider]:
         "ssl",
         "klamm_ssl.transport:SslTransport",
         settings="klamm_ssl.ssl_settings:SslSettings",
-        summary="bytes under TLS 1.2 or 1.3, with certificates of clients if wanted",
+        summary="TLS 1.2 or 1.3, with client certificates if wanted",
     )
 
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
     """Certificates for development."""
-    yield Provider("certs", "klamm_ssl.certs:run", summary="make a development CA, server and client certificates")
+    yield Provider("certs", "klamm_ssl.certs:run", summary="make a development CA with server and client certificates")

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="klamm certs",
         description="Make a development CA, a server certificate and client certificates, each with its key.",
-        epilog="A CA that is already in DIR is used again; other files in DIR stay unchanged.",
+        epilog="A CA that is already in DIR is reused; other files in DIR stay unchanged.",
     )
     parser.add_argument("directory", metavar="DIR", nargs="?", default="certs", type=Path, help="default: certs")
     parser.add_argument(
@@ -84,12 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         help="client that gets a certificate, may be repeated; its principal is User:CN=NAME. Default: client",
     )
     parser.add_argument(
-        "--days", metavar="N", type=int, default=397, help="days for which they are valid; default: 397"
+        "--days", metavar="N", type=int, default=397, help="days for which the certificates are valid; default: 397"
     )
     parser.add_argument(
         "--port", metavar="PORT", type=int, default=9093, help="port in the printed settings; default: 9093"
     )
-    parser.add_argument("--force", action="store_true", help="replace server and client certificates that are there")
+    parser.add_argument("--force", action="store_true", help="replace existing server and client certificates")
     return parser
 
 
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
         return _EXIT_USAGE
     wrong = [name for name in hosts if not _HOST.fullmatch(name)]
     if wrong:
-        print(f"klamm certs: {wrong[0]!r} is neither the name of a host nor an address", file=sys.stderr)
+        print(f"klamm certs: {wrong[0]!r} is neither a host name nor an address", file=sys.stderr)
         return _EXIT_USAGE
     directory: Path = options.directory.absolute()
     try:
@@ -125,8 +125,8 @@ def run(arguments: Sequence[str]) -> int:
         for name, its_hosts in wanted.items():
             file = directory / f"{name}.pem"
             if file.exists() and not options.force:
-                listing.append(f"  {file}  (was there; --force makes a new one)")
-                listing += [f"    it is not for {host}" for host in its_hosts if not _is_for(file, host)]
+                listing.append(f"  {file}  (exists; --force makes a new one)")
+                listing += [f"    it does not name {host}" for host in its_hosts if not _is_for(file, host)]
                 continue
             subject = f"CN={its_hosts[0] if its_hosts else name}"
             _write(file, authority.issue(subject, now=now, hosts=its_hosts, days=options.days))
@@ -173,11 +173,11 @@ def _is_for(file: Path, host: str) -> bool:
 def _authority(directory: Path, now: datetime) -> tuple[CertificateAuthority, list[str]]:
     certificate, key = directory / "ca.pem", directory / "ca.key"
     if key.exists():
-        return CertificateAuthority.load(certificate.read_bytes(), key.read_bytes()), [f"  {certificate}  (was there)"]
+        return CertificateAuthority.load(certificate.read_bytes(), key.read_bytes()), [f"  {certificate}  (exists)"]
     authority = CertificateAuthority.create("CN=klamm development CA", now=now)
     replace_file(certificate, authority.root_pem, 0o644)
     replace_file(key, authority.identity.key_pem())
-    return authority, [f"  {certificate}  what clients and servers trust", f"  {key}  keep this to yourself"]
+    return authority, [f"  {certificate}  clients and servers trust it", f"  {key}  keep this to yourself"]
 
 
 def _write(file: Path, identity: Identity) -> None:

@@ -85,7 +85,7 @@ class ClientTrust:
                 which = "client certificate" if certificate is chain[0] else "certificate of an authority"
                 return f"the {which} was revoked"
         if is_whole and self._knows_all_anchors and not self._leads_to_anchor(chain):
-            return "no trusted authority has issued the client certificate"
+            return "no trusted authority issued the client certificate"
         return None
 
     def _is_revoked(self, certificate: CertificateId) -> bool:

@@ -174,7 +174,9 @@ class SslFiles:
             try:
                 context.set_ciphers(settings.ciphers)
             except ssl.SSLError as error:
-                raise SslFilesError(f"ciphers: {settings.ciphers}: OpenSSL knows none of these", "ciphers") from error
+                raise SslFilesError(
+                    f"ciphers: {settings.ciphers}: OpenSSL does not know any of these", "ciphers"
+                ) from error
         context.verify_mode = _VERIFY[settings.client_auth]
         if trust:
             # As in Java, each certificate of a trust store is an anchor, not only roots.
@@ -185,7 +187,7 @@ class SslFiles:
                 _loading(
                     "trust_store or revocation_lists",
                     "trust_store",
-                    "there is no certificate in it that can be used",
+                    "it contains no usable certificate",
                     lambda: context.load_verify_locations(name),
                 )
         elif settings.client_auth != "none":
@@ -255,7 +257,7 @@ class SslFiles:
             _loading(
                 str(identity.private_key) if isinstance(identity.private_key, Path) else identity.label,
                 identity.key_of_private_key,
-                "there is no private key in it, or the password is wrong",
+                "it contains no private key, or the password is wrong",
                 lambda: context.load_cert_chain(name, key_name, password=ask_for_password),
             )
         return pem, end
@@ -327,8 +329,8 @@ _CAUSES: Final = {
     # Keys of another kind than the certificate's.
     "NO_CERTIFICATE_ASSIGNED": "the private key does not belong to the certificate",
     "BAD_DECRYPT": "the password is wrong",
-    "NO_START_LINE": "there is nothing in PEM",
-    "NO_CERTIFICATE_OR_CRL_FOUND": "there is no certificate in it",
+    "NO_START_LINE": "it contains no PEM",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "it contains no certificate",
 }
 
 
@@ -350,7 +352,7 @@ def _expiration(pem: bytes, identity: Identity) -> datetime:
     except ValueError as error:
         raise SslFilesError(f"{identity.label}: {error}", identity.key) from error
     if not ends:
-        raise SslFilesError(f"{identity.label}: there is no certificate in it", identity.key)
+        raise SslFilesError(f"{identity.label}: it contains no certificate", identity.key)
     return min(ends)
 
 
@@ -387,7 +389,7 @@ def _next_updates(pem: bytes, label: str) -> list[datetime]:
     except ValueError as error:
         raise SslFilesError(f"{label}: not a revocation list: {error}", "revocation_lists") from error
     if not updates:
-        raise SslFilesError(f"{label}: there is no revocation list in PEM in it", "revocation_lists")
+        raise SslFilesError(f"{label}: it contains no PEM revocation list", "revocation_lists")
     return [update for update in updates if update is not None]
 
 
@@ -406,7 +408,7 @@ def _pem_of_keystore(content: bytes, password: str | None, identity: Identity) -
 
     key, certificate, others = _load_pkcs12(content, password, identity.label, identity.key)
     if key is None or certificate is None:
-        raise SslFilesError(f"{identity.label}: there is no private key with a certificate in it", identity.key)
+        raise SslFilesError(f"{identity.label}: it contains no private key with a certificate", identity.key)
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
     # TLS 1.2 needs the chain in order; PKCS#12 has no order.
     by_subject = {other.subject: other for other in others}
@@ -422,7 +424,7 @@ def _trusted_of_keystore(content: bytes, password: str | None, label: Path) -> b
     _, certificate, others = _load_pkcs12(content, password, str(label), "trust_store")
     found = others if certificate is None else [certificate, *others]
     if not found:
-        raise SslFilesError(f"{label}: there is no certificate in it", "trust_store")
+        raise SslFilesError(f"{label}: it contains no certificate", "trust_store")
     return b"".join(one.public_bytes(Encoding.PEM) for one in found)
 
 

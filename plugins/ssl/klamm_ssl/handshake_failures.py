@@ -15,10 +15,10 @@ _BY_OPENSSL: Final = {
     "WRONG_VERSION_NUMBER": (_NOT_TLS, "plain text came instead of a TLS handshake"),
     "BAD_RECORD_TYPE": (_NOT_TLS, "plain text came instead of a TLS handshake"),
     "PACKET_LENGTH_TOO_LONG": (_NOT_TLS, "plain text came instead of a TLS handshake"),
-    "UNSUPPORTED_PROTOCOL": ("unsupported_version", "no version of TLS that the client speaks is allowed"),
+    "UNSUPPORTED_PROTOCOL": ("unsupported_version", "the client supports no TLS version that is allowed"),
     "NO_SHARED_CIPHER": ("no_shared_cipher", "client and server have no cipher suite in common"),
     "NO_SUITABLE_KEY_SHARE": ("no_shared_cipher", "client and server have no key exchange in common"),
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": ("certificate_missing", "the client has shown no certificate"),
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": ("certificate_missing", "the client sent no certificate"),
 }
 # X.509 verification results, from OpenSSL's x509_vfy.h.
 _BY_VERIFICATION: Final = {

@@ -22,11 +22,11 @@ def _check_rules(rules: str) -> str | None:
 class SniSettings:
     """`[listeners.NAME.ssl.sni."HOST"]`: a certificate from the same sources as the listener's own."""
 
-    certificate: Path | None = setting(None, doc="PEM file with the certificate, its chain, and perhaps its key.")
+    certificate: Path | None = setting(None, doc="PEM file with the certificate, its chain and, optionally, its key.")
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain.")
     private_key: Path | None = setting(None, doc="PEM file with the private key.", private=True)
-    certificate_pem: str | None = setting(None, doc="The certificate and its chain themselves, in PEM.")
-    private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.")
+    certificate_pem: str | None = setting(None, doc="The certificate and its chain as PEM text, instead of a file.")
+    private_key_pem: str | None = setting(None, doc="The private key as PEM text, instead of a file.")
     keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.", private=True)
     key_password_file: Path | None = setting(None, doc="File whose first line is the password.", private=True)
     key_password_env: str | None = setting(None, doc="Environment variable with the password.")
@@ -45,7 +45,7 @@ class SslOptions:
 
     certificate: Path | None = setting(
         None,
-        doc="PEM file with the server's certificate, its chain after it, and perhaps its key.",
+        doc="PEM file with the server's certificate, followed by its chain and, optionally, its key.",
         kafka="ssl.keystore.location",
         dynamic=PER_BROKER,
     )
@@ -54,9 +54,13 @@ class SslOptions:
         None, doc="PEM file with the private key, if `certificate` has none.", private=True
     )
     certificate_pem: str | None = setting(
-        None, doc="The certificate and its chain themselves, in PEM.", kafka="ssl.keystore.certificate.chain"
+        None,
+        doc="The certificate and its chain as PEM text, instead of a file.",
+        kafka="ssl.keystore.certificate.chain",
     )
-    private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.", kafka="ssl.keystore.key")
+    private_key_pem: str | None = setting(
+        None, doc="The private key as PEM text, instead of a file.", kafka="ssl.keystore.key"
+    )
     keystore: Path | None = setting(
         None,
         doc="PKCS#12 file with key, certificate and chain.",
@@ -80,7 +84,7 @@ class SslOptions:
         dynamic=PER_BROKER,
     )
     trust_store_pem: str | None = setting(
-        None, doc="These authorities themselves, in PEM.", kafka="ssl.truststore.certificates"
+        None, doc="These authorities as PEM text, instead of a file.", kafka="ssl.truststore.certificates"
     )
     trust_store_password_file: Path | None = setting(
         None, doc="File whose first line is the password of a PKCS#12 trust store.", kafka="ssl.truststore.password"
@@ -93,7 +97,7 @@ class SslOptions:
     )
     revocation_check: str = setting(
         "chain",
-        doc="Certificates that are checked for revocation: a client's certificate and all its authorities, or "
+        doc="Which certificates are checked for revocation: a client's certificate and all its authorities, or "
         "only the client's certificate.",
         choices=("chain", "leaf"),
     )
@@ -118,7 +122,7 @@ class SslOptions:
     )
     ciphers: str | None = setting(
         None,
-        doc="Cipher suites of TLS 1.2 by OpenSSL's names, joined by colons; unset is Python's choice.",
+        doc="Cipher suites of TLS 1.2 by OpenSSL's names, joined by colons; unset, Python's choice.",
         kafka="ssl.cipher.suites",
         dynamic=PER_BROKER,
     )
@@ -142,7 +146,7 @@ class SslOptions:
         choices=("default", "refuse"),
     )
     reload_interval_ms: int = setting(
-        5_000, doc="Time between two checks of the files for new content; 0 checks them only at SIGHUP.", minimum=0
+        5_000, doc="Interval between checks of the files for new content; 0 checks them only at SIGHUP.", minimum=0
     )
     revoke_sessions: bool = setting(
         True,

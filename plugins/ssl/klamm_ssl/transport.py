@@ -177,7 +177,7 @@ class SslTransport(Transport):
             if clock.wall_ms() >= chain[0].not_after_ms:
                 return "the client certificate has expired"
             if self._mapper is not named_by and _name_by(self._mapper, ders[0]) != layer.principal.name:
-                return "the rules give the client certificate another principal"
+                return "the rules now map the client certificate to another principal"
             trust = self._client_trust
             return None if trust is checked_by else trust.rejection_reason(chain, is_whole=is_whole)
 
@@ -257,7 +257,9 @@ class SslTransport(Transport):
         except SslFilesError as error:
             if self._reported_failure is reported:
                 return
-            log.error("listener=%s: new files cannot be used, the old ones stay: %s", self._listener.name, error)
+            log.error(
+                "listener=%s: the new files cannot be used; the old ones stay in use: %s", self._listener.name, error
+            )
 
     def warn_of_expiration(self) -> None:
         """Log the certificates that have expired or soon will."""
@@ -459,7 +461,7 @@ class SslTransportLayer(TransportLayer):
             self._has_rest = incoming.pending > 0 or self._tls.pending() > 0
         if self._outgoing.pending and not self._flush() and self._outgoing.pending > _RECORD_BYTES:
             # OpenSSL answers each key update. Over a socket it would stop reading here.
-            raise ConnectionResetError("the peer requests key updates and does not read the responses")
+            raise ConnectionResetError("the peer requests key updates but does not read the responses")
         return filled or WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:

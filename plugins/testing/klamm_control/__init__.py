@@ -11,7 +11,7 @@ from klamm import Provider, hookimpl
 def klamm_commands() -> Iterator[Provider]:
     """`klamm nodes`."""
     yield Provider(
-        "nodes", "klamm_control.nodes:run", summary="stop and start the nodes of a test server, move leaders"
+        "nodes", "klamm_control.nodes:run", summary="stop and start nodes of a test server, and move leaders"
     )
 
 

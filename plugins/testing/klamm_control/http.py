@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, method: str) -> tuple[int, Any]:
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
-            return 413, {"error": f"a body has at most {_MAX_BODY_BYTES} bytes"}
+            return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}
         body = self.rfile.read(int(length))
         shown = self.headers.get("Authorization", "").encode()
         if not hmac.compare_digest(shown, f"Bearer {self.server.token}".encode()):

@@ -45,15 +45,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("ready_file", metavar="FILE", type=Path, help="the ready file of the server")
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser(
-        "list", help="the nodes, their addresses and the number of partitions that they lead; the default"
+        "list", help="list the nodes, their addresses and the number of partitions that they lead; the default"
     )
     for name, text in (("stop", "close a node's ports and connections"), ("start", "open a node's ports again")):
         actions.add_parser(name, help=text).add_argument("node", metavar="NODE", type=int)
-    leader = actions.add_parser("leader", help="have a node lead a partition; NODE none makes it leaderless")
+    leader = actions.add_parser("leader", help="make a node the leader of a partition; NODE none makes it leaderless")
     leader.add_argument("topic", metavar="TOPIC")
     leader.add_argument("partition", metavar="PARTITION", type=int)
     leader.add_argument("node", metavar="NODE", type=lambda text: None if text == "none" else int(text))
-    coordinator = actions.add_parser("coordinator", help="have a node coordinate a group or a transactional id")
+    coordinator = actions.add_parser("coordinator", help="make a node the coordinator of a group or a transactional id")
     coordinator.add_argument("key", metavar="KEY")
     coordinator.add_argument("node", metavar="NODE", type=int)
     return parser

@@ -14,5 +14,5 @@ def klamm_request_filters() -> Iterator[Provider]:
         "faults",
         "klamm_faults.filter:FaultFilter",
         settings="klamm_faults.fault_settings:FaultsSettings",
-        summary="answers with errors, late, cut, wrong or not at all, as rules say; for tests",
+        summary="injects faults by rules: errors, delays, truncated, wrong or missing answers; for tests",
     )

@@ -13,13 +13,11 @@ from klamm_faults.rule import RuleSettings
 class FaultsSettings:
     """The rules that a listener starts with; tests add further ones."""
 
-    rules: dict[str, RuleSettings] = setting({}, doc="Rules, each a table of its own, in this order.")
+    rules: dict[str, RuleSettings] = setting({}, doc="Rules, each in its own table, applied in this order.")
     seed: int = setting(
-        0, doc="Seed of the random numbers for `probability`: equal requests get equal faults in each run."
+        0, doc="Seed of the random numbers for `probability`: the same requests get the same faults in each run."
     )
-    chaos: bool = setting(
-        False, doc="Adds a rule of every kind, each with a small probability: for tests that run for long."
-    )
+    chaos: bool = setting(False, doc="Add a rule of every kind, each with a small probability: for long-running tests.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Rules that lack a setting that their kind needs."""

@@ -30,22 +30,24 @@ class RuleSettings:
     """A rule. A condition that is unset, e.g. `topic`, matches every request; patterns are those of `fnmatch`."""
 
     kind: str = setting(doc="Effect of the fault.", choices=_KINDS)
-    api: tuple[str, ...] = setting((), doc="Names of APIs, e.g. Produce; empty stands for all but ApiVersions.")
+    api: tuple[str, ...] = setting((), doc="Names of APIs, e.g. Produce; empty means all but ApiVersions.")
     topic: str | None = setting(None, doc="Pattern of a topic that the request names.")
     partition: int | None = setting(None, doc="A partition that the request names.", minimum=0)
     group: str | None = setting(None, doc="Pattern of a group that the request names.")
     client: str | None = setting(None, doc="Pattern of the client id.")
     listener: str | None = setting(None, doc="Pattern of the listener's name.")
-    node: int | None = setting(None, doc="Id of the node that gets the request, as Metadata has it.", minimum=0)
+    node: int | None = setting(None, doc="Id of the node that gets the request, as in Metadata.", minimum=0)
     error: str | None = setting(
-        None, doc="Kafka's name of an error code, of the kinds error, error_after and partition_error."
+        None, doc="Kafka's name of an error code, for the kinds error, error_after and partition_error."
     )
     delay_ms: int = setting(
-        0, doc="Milliseconds, of the kinds delay, slow and throttle; of reorder the longest wait.", minimum=0
+        0, doc="Milliseconds, for the kinds delay, slow and throttle; for reorder, the longest wait.", minimum=0
     )
     after: int = setting(0, doc="Requests that pass before the first fault.", minimum=0)
-    count: int | None = setting(None, doc="The most faults; unset is any number.", minimum=1)
-    probability: float = setting(1.0, doc="The share of the requests.", minimum=0.0, maximum=1.0)
+    count: int | None = setting(None, doc="Maximum number of faults; unset, any number.", minimum=1)
+    probability: float = setting(
+        1.0, doc="Share of the matching requests that get the fault, from 0 to 1.", minimum=0.0, maximum=1.0
+    )
 
     def complaints(self) -> Iterator[str]:
         """Problems that concern several settings together."""
@@ -55,11 +57,11 @@ class RuleSettings:
         if self.error is not None and self.error not in ErrorCode.__members__:
             yield f'there is no error "{self.error}"{did_you_mean(self.error, ErrorCode.__members__)}'
         if self.error == "NONE":
-            yield "NONE is no error"
+            yield "NONE is not an error"
         if self.error is not None and kind not in MAY_HAVE_ERROR:
-            yield f'the kind "{self.kind}" has no error'
+            yield f'the kind "{self.kind}" takes no error'
         if self.delay_ms and kind not in NEED_DELAY:
-            yield f'the kind "{self.kind}" has no delay_ms'
+            yield f'the kind "{self.kind}" takes no delay_ms'
         if kind in NEED_DELAY and not self.delay_ms:
             yield f'the kind "{self.kind}" needs delay_ms'
         unknown = [name for name in self.api if name not in _API_KEYS]

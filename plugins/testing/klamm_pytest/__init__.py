@@ -33,9 +33,9 @@ _own = pytest.StashKey[Any]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The ini option `klamm_settings`, and `--klamm-timeline`."""
-    parser.addini(_SETTINGS, "Settings of the brokers of tests, KEY=VALUE, one a line.", type="linelist", default=[])
+    parser.addini(_SETTINGS, "Settings of the tests' brokers: KEY=VALUE, one per line.", type="linelist", default=[])
     parser.getgroup("klamm").addoption(
-        _FOLDER_OPTION, metavar="DIR", help="Folder for the timelines of tests that failed, a page each."
+        _FOLDER_OPTION, metavar="DIR", help="Folder for the timelines of failed tests, one page each."
     )
 
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _rewrite_no_asserts_of_klamm(config)
     config.addinivalue_line(
         "markers",
-        f"{_MARK}(*settings, **options): this test's fixture `klamm_broker` is a broker of its own, with settings"
+        f"{_MARK}(*settings, **options): this test's fixture `klamm_broker` is its own broker, with settings"
         " KEY=VALUE and the options of klamm.testing.EmbeddedServer.",
     )
     config.addinivalue_line(

@@ -14,7 +14,7 @@ def klamm_request_observers() -> Iterator[Provider]:
         "recording",
         "klamm_recording.observer:Recorder",
         settings="klamm_recording.observer:RecordingSettings",
-        summary="keeps the latest requests with their responses in memory; for tests",
+        summary="keeps the latest requests and their responses in memory; for tests",
     )
 
 

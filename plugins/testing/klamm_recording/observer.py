@@ -14,8 +14,10 @@ from klamm_recording.recording import SHARED_KEY, Recording, wait_until_notified
 class RecordingSettings:
     """Limits of the recording."""
 
-    max_requests: int = setting(10_000, doc="The latest requests that are kept, of all listeners together.", minimum=1)
-    max_bytes: int = setting(64 << 20, doc="The most bytes that the kept requests have had on the wire.", minimum=1)
+    max_requests: int = setting(
+        10_000, doc="Maximum number of requests that are kept, the latest of all listeners together.", minimum=1
+    )
+    max_bytes: int = setting(64 << 20, doc="Maximum bytes of the kept requests, by their size on the wire.", minimum=1)
 
 
 class Recorder(RequestObserver):

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         return _USAGE
     for line in differences:
         print(line)
-    print(f"{len(requests)} requests, {len(differences)} of them with another answer")
+    print(f"{len(requests)} requests, {len(differences)} of them with a different answer")
     return 1 if differences else 0
 
 

@@ -28,7 +28,7 @@ class ClientQuota(Throttle):
 
         self._manager = services.shared.once("client_quota", make)
         if self._manager.settings != self.settings:
-            raise ValueError("client quotas count for the whole server: write [client_quota], once for all listeners")
+            raise ValueError("client quotas apply to the whole server: write [client_quota] once, for all listeners")
         self._manager.watch(lambda: listener.throttles_changed())
 
     @property

@@ -15,7 +15,7 @@ _VALUES: Final = dict(
         (
             ("kafka.server:type=Produce,name=byte-rate", "Bytes of Produce requests per second."),
             ("kafka.server:type=Fetch,name=byte-rate", "Bytes of fetched records per second."),
-            ("kafka.server:type=Request,name=request-time", "Percent of a thread's time that requests take."),
+            ("kafka.server:type=Request,name=request-time", "Percentage of a thread's time that requests take."),
             ("kafka.server:type=ControllerMutation,name=tokens", "Partitions that may be created or deleted at once."),
         ),
         strict=True,
@@ -37,19 +37,19 @@ def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
         registry.register(name, "gauge", doc, values(key))
     registry.gauge(
         "kafka.server:type=Request,name=exempt-request-time",
-        "Percent of a thread's time for requests that no quota counts: those between brokers, so 0.",
+        "Percentage of a thread's time for requests that no quota counts: only those between brokers, so 0.",
         lambda: 0.0,
     )
     registry.register(
         "klamm:type=ClientQuota,name=Utilization",
         "gauge",
-        "Share of a client's quota that is used; above 1 it is throttled.",
+        "Share of a client's quota that is used; above 1 the client is throttled.",
         lambda: [({"quota": usage.key, **labels(usage)}, usage.utilization) for usage in manager.most_used()],
     )
     registry.register(
         "klamm:type=ClientQuota,name=ThrottledRequests",
         "counter",
-        "Requests that were throttled, by the quota that made it the longest.",
+        "Requests that were throttled, by the quota that caused the longest throttle.",
         lambda: [({"quota": key}, counts.requests) for key, counts in manager.counts.items()],
     )
     registry.register(
@@ -60,6 +60,6 @@ def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
     )
     registry.gauge(
         "klamm:type=ClientQuota,name=TrackedSensors",
-        "Quotas whose use is kept in memory, one for each user and client id that counts by itself.",
+        "Quotas whose use is kept in memory, one for each user and client id that is counted separately.",
         lambda: manager.tracked,
     )

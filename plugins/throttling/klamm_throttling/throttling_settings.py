@@ -57,14 +57,14 @@ class ClientQuotaSettings:
         {}, doc="Quotas by user name and, below that, client id.", check=_check_pairs, per_server=True
     )
     quota_window_num: int = setting(
-        11, doc="Samples over which rates are measured.", kafka="quota.window.num", minimum=1, per_server=True
+        11, doc="Number of samples over which rates are measured.", kafka="quota.window.num", minimum=1, per_server=True
     )
     quota_window_size_seconds: int = setting(
         1, doc="Time of one sample.", kafka="quota.window.size.seconds", minimum=1, per_server=True
     )
     controller_quota_window_num: int = setting(
         11,
-        doc="Windows whose controller mutations may be used in one burst.",
+        doc="Number of windows whose controller mutations may be used in one burst.",
         kafka="controller.quota.window.num",
         minimum=1,
         per_server=True,
@@ -74,10 +74,13 @@ class ClientQuotaSettings:
     )
     max_tracked_clients: int = setting(
         10_000,
-        doc="Users and client ids whose use is kept in memory; further ones replace the oldest.",
+        doc="Maximum number of users and client ids whose use is kept in memory; further ones replace the oldest.",
         minimum=1,
         per_server=True,
     )
     metrics_max_clients: int = setting(
-        100, doc="Users and client ids in metrics: those with the highest utilization.", minimum=0, per_server=True
+        100,
+        doc="Number of users and client ids in metrics: those with the highest utilization.",
+        minimum=0,
+        per_server=True,
     )

@@ -251,7 +251,7 @@ def fetch_cases() -> Iterator[Case]:
         yield Case(
             f"isolation level {level}",
             fetch(("data", {}), isolation_level=level),
-            differs="an isolation level that does not exist" if level != 1 else "",
+            differs="an unknown isolation level" if level != 1 else "",
         )
     for epoch in (0, 1, -2, 99):
         yield Case(f"leader epoch {epoch}", fetch(("data", {"current_leader_epoch": epoch})))
@@ -302,7 +302,7 @@ def offset_cases() -> Iterator[Case]:
         yield Case(
             f"isolation level {level}",
             offsets(("data", 0, -1, -1), isolation_level=level),
-            differs=("an isolation level that does not exist" if level == 2 else ""),
+            differs=("an unknown isolation level" if level == 2 else ""),
         )
     yield Case("a replica", offsets(("data", 0, -1, -1), replica_id=1))
     yield Case("a debugger", offsets(("data", 0, -1, -1), replica_id=-2))

@@ -116,7 +116,7 @@ KNOWN: Final = (
     Known(
         ("ShareGroupHeartbeat", "ShareGroupDescribe"),
         _succeeds,
-        words="In Kafka these must be initialized first, and follow",
+        words="In Kafka they must be initialized first",
     ),
     Known(
         ("OffsetDelete", "DeleteGroups"),
@@ -129,7 +129,7 @@ KNOWN: Final = (
         words="If several members have equally many tasks",
     ),
     Known(
-        ("StreamsGroupHeartbeat",), _is_shutting_down, words="A shutdown that the first heartbeat of a group asks for"
+        ("StreamsGroupHeartbeat",), _is_shutting_down, words="A shutdown that the first heartbeat of a group requests"
     ),
     Known(("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"), _gives_more, words="the first assignment may lack them"),
     Known(("ShareFetch", "ShareAcknowledge"), _fails, words="ShareFetch for a group that does not exist"),

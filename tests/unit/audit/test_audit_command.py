@@ -146,7 +146,7 @@ def test_uris(location):
         ),
     ],
 )
-def test_what_a_store_says_is_one_sentence(chain, message):
+def test_an_error_of_a_store_is_one_sentence(chain, message):
     error = translate("s3a://b/x", chain, "3.5.0")
     assert (type(error), str(error)) == (FileSystemError, message)
     assert isinstance(translate("s3a://b/x", [("FileNotFoundException", "x")], ""), FileNotFoundError)
@@ -248,7 +248,7 @@ def test_arguments_that_cannot_be(capsys, arguments, message):
         ("2026-01-31T12:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
     ],
 )
-def test_what_since_takes(text, moment):
+def test_since_accepts_ages_dates_and_times(text, moment):
     assert parse_since(text, datetime(2026, 5, 1, 12, tzinfo=UTC)) == moment
 
 

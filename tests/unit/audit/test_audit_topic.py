@@ -27,7 +27,7 @@ def fetches(spool):
     return [event for event in in_spool(spool, "node-1").values() if event.get("api_name") == "Fetch"]
 
 
-def test_what_is_in_the_spool_is_in_the_topic_and_its_reading_brings_no_more(tmp_path):
+def test_the_topic_has_the_spools_events_and_reading_it_adds_none(tmp_path):
     spool = tmp_path / "spool"
     with EmbeddedServer(settings_of(spool)) as server:
         server.create_topic("orders")
@@ -89,7 +89,7 @@ def test_reads_of_those_who_read_the_topic_are_left_out(line, kept):
 
 
 @pytest.mark.parametrize("api_name", [b"ListOffsets", b"OffsetFetch"])
-def test_what_needs_no_right_to_read_the_topic_hides_no_fetch(api_name):
+def test_a_request_without_the_right_to_read_the_topic_hides_no_fetch(api_name):
     """A client that may only describe the topic would choose by that what the topic shows of it."""
     added = []
     topic = AuditTopic(TOPIC, lambda name, records: added.extend(value for _, value in records))

@@ -33,7 +33,7 @@ def test_every_api_is_known():
     assert known == sorted(ApiKey), "a new API needs a description in klamm_spark.requests, or a place in this test"
 
 
-def test_what_is_named_like_a_change_is_one():
+def test_apis_named_like_changes_are_changes():
     named = {key for key in ApiKey if not set(key.name.split("_")).isdisjoint(CHANGING_WORDS)}
     assert [key.name for key in named if not is_change(key, None)] == []
 

@@ -80,7 +80,7 @@ def test_findings_come_as_events_do(watch, spool):
     assert not watch.step()
 
 
-def test_what_is_sealed_meanwhile_is_read_once(watch, spool):
+def test_a_segment_that_is_sealed_meanwhile_is_read_once(watch, spool):
     spool.write(ATTACK[:3])
     watch.step()
     spool.write(ATTACK[3:])

@@ -175,7 +175,7 @@ def test_a_log_proves_that_it_has_only_grown(place, capsys):
     assert proof.read_text().startswith("old 2\n")
 
 
-def test_what_is_not_in_the_log_has_no_proof(place, capsys):
+def test_an_event_outside_the_log_has_no_proof(place, capsys):
     event = json.loads(place.paths[0].read_bytes().splitlines()[0])
     for line, reason in (
         (json.dumps(event | {"principal": "User:other"}), "the line is not one of"),

@@ -72,7 +72,7 @@ def test_under_block_the_thread_waits_for_room_or_for_the_end(release):
     assert queue.take() == expected
 
 
-def test_what_may_not_wait_is_rather_dropped():
+def test_an_event_that_may_not_wait_is_dropped():
     queue = EventQueue(1, BLOCK)
     queue.put("first")
     queue.put("second")

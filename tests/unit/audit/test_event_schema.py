@@ -76,7 +76,7 @@ def test_a_stored_spool_of_version_1_is_valid_and_means_the_same():
     "change",
     [{"kind": "other"}, {"outcome": "fine"}, {"seq": -1}, {"api_key": "0"}, {"password": "x"}, {"schema_version": 99}],
 )
-def test_what_is_no_event_is_refused(validator, change):
+def test_lines_that_are_not_events_are_refused(validator, change):
     event = {**next(iter(sample_events(1))), **change}
     assert not validator.is_valid(event)
 

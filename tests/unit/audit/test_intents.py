@@ -102,7 +102,7 @@ def test_a_torn_intent_was_never_executed(tmp_path):
     assert interrupted(Observing(tmp_path)) == []
 
 
-def test_what_changes_nothing_has_no_intent(audit):
+def test_a_request_that_changes_nothing_has_no_intent(audit):
     connection = audit.connection()
     for message in (
         ping(audit, connection).request,
@@ -114,7 +114,7 @@ def test_what_changes_nothing_has_no_intent(audit):
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("none", [0, 0]), ("administrative", [1, 1]), ("all", [1, 2])])
-def test_what_is_synced(make, policy, expected):
+def test_intents_are_synced_as_sync_intents_demands(make, policy, expected):
     audit = make(sync_intents=policy)
     start_creation(audit)
     fsyncs = [audit.files.fsyncs]

@@ -159,7 +159,7 @@ def test_a_seal_of_a_stream_of_a_later_klamm_stops_no_start(tmp_path, segments):
 # ---- anchors
 
 
-def test_what_could_not_be_anchored_is_anchored_after_the_next_start(tmp_path, segments):
+def test_seals_that_could_not_be_anchored_are_anchored_after_the_next_start(tmp_path, segments):
     lake, anchored = Lake(tmp_path / "lake"), []
 
     def fails(seal):

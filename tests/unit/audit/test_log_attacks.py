@@ -119,7 +119,7 @@ def test_several_checkpoints_say_where_a_rewritten_log_differs(tmp_path):
     place.witness.close()
 
 
-def test_who_gives_the_older_copy_back_to_ship_is_refused_by_the_witness(tmp_path):
+def test_the_witness_refuses_ship_with_a_restored_older_copy(tmp_path):
     place = LoggedLake(tmp_path)
     place.grow(2)
     shutil.copytree(place.lake.root, tmp_path / "older")

@@ -8,7 +8,7 @@ from klamm_spark.observer.aggregation import MAX_WINDOWS
 from tests.unit.audit.observing import ping, produced, refused
 
 
-def test_what_is_beyond_the_rate_becomes_one_row_a_second(make):
+def test_requests_beyond_the_rate_become_one_row_a_second(make):
     audit = make(aggregate_above_per_second=2)
     connection = audit.connection()
     for _ in range(10):

@@ -14,7 +14,7 @@ from klamm_spark.spool.layout import SHIPPED_SUFFIX, beside
 from tests.unit.audit.observing import Observing, ping, produced
 
 
-def test_what_finds_no_room_is_counted_in_a_gap(make):
+def test_events_without_room_are_counted_in_a_gap(make):
     audit = make(queue_capacity=5, aggregate_above_per_second=-1)
     connection = audit.connection()
     for _ in range(8):

@@ -91,7 +91,7 @@ def test_the_backlog_follows_the_spool(tmp_path):
     assert str(backlog) == "nothing behind the spool"
 
 
-def test_what_has_left_the_spool_is_forgotten(tmp_path):
+def test_segments_that_have_left_the_spool_are_forgotten(tmp_path):
     """A driver runs for years, and retention deletes what is shipped."""
     known = set()
     (tmp_path / "spool" / "n").mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_a_folder_is_listed_again_until_its_time_of_change_is_settled(tmp_path):
     assert not add(2), "it is not expected to change without a later time"
 
 
-def test_of_copies_the_first_waits_that_is_there(tmp_path):
+def test_the_first_existing_copy_of_a_segment_waits(tmp_path):
     (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
     first, last = (tmp_path / "spool" / folder / path.name for folder in ("a-copy", "z-copy"))
     for copy in (first, last):

@@ -43,7 +43,7 @@ def without(seals, names):
     return {name: seal for name, seal in seals.items() if name not in names}
 
 
-def test_as_it_was_sealed_nothing_is_missing(seals):
+def test_nothing_is_missing_from_unchanged_seals(seals):
     assert check_sisters(seals, (), ()) == ([], [])
 
 

@@ -369,7 +369,7 @@ def test_a_name_with_other_digits_is_no_segment(digit):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_what_an_open_segment_has_beyond_its_sealed_copy_is_kept(tmp_path, compression):
+def test_events_of_an_open_segment_beyond_its_sealed_copy_are_kept(tmp_path, compression):
     writer = Writer(tmp_path / "n", compression=compression)
     writer.start()
     boot = writer.spool.boot
@@ -489,7 +489,7 @@ def test_one_failed_fsync_is_not_tried_again_on_the_same_file(tmp_path):
     assert writer.spool.take_losses() == [Unsynced(writer.spool.boot, 0, 0)]
 
 
-def test_what_the_disk_has_lost_of_a_segment_that_is_given_up_is_cut_off(tmp_path):
+def test_an_abandoned_segment_is_cut_where_the_disk_lost_its_events(tmp_path):
     writer = Writer(tmp_path / "n", fsync_interval_ms=100)
     writer.start()
     writer.write(3)
@@ -552,7 +552,7 @@ def test_an_end_after_a_loss_right_after_a_seal_is_reported_too(tmp_path):
     assert writer.start("11111111") == [Recovered(boot, 0, 0)]
 
 
-def test_of_two_crashes_in_a_row_both_are_reported(tmp_path):
+def test_two_crashes_in_a_row_are_both_reported(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
     aged(writer, 1)
     first = writer.spool.boot

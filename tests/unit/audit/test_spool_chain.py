@@ -101,7 +101,7 @@ def test_another_beginning(paths):
     assert NO_CHAIN not in breaks(paths)[0]
 
 
-def test_what_retention_and_the_writer_leave_is_no_break(paths):
+def test_retention_and_an_open_segment_do_not_break_the_chain(paths):
     # The oldest segment is deleted, its seal not yet; of the next both are.
     paths[1].unlink()
     seal_of(paths[0]).unlink()

@@ -13,7 +13,7 @@ from tests.unit.audit.test_spool import Writer, fail, seals
 
 
 @pytest.mark.parametrize(("codec", "suffix"), [("none", ".jsonl"), ("zstd", ".zst"), ("gzip", ".gz")])
-def test_what_is_compressed_is_decompressed(codec, suffix):
+def test_compressed_data_is_decompressed(codec, suffix):
     assert decompress(compress(b"one\ntwo\n", codec), suffix) == b"one\ntwo\n"
 
 

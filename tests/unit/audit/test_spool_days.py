@@ -125,7 +125,7 @@ def test_a_crash_while_a_segment_is_sealed_leaves_one_segment_and_one_seal(tmp_p
     assert [seal.segment for seal in seals(writer.folder)] == [path.stem]
 
 
-def test_what_comes_after_a_seal_that_failed_is_in_the_compressed_segment_too(tmp_path):
+def test_events_after_a_failed_seal_are_in_the_compressed_segment_too(tmp_path):
     writer = Writer(tmp_path / "n", compression="zstd", segment_age_ms=10)
     writer.start()
     writer.write(2)

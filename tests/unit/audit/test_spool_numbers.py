@@ -102,7 +102,7 @@ def test_lines_that_do_not_follow_one_another_are_parsed(lines, change):
         b'{"schema_version":1,"event_id":"n/b/True","node":"n","boot":"b","seq":true,"time_us":1}\n',
     ],
 )
-def test_what_is_no_segment_of_a_server_is_parsed(data):
+def test_bytes_that_are_not_a_servers_segment_are_parsed(data):
     expected = [one for one in parsed(data.split(b"\n")) if type(one[2]) is int]
     assert single(numbers_of(data)) == expected
 

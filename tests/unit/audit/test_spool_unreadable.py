@@ -102,7 +102,7 @@ def test_a_boot_that_wrote_nothing_has_not_reported_what_it_put_aside(tmp_path):
     assert writer.start("33333333") == [Recovered(second, 0, 0)]
 
 
-def test_of_a_segment_that_cannot_be_read_either_all_is_in_doubt(tmp_path):
+def test_a_segment_that_is_unreadable_with_its_seal_is_in_doubt_completely(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot = writer.spool.boot
     newest = max(writer.folder.rglob("*.seal"))
@@ -127,7 +127,7 @@ def test_an_open_segment_that_cannot_be_read_is_put_aside_and_reported(tmp_path,
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_what_cannot_be_read_for_the_moment_stays_where_it_is(tmp_path, number):
+def test_a_temporarily_unreadable_file_stays_where_it_is(tmp_path, number):
     """It says nothing of the file: the start fails, and the next one reads it."""
     writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
@@ -159,7 +159,7 @@ def test_new_folders_of_a_spool_are_durable(tmp_path):
         assert folder in synced
 
 
-def test_of_a_sealed_copy_an_open_segment_that_cannot_be_read_takes_nothing_away(tmp_path):
+def test_an_unreadable_open_segment_leaves_its_sealed_copy_complete(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot, newest = writer.spool.boot, max(sealed_segments(writer.folder))
     path = writer.folder / newest.with_suffix(".open").name
@@ -220,7 +220,7 @@ def put_aside(folder, padding=0, **settings):
     return writer, first, path.with_name(path.name + ".unreadable")
 
 
-def test_what_was_put_aside_counts_for_the_size_and_goes_as_the_oldest(tmp_path, caplog):
+def test_files_put_aside_count_for_the_size_and_are_deleted_as_the_oldest(tmp_path, caplog):
     writer, first, aside = put_aside(tmp_path / "n", padding=2000, retention_bytes=4000)
     assert writer.spool.size_bytes == sum(path.stat().st_size for path in (*sealed_segments(writer.folder), aside))
     assert writer.tick() == []
@@ -239,7 +239,7 @@ def test_what_was_put_aside_counts_for_the_size_and_goes_as_the_oldest(tmp_path,
     assert len(sealed_segments(writer.folder)) == 2
 
 
-def test_what_was_put_aside_grows_old_by_when_it_was_written(tmp_path):
+def test_the_age_of_a_file_put_aside_begins_when_it_was_written(tmp_path):
     writer, first, aside = put_aside(tmp_path / "n", retention_ms=60_000)
     writer.clock.advance_ms(59_995)
     assert writer.tick() == [Deleted(first, 0, 1, 2, "retention_ms")]
@@ -283,7 +283,7 @@ def test_a_segment_without_a_seal_ends_where_the_next_one_begins_even_if_files_o
     assert writer.tick() == [Deleted(boot, 0, 1, None, "retention_ms"), Deleted(boot, 2, 3, 2, "retention_ms")]
 
 
-def test_what_was_put_aside_fills_a_spool_that_is_to_stop_and_removed_by_hand_makes_room(tmp_path):
+def test_files_put_aside_stop_a_full_spool_until_they_are_removed_by_hand(tmp_path):
     writer, _, aside = put_aside(tmp_path / "n", padding=2000, retention_bytes=2500, on_limit="stop")
     with pytest.raises(SpoolError, match="retention_bytes = 2500"):
         writer.write(padding=1000)

@@ -85,7 +85,7 @@ def general(name):
 
 
 @pytest.mark.parametrize("api_key", CASES, ids=lambda key: key.name)
-def test_the_table_says_just_that(api_key):
+def test_changes_have_exactly_the_attributes_and_types_of_the_table(api_key):
     request, response, _ = CASES[api_key]
     resources = described(api_key, request, response, TopicNames())
     names = {general(name) for one in resources for name, _, _ in one.attributes or ()}
@@ -223,7 +223,7 @@ def test_a_denied_read_has_all_names_too(audit):
     assert stream_mark(event["boot"]) == "s"
 
 
-def test_what_cannot_be_described_is_recorded_without_resources(audit, caplog):
+def test_a_request_that_cannot_be_described_is_recorded_without_resources(audit, caplog):
     """Of a plugin whose messages are its own."""
     request = heartbeat.HeartbeatRequest("g")
     event = audit.request(audit.connection(), request, heartbeat.HeartbeatResponse())
@@ -251,7 +251,7 @@ def test_what_cannot_be_described_is_recorded_without_resources(audit, caplog):
     ],
     ids=str,
 )
-def test_what_was_executed_is_kept_apart_from_what_was_not(audit, options, stream):
+def test_executed_and_unexecuted_changes_are_distinguished(audit, options, stream):
     audit.complete(creation(audit, audit.connection(), **options))
     (event,) = audit.requests()
     assert stream_mark(event["boot"]) == stream

@@ -246,7 +246,7 @@ def test_a_file_that_was_put_beside_a_segment_is_named(tmp_path, signers, suffix
     assert found.breaks == [f"{forged} was changed: its SHA-256 differs from its seal"]
 
 
-def test_what_is_no_gap_in_a_segment_that_is_being_written_reports_none(tmp_path):
+def test_malformed_gaps_in_an_open_segment_report_nothing(tmp_path):
     write_sample_spool(tmp_path, sample_events(10))
     gap = {
         "kind": "audit_gap",

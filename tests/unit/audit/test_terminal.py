@@ -202,7 +202,7 @@ def test_tail_follows_until_it_is_interrupted(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["export"], ["export", "--format", "cef"], ["tail"], ["sql", "select 1"]])
-def test_what_is_cut_short_by_an_interrupt_does_not_end_as_if_it_were_whole(spool, command):
+def test_an_interrupted_export_does_not_end_as_if_complete(spool, command):
     class Interrupted(io.StringIO):
         def write(self, text):
             raise KeyboardInterrupt

@@ -134,7 +134,7 @@ def test_a_checkpoint_is_signed_by_the_log_and_the_witness_and_anchored(place):
     assert place.check(anchors=anchors).breaks == []
 
 
-def test_what_the_ledger_had_before_the_log_began_is_in_it(place):
+def test_seals_from_before_the_log_began_are_in_it(place):
     paths = place.write(3)
     ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
     ledger.add([ledger.read(path) for path in paths])
@@ -150,7 +150,7 @@ def test_a_lake_whose_log_was_not_asked_for_is_not_looked_at(place):
     assert place.check() == ([], [], [])
 
 
-def test_what_a_killed_driver_has_in_the_ledger_alone_is_not_called_broken(place):
+def test_seals_that_a_killed_driver_did_not_log_are_not_reported_as_broken(place):
     """A segment, and the last seal of a boot that has ended since."""
     (path,) = place.write(1)
     place.ship([path])

@@ -117,7 +117,7 @@ def test_a_record_counts_in_its_own_lake_only(lake, signers, of, problem):
     assert list(known.segments) == ([] if problem else ["s"])
 
 
-def test_who_has_no_key_cannot_give_a_record_to_another_lake(lake, signers):
+def test_without_a_key_a_record_cannot_be_moved_to_another_lake(lake, signers):
     record = Record("s", 1, 1, "all", 0, "", whole=True, digests_sha256=digests_sha256(""), lake="another")
     keep_key(lake, signers[0])
     write_records(lake, [(replace(record.signed(signers[0]), lake="one"), "")])

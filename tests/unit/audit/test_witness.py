@@ -75,7 +75,7 @@ def test_a_rollback_and_a_fork_are_refused_also_after_a_start(start, log_signer)
     assert witness.add_checkpoint(asked(log_signer, 20, 21)).status == 200
 
 
-def test_what_it_cannot_read_or_does_not_know_gets_the_status_of_the_specification(start, log_signer, tmp_path):
+def test_malformed_and_unknown_requests_get_the_status_of_the_specification(start, log_signer, tmp_path):
     witness = start()
     right = asked(log_signer, 0, 5)
     unknown = NoteSigner(signer_in(tmp_path, "unknown"), ORIGIN, LOG_KEY)
@@ -200,7 +200,7 @@ def test_a_request_that_is_too_long_or_has_no_length_is_not_read(start, log_sign
             assert is_closed(sock)
 
 
-def test_who_sends_half_a_request_is_closed_and_many_of_them_lock_no_log_out(start, log_signer):
+def test_half_sent_requests_are_closed_and_lock_no_log_out(start, log_signer):
     witness = start()
     with served(witness, deadline_s=0.05) as url, connect(url) as sock:
         sock.sendall(b"POST /add-checkpoint HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf")

@@ -198,9 +198,9 @@ def test_some_topic_may_be_written_by_alice(texts: tuple[str, ...], allowed: boo
         ("allow User:alice READ topic", "must name the topic"),
         ("allow User:alice READ cluster:mine", "one cluster"),
         ("allow User:alice READ topic:x from nowhere", "not an address"),
-        ("allow User:alice", "must be"),
+        ("allow User:alice", "must have the form"),
     ],
 )
-def test_what_is_wrong_with_a_rule(text: str, complaint: str) -> None:
+def test_the_fault_of_a_rule_is_named(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse_rule(text)

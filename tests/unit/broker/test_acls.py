@@ -115,7 +115,7 @@ def filter_with(place: int, code: int) -> tuple[int, str, int, None, None, int, 
 
 @pytest.mark.parametrize("code", [0, 99, -1])
 @pytest.mark.parametrize("place", range(4))
-def test_what_is_unknown_closes_the_connection(guarded: BrokerHarness, place: int, code: int) -> None:
+def test_unknown_types_close_the_connection(guarded: BrokerHarness, place: int, code: int) -> None:
     create(guarded, creation())
     known, unknown = (DeleteAclsFilter(*filter_with(place, each)) for each in (ANY, code))
     new = creation("other")

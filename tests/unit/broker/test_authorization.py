@@ -435,7 +435,7 @@ def test_allowed_by_its_rules(guarded: BrokerHarness, name: str) -> None:
         assert denials(reply.response) == set()
 
 
-def test_what_only_the_topic_denies(guarded: BrokerHarness) -> None:
+def test_offsets_are_denied_by_the_topic_alone(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* ALL group:*")
     assert denials(guarded.call(commit(), 8)) == {TOPIC}
     assert denials(guarded.call(fetch_offsets(), 8)) == {TOPIC}

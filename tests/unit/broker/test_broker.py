@@ -36,7 +36,7 @@ def test_settings_are_named_as_in_kafka() -> None:
     assert all(spec.kafka for spec in specs.values())
 
 
-def test_what_is_served(harness: BrokerHarness) -> None:
+def test_the_handlers_serve_the_expected_versions(harness: BrokerHarness) -> None:
     served = {handler.api_key: (handler.min_version, handler.max_version) for handler in harness.broker.handlers()}
     assert served[ApiKey.PRODUCE] == (3, 13)
     assert served[ApiKey.FETCH] == (4, 18)
@@ -214,7 +214,7 @@ def test_describe(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("temporary", [True, False])
-def test_what_goes_away_with_the_server_is_not_synced(tmp_path: Path, temporary: bool) -> None:
+def test_a_temporary_store_is_not_synced(tmp_path: Path, temporary: bool) -> None:
     with EmbeddedServer(data_dir=None if temporary else tmp_path) as server:
         broker = server.api_set()
         assert isinstance(broker._operations, UnsyncedFileOperations) is temporary

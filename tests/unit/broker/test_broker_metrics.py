@@ -26,7 +26,7 @@ def counts(harness: BrokerHarness, name: str) -> dict[str, float]:
     return found
 
 
-def test_what_goes_in_and_out_is_counted_by_topic(harness: BrokerHarness) -> None:
+def test_bytes_in_and_out_are_counted_by_topic(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.create_topic("u")
     harness.produce("t", b"a", b"b", b"c")
@@ -60,7 +60,7 @@ def produced(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, fl
     return produce_one
 
 
-def test_what_a_partition_refuses_is_counted_in_the_total_and_the_unexpected_as_failed(
+def test_refused_requests_are_counted_in_the_total_and_unexpected_failures_as_failed(
     harness: BrokerHarness, produced: Callable[..., tuple[ErrorCode, float, float]]
 ) -> None:
     harness.create_topic("t", max_message_bytes="1000", message_timestamp_after_max_ms="1000")
@@ -78,7 +78,7 @@ def test_what_a_partition_refuses_is_counted_in_the_total_and_the_unexpected_as_
     assert counts(harness, "MessagesInPerSec")["t"] == 1
 
 
-def test_what_no_partition_is_asked_is_no_produce_request(
+def test_a_produce_that_reaches_no_partition_is_not_counted(
     harness: BrokerHarness, produced: Callable[..., tuple[ErrorCode, float, float]]
 ) -> None:
     harness.create_topic("t")

@@ -40,7 +40,7 @@ def describe(harness, *components, strict=False, version=1):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_was_set_is_described(harness, version):
+def test_quotas_that_were_set_are_described(harness, version):
     assert alter(harness, entry(ALICE, **RATES), version=version) == [ErrorCode.NONE]
     assert describe(harness, ("user", EXACT, "alice"), version=version) == {(("user", "alice"),): RATES}
 
@@ -92,13 +92,13 @@ def test_validate_only_changes_nothing(harness):
         RequestEntryData([RequestEntityData("user", "a")], [OpData("request_percentage", 0.0)]),
     ],
 )
-def test_what_cannot_be_is_refused_for_its_entity_alone(harness, wrong):
+def test_an_impossible_quota_is_refused_for_its_entity_alone(harness, wrong):
     good = entry({"user": None, "client-id": "app"}, request_percentage=0.5)
     assert alter(harness, wrong, good) == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert list(describe(harness)) == [(("client-id", "app"), ("user", None))]
 
 
-def test_of_an_entity_that_is_named_twice_the_first_counts(harness):
+def test_the_first_of_two_entries_for_an_entity_counts(harness):
     """And the answer has it once, with an error: so does Kafka's."""
     first, second = entry(ALICE, producer_byte_rate=1.0), entry(ALICE, producer_byte_rate=2.0)
     assert alter(harness, first, second) == [ErrorCode.INVALID_REQUEST]
@@ -115,7 +115,7 @@ def test_of_an_entity_that_is_named_twice_the_first_counts(harness):
         (0.9999999, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_a_whole_number_is_what_kafka_takes_for_one(harness, value, error):
+def test_whole_numbers_have_kafkas_tolerance(harness, value, error):
     """As Apache Kafka 4.3.1 answers; it keeps the value as it came."""
     assert alter(harness, entry(ALICE, producer_byte_rate=value)) == [error]
     assert describe(harness) == ({} if error else {(("user", "alice"),): {"producer_byte_rate": value}})

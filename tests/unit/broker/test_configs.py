@@ -225,7 +225,7 @@ def test_a_value_that_is_missing_is_refused_before_others(harness: BrokerHarness
 
 
 @pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
-def test_what_is_no_list_is_refused_before_the_name(harness: BrokerHarness, kind: int) -> None:
+def test_a_list_operation_on_another_config_is_refused_before_the_name(harness: BrokerHarness, kind: int) -> None:
     assert alter(harness, kind, "", ("interval.ms", 2, "1")) == ErrorCode.INVALID_CONFIG
     assert alter(harness, kind, "", ("interval.ms", SET, "1")) == ErrorCode.INVALID_REQUEST
 

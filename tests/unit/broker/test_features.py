@@ -71,7 +71,7 @@ def test_level_0_is_not_finalized(harness):
         ("no.such.feature", 1, UPGRADE),
     ],
 )
-def test_what_is_refused_changes_nothing(harness, name, level, kind):
+def test_a_refused_update_changes_nothing(harness, name, level, kind):
     request = UpdateFeaturesRequest(
         1000,
         [

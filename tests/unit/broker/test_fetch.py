@@ -162,7 +162,7 @@ def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return reads
 
 
-def test_what_an_append_costs_does_not_grow_with_the_partitions_of_a_waiting_fetch(
+def test_the_cost_of_an_append_does_not_grow_with_the_partitions_of_a_waiting_fetch(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 100

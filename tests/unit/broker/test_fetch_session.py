@@ -91,7 +91,7 @@ def test_a_session_may_begin_without_partitions(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
-def test_of_a_partition_that_is_named_twice_the_last_counts(harness: BrokerHarness, epoch: int) -> None:
+def test_the_last_of_two_entries_for_a_partition_counts(harness: BrokerHarness, epoch: int) -> None:
     harness.create_topic("t", 2)
     for value in (b"a", b"b"):
         harness.produce("t", value)
@@ -372,7 +372,7 @@ def test_the_owner_with_most_sessions_loses_one_first() -> None:
     assert [each for each in quiet if cache.get(each) is None] == []
 
 
-def test_who_has_most_takes_no_slot_from_others() -> None:
+def test_the_owner_with_most_sessions_takes_no_slot_from_others() -> None:
     clock = ManualClock()
     cache = cache_of(100, clock)
     quiet = made(cache, "alice", 5)

@@ -233,7 +233,7 @@ def killed(harness: BrokerHarness, directory: Path) -> BrokerHarness:
     return after
 
 
-def test_what_was_there_before_the_topic_is_written(harness: BrokerHarness) -> None:
+def test_rows_from_before_the_topic_are_written(harness: BrokerHarness) -> None:
     harness.create_topic("t", 4)
     for group in GROUPS:
         commit(harness, group, 1, 7)
@@ -319,7 +319,7 @@ def failing(tmp_path: Path) -> Iterator[tuple[BrokerHarness, FailingDisk]]:
     harness.broker.close()
 
 
-def test_what_a_full_disk_refuses_is_written_later(failing: tuple[BrokerHarness, FailingDisk]) -> None:
+def test_records_that_a_full_disk_refuses_are_written_later(failing: tuple[BrokerHarness, FailingDisk]) -> None:
     harness, disk = failing
     prepared(harness)
     commit(harness, "a", 0, 1)

@@ -147,7 +147,7 @@ def test_a_large_log_that_cannot_be_opened_after_a_crash_does_not_stop_the_start
     assert harness.fetch("t").high_watermark == 70
 
 
-def test_what_was_not_opened_stays_as_checkpointed(harness: BrokerHarness) -> None:
+def test_a_log_that_was_not_opened_stays_as_checkpointed(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     for index in range(2):
         harness.produce("t", b"a", b"b", partition=index)

@@ -48,7 +48,7 @@ def test_reassignments(
     assert (found.name, result.partition_index, result.error_code) == (topic, index, error)
 
 
-def test_whether_factors_may_change_is_repeated_where_there_are_topics(harness: BrokerHarness) -> None:
+def test_the_flag_for_replication_factors_is_repeated_if_there_are_topics(harness: BrokerHarness) -> None:
     topics = [alter_partition_reassignments.ReassignableTopic("t", [])]
     for wanted, allowed in (([], True), (topics, False)):
         request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(

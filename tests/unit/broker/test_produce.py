@@ -176,7 +176,7 @@ def test_a_record_over_the_topics_limit(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("batch", [None, b"", b"\0" * 10, records(b"a") + records(b"b")])
-def test_what_is_no_single_batch(harness: BrokerHarness, batch: bytes | None) -> None:
+def test_records_that_are_not_exactly_one_batch_are_refused(harness: BrokerHarness, batch: bytes | None) -> None:
     harness.create_topic("t")
     response = harness.call(request(-1, ("t", 0, batch)), 9)
     assert response.responses[0].partition_responses[0].error_code in (
@@ -374,7 +374,7 @@ def on_processor(harness: BrokerHarness, message: produce.ProduceRequest, versio
         ({"message_timestamp_before_max_ms": "1000"}, records(*[b"x" * 20] * 100)),
     ],
 )
-def test_what_takes_long_to_check_leaves_the_network_thread(
+def test_batches_that_take_long_to_check_leave_the_network_thread(
     harness: BrokerHarness, configs: dict[str, str], batch: bytes
 ) -> None:
     harness.create_topic("t", **configs)

@@ -144,7 +144,7 @@ def test_every_api_of_the_broker_is_tried(guarded: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(ASK_NOTHING), ids=lambda key: key.name)
-def test_what_asks_nothing_has_no_decision(guarded: BrokerHarness, key: ApiKey) -> None:
+def test_an_api_without_authorization_has_no_decision(guarded: BrokerHarness, key: ApiKey) -> None:
     authorizer = guarded.listener.authorizer = Remembering(StaticSettings())
     spec = spec_of(key)
     guarded.send(vars(load(key))[f"{spec.name}Request"](), spec.max_version)

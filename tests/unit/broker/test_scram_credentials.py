@@ -42,7 +42,7 @@ def describe(harness: BrokerHarness, *users: str):
     ]
 
 
-def test_what_is_written_proves_the_password_and_survives(harness: BrokerHarness) -> None:
+def test_stored_credentials_prove_the_password_and_survive(harness: BrokerHarness) -> None:
     assert alter(harness, upsertion("alice"), upsertion("bob", SHA_512, 8192)) == {"alice": 0, "bob": 0}
     harness.reopen()
     row = harness.broker.scram_credentials.rows["SCRAM-SHA-256:alice"]
@@ -75,7 +75,7 @@ def test_no_stored_value_can_be_used_to_log_in(harness: BrokerHarness) -> None:
         (ScramCredentialDeletion("alice", 9), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_what_is_refused_changes_nothing_and_stops_nothing_else(harness, change, code) -> None:
+def test_a_refused_alteration_changes_nothing_and_stops_no_other(harness, change, code) -> None:
     assert alter(harness, change, upsertion("other")) == {change.name: code, "other": 0}
     assert describe(harness) == [("other", 0, [(SHA_256, 4096)])]
 
@@ -96,7 +96,7 @@ def test_a_user_twice_in_one_request_is_refused_with_any_mechanisms(harness: Bro
     assert describe(harness) == [("alice", 0, [(SHA_256, 4096)])]
 
 
-def test_of_a_user_twice_in_one_request_the_first_fault_is_reported(harness: BrokerHarness) -> None:
+def test_the_first_fault_of_a_user_named_twice_is_reported(harness: BrokerHarness) -> None:
     gone = ScramCredentialDeletion("alice", SHA_256)
     assert alter(harness, gone, upsertion("alice")) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
     assert alter(harness, gone, gone) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}

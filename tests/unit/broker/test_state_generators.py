@@ -125,7 +125,9 @@ def disk_bytes(harness: BrokerHarness) -> int:
 
 
 @pytest.mark.parametrize("api_key", GENERATORS, ids=lambda api_key: api_key.name)
-def test_what_an_api_leaves_behind_is_limited(attacked: Callable[[int], BrokerHarness], api_key: ApiKey) -> None:
+def test_the_state_that_an_api_leaves_behind_is_limited(
+    attacked: Callable[[int], BrokerHarness], api_key: ApiKey
+) -> None:
     """In memory and on disk no more is taken than the tables that it makes grow may have."""
     harness = attacked(MIB // 2)
     send = GENERATORS[api_key]
@@ -155,7 +157,7 @@ def test_what_an_api_leaves_behind_is_limited(attacked: Callable[[int], BrokerHa
 
 
 @pytest.mark.slow
-def test_what_all_apis_leave_behind_in_a_minute_is_limited(attacked: Callable[[int], BrokerHarness]) -> None:
+def test_the_state_that_all_apis_leave_behind_in_a_minute_is_limited(attacked: Callable[[int], BrokerHarness]) -> None:
     harness = attacked(4 * MIB)
     harness.principal = MALLORY
     total = sum(harness.broker.limits[table].total for table in TABLES)

@@ -252,7 +252,7 @@ def test_a_migration_that_was_cut_short_is_done_again(path: Path) -> None:
     assert "cluster" not in tables
 
 
-def test_what_was_answered_survives_kill_9(path: Path) -> None:
+def test_answered_writes_survive_kill_9(path: Path) -> None:
     program = textwrap.dedent(
         """
         import itertools, os, pathlib, sys
@@ -333,7 +333,7 @@ def test_a_rollback_that_fails_leaves_no_caller_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync_submitted", [False, True])
-def test_what_is_synced(tmp_path: Path, sync_submitted: bool) -> None:
+def test_awaited_writes_are_synced_and_submitted_ones_by_setting(tmp_path: Path, sync_submitted: bool) -> None:
     store = Store(tmp_path / "klamm.db", sync_submitted=sync_submitted)
     store.open()
     connection = store._connection = FailingConnection(store._connection)  # type: ignore[assignment]
@@ -361,7 +361,7 @@ class SyncNotes(Store):
 
 @pytest.mark.parametrize("by_default", [False, True])
 @pytest.mark.parametrize("sync", [None, False, True])
-def test_what_is_submitted_is_synced_if_it_asks_for_it(path: Path, by_default: bool, sync: bool | None) -> None:
+def test_a_submitted_write_is_synced_on_request(path: Path, by_default: bool, sync: bool | None) -> None:
     store = SyncNotes(path, sync_submitted=by_default)
     store.open()
     store.submit([put("a", 1)], sync=sync)

@@ -109,7 +109,7 @@ def test_topics_that_cannot_be_created_are_reported(harness: BrokerHarness, chan
     assert harness.broker.topics.get(changelog.name) is None
 
 
-def test_who_may_not_create_internal_topics_is_notified(harness: BrokerHarness) -> None:
+def test_a_client_that_may_not_create_internal_topics_is_notified(harness: BrokerHarness) -> None:
     guard(harness, "allow User:* READ group:g", "allow User:* DESCRIBE topic:*")
     answer = ask(harness, join("g", topology=COUNTS))
     (status,) = answer.status

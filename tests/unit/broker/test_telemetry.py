@@ -125,7 +125,7 @@ def test_pushed_values_are_shown_and_increments_added(harness: BrokerHarness) ->
     assert values(harness) == {"gauge": 1.5, "sum": 5.0}
 
 
-def test_when_clients_may_ask_and_push(harness: BrokerHarness) -> None:
+def test_clients_subscribe_and_push_at_most_once_an_interval(harness: BrokerHarness) -> None:
     alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE)
     got = subscription(harness)
     assert subscription(harness, got.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -141,7 +141,7 @@ def test_when_clients_may_ask_and_push(harness: BrokerHarness) -> None:
     assert push(harness, again) == ErrorCode.INVALID_REQUEST
 
 
-def test_what_is_no_metrics_is_refused(harness: BrokerHarness) -> None:
+def test_data_that_is_not_metrics_is_refused(harness: BrokerHarness) -> None:
     alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE)
     got = subscription(harness)
     assert push(harness, got, b"\x0a\xff") == ErrorCode.INVALID_RECORD
@@ -204,7 +204,7 @@ def points(count: int, name_bytes: int = 10) -> Iterator[MetricPoint]:
     return (MetricPoint(str(number).zfill(name_bytes), (), 1.0, True) for number in range(count))
 
 
-def test_what_is_kept_of_one_client_is_bounded() -> None:
+def test_the_metrics_kept_of_one_client_are_bounded() -> None:
     pushed_values = PushedValues()
     pushed_values.take(b"a", "me", points(2 * MAX_POINTS))
     ((_, _, kept),) = pushed_values.latest(1)
@@ -218,7 +218,7 @@ def test_what_is_kept_of_one_client_is_bounded() -> None:
     assert pushed_values.size_bytes < 2 * MAX_CLIENT_BYTES
 
 
-def test_what_is_kept_of_all_clients_is_bounded() -> None:
+def test_the_metrics_kept_of_all_clients_are_bounded() -> None:
     """Clients cost nothing: each push may come from another one."""
     pushed_values = PushedValues()
     count = 2 * MAX_BYTES // MAX_CLIENT_BYTES

@@ -375,7 +375,7 @@ def test_directories_without_a_store_are_taken_in(harness: BrokerHarness, caplog
     assert topic is not None
     assert (topic.id, len(topic.partitions)) == (topic_id, 2)
     assert b"x" in bytes(harness.fetch("t", partition=1).records)
-    assert "taking it in" in caplog.text
+    assert "it is adopted" in caplog.text
 
 
 def test_a_disk_that_refuses_a_directory_refuses_requests_for_its_partition_alone(harness: BrokerHarness) -> None:
@@ -401,7 +401,7 @@ def test_a_store_that_was_full_leaves_the_name_free(harness: BrokerHarness) -> N
     connection.execute(f"PRAGMA max_page_count = {pages}")
     for result in create(harness, *wanted):
         assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert result.error_message == "The broker's metadata cannot be stored or read now."
+        assert result.error_message == "The broker's metadata cannot be stored or read at present."
     assert harness.broker.topics.all() == []
     connection.execute("PRAGMA max_page_count = 1000000")
     assert {result.error_code for result in create(harness, *wanted)} == {0}

@@ -16,8 +16,8 @@ api_set = "echo"
 
 def test_check_warns_of_handlers_that_priority_cannot_reserve(klamm):
     why = (
-        "of io_threads = 1, 0 can be reserved for control requests, not control_handlers = 1:"
-        " they wait while data requests occupy the rest"
+        "of io_threads = 1, 0 can be reserved for control requests, but control_handlers = 1:"
+        " control requests wait while data requests occupy the others"
     )
     for text, place in ((PRIORITY, "6:1"), (PRIORITY.replace("control_handlers = 1\n", ""), "5:1")):
         Path("one.toml").write_text(text)

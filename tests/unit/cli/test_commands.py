@@ -110,15 +110,15 @@ def test_check_warns_of_insecure_listeners_and_strict_makes_that_an_error(klamm,
     assert [line.replace(f"{tmp_path}/", "") for line in err] == [
         "warning: open.toml:2:1  server.data_dir: data: other users have access (mode 0755); `chmod 700` removes it",
         "warning: open.toml:13:1  listeners.wide.bind: other machines can connect, and there is no authorizer:"
-        " everybody may do everything",
-        "warning: open.toml:16:1  listeners.wide.proxy_protocol: behind a proxy that adds no header, clients can write"
-        ' one of their own and choose their address; "required" refuses connections without one',
+        " every client may do everything",
+        "warning: open.toml:16:1  listeners.wide.proxy_protocol: if the proxy adds no header, clients can send"
+        ' one of their own and so choose their address; "required" refuses connections without one',
         f"warning: open.toml:20:1  {sasl}.mechanisms: PLAIN without TLS: anyone who can read the traffic gets"
         " the client's password or token",
         f"warning: open.toml:20:1  {sasl}.mechanisms: OAUTHBEARER without TLS: anyone who can read the traffic gets"
         " the client's password or token",
-        f"warning: open.toml:20:1  {sasl}.mechanisms: EXTERNAL: the transport proves no principals, so no client can"
-        " log in with it",
+        f"warning: open.toml:20:1  {sasl}.mechanisms: EXTERNAL: the transport does not verify principals, so no"
+        " client can log in with it",
         f"warning: open.toml:27:1  {sasl}.OAUTHBEARER.unsecured_development_tokens: any client can be any user",
         f"warning: open.toml:28:1  {sasl}.OAUTHBEARER.allow_unverified_issuer: a token of any issuer whose key is known"
         " is accepted",
@@ -137,7 +137,7 @@ def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_it_says_so(kl
     code, _, (warning,) = klamm("check", "--strict", "beside.toml")
     assert code == 1
     assert warning.startswith(
-        "warning: beside.toml:3:1  listeners.b.authorizer: everybody may do everything here, also what"
+        "warning: beside.toml:3:1  listeners.b.authorizer: every client may do everything here, even what"
     )
     Path("beside.toml").write_text(text + 'authorizer = "none"\n')
     assert klamm("check", "--strict", "beside.toml")[0] == 0
@@ -151,7 +151,7 @@ def test_the_rules_of_a_cluster_need_a_gateway(klamm):
     code, _, (warning,) = klamm("check", "--strict", "alone.toml")
     assert code == 1
     assert warning.startswith(
-        "warning: alone.toml:4:1  listeners.a.acl.rules: the listener's handler set stands in front"
+        "warning: alone.toml:4:1  listeners.a.acl.rules: the listener's handler set has no cluster"
     )
     before = text.replace("[listeners.a.acl]", 'api_set = "gateway"\n[listeners.a.acl]')
     Path("before.toml").write_text(f'{before}[gateway]\nbootstrap = ["127.0.0.1:9092"]\nnode_ports = "9193-9202"\n')
@@ -458,7 +458,7 @@ def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
     assert (code, err) == (2, ["klamm: no/such/folder.toml cannot be written: No such file or directory"])
 
 
-def test_what_the_starter_file_has_in_comments_is_right_too(klamm):
+def test_the_commented_lines_of_the_starter_file_are_valid(klamm):
     lines = STARTER.splitlines()
     first = lines.index("# [listeners.public]")
     end = next(number for number in range(first, len(lines)) if not lines[number].startswith("#"))
@@ -492,7 +492,9 @@ def test_plugins_as_json_has_settings_and_who_uses_what(klamm):
 def test_plugins_with_settings(klamm):
     code, out, _ = klamm("plugins", "--settings")
     assert code == 0
-    assert any(line.startswith("    max_connections_per_ip = 2147483647  # Connections of one address") for line in out)
+    assert any(
+        line.startswith("    max_connections_per_ip = 2147483647  # Maximum connections of one address") for line in out
+    )
 
 
 def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):
@@ -530,7 +532,7 @@ def test_the_module_runs_as_a_program():
     assert (done.returncode, done.stdout) == (0, f"{VERSION}\n")
 
 
-def test_what_a_start_imports_is_light():
+def test_a_start_imports_no_heavy_modules():
     script = "import klamm.cli.main, klamm.cli.serve, klamm.server.serving; print(sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}; {script}"],
@@ -590,4 +592,4 @@ def test_a_data_directory_that_is_a_file_is_refused(klamm):
     Path("data").touch(mode=0o600)
     code, _, err = klamm("serve", "--data-dir", "data", "--bind", "127.0.0.1:0")
     assert code == 1
-    assert err[-1].endswith("data: is no directory")
+    assert err[-1].endswith("data: is not a directory")

@@ -59,9 +59,9 @@ def test_a_package_is_whole(tmp_path, kind):
     assert not re.search(r"\b(NAME|MODULE|PART|CLASS|HOOK|KIND|SUMMARY|SETTINGS)\b", text)
 
 
-def test_what_is_there_is_not_overwritten(tmp_path, capsys):
+def test_existing_files_are_not_overwritten(tmp_path, capsys):
     assert main(["plugins", "new", "klamm-mine", "--in", str(tmp_path)]) == 0
     assert main(["plugins", "new", "klamm-mine", "--in", str(tmp_path)]) == 2
-    assert "is there already; nothing is overwritten" in capsys.readouterr().err
+    assert "exists already; nothing was overwritten" in capsys.readouterr().err
     assert main(["plugins", "new", "My Plugin", "--in", str(tmp_path)]) == 2
-    assert '"My Plugin" is no name' in capsys.readouterr().err
+    assert '"My Plugin" is not a valid name' in capsys.readouterr().err

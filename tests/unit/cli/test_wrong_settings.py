@@ -74,7 +74,7 @@ def test_a_key_that_is_misspelled_is_named_with_what_was_meant(check, table):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_of_a_value_that_a_part_refuses_the_key_is_named(check, table):
+def test_the_key_of_a_value_that_a_part_refuses_is_named(check, table):
     if table.path[-1] == "GSSAPI":
         pytest.importorskip("gssapi", reason="klamm[gssapi] is not installed")
     for key, spec in table.specs.items():
@@ -105,7 +105,7 @@ def test_an_extension_is_judged_where_the_table_of_the_server_is_wrong(check):
 
 def test_the_table_of_an_extension_below_the_server_is_shown_its_place(check):
     _code, problems = check(f'[server]\nextensions = ["control"]\ncontrol.token = "x"\n{wrong_settings.LISTENER}')
-    message = "unknown key; the settings of an extension are a table of their own: [control]"
+    message = "unknown key; write the settings of an extension in its own table: [control]"
     assert problems == [(3, "server.control", message)]
 
 
@@ -157,12 +157,12 @@ def test_a_start_says_which_file_or_address_it_cannot_use(check, tmp_path, capsy
         ("gateway", "upstream.sasl_password_file", "garbage", "garbage: is not UTF-8"),
         ("gateway", "upstream.sasl_password_file", "empty", "empty: its first line, the password, is empty"),
         ("gateway", "upstream.accounts_file", "text", "text:1:4  Expected '=' after a key in a key/value pair"),
-        ("gateway", "upstream.ssl_truststore_location", "text", "text: there is no certificate in PEM in it"),
+        ("gateway", "upstream.ssl_truststore_location", "text", "text: it contains no PEM certificate"),
         (
             "broker",
             "log.cleanup.policy",
             ["delte"],
-            'must be some of compact, delete, not "delte"; did you mean "delete"?',
+            'must be compact, delete or both, not "delte"; did you mean "delete"?',
         ),
         ("server.priority", "control_apis", ["Fetsh"], 'there is no API "Fetsh"; did you mean "Fetch"?'),
         ("listeners.a.connection_quota", "overrides", {"::1": "x"}, "\"::1\": must be an integer, not 'x'"),

@@ -124,7 +124,7 @@ def test_clients_of_other_listeners_see_a_new_leader(server: EmbeddedServer, top
     assert produced(server, topic, 2) == ErrorCode.NONE
 
 
-def test_what_a_controller_ordered_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_a_controllers_orders_survive_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "klamm.toml"
     file.write_text(CONFIG)
     with EmbeddedServer(file=file, nodes=3) as server:
@@ -163,7 +163,7 @@ def test_a_leader_epoch_that_is_not_higher_is_too_late(server: EmbeddedServer, t
     assert seen(server, topic, 1).leader_id == 2
 
 
-def test_of_two_orders_for_a_partition_the_later_epoch_counts(server: EmbeddedServer, topic: str) -> None:
+def test_the_later_epoch_of_two_orders_for_a_partition_counts(server: EmbeddedServer, topic: str) -> None:
     epoch = seen(server, topic, 1).leader_epoch
     request = leader_request(topic, 2, epoch + 2)
     request.topic_states += leader_request(topic, 3, epoch + 1).topic_states
@@ -181,7 +181,7 @@ def test_of_two_orders_for_a_partition_the_later_epoch_counts(server: EmbeddedSe
     ],
     ids=lambda value: value.name if isinstance(value, ErrorCode) else next(iter(value)),
 )
-def test_what_is_no_replica_of_the_node_is_refused(
+def test_orders_for_replicas_that_the_node_lacks_are_refused(
     server: EmbeddedServer, topic: str, change: dict[str, Any], code: ErrorCode
 ) -> None:
     before = seen(server, topic, 1)

@@ -343,10 +343,10 @@ def test_coordinators_move_with_nodes(server: EmbeddedServer) -> None:
 def test_the_last_node_stays(server: EmbeddedServer) -> None:
     server.nodes.stop(1)
     server.nodes.stop(3)
-    with pytest.raises(ValueError, match="the last node that runs cannot be stopped"):
+    with pytest.raises(ValueError, match="the last running node cannot be stopped"):
         server.nodes.stop(2)
     assert [node["running"] for node in server.nodes.describe()] == [False, True, False]
-    with pytest.raises(ValueError, match="node 3 does not run"):
+    with pytest.raises(ValueError, match="node 3 is not running"):
         server.nodes.move_coordinator("group", 3)
     with pytest.raises(LookupError, match="there is no node 4; there is 1, 2, 3"):
         server.nodes.stop(4)

@@ -13,7 +13,7 @@ def test_an_address_to_connect_to(text):
 
 
 @pytest.mark.parametrize("text", [":9092", "a:0", "[]:1", "::1:9092", "[::1:9092", "a:65536", "a:" + "9" * 5000])
-def test_what_no_client_can_connect_to(text):
+def test_an_address_that_no_client_can_connect_to_is_refused(text):
     with pytest.raises(ValueError, match="must be HOST:PORT with a port from 1 to 65535, not"):
         parse_host_port(text, to_connect=True)
 

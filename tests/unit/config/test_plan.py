@@ -224,7 +224,7 @@ def test_endpoints(text, endpoint):
         "",
     ],
 )
-def test_what_is_no_endpoint(text):
+def test_text_that_is_not_an_endpoint_is_refused(text):
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         parse_endpoint(text)
 
@@ -356,7 +356,9 @@ def test_a_key_of_kafkas_that_klamm_has_by_another_name_is_reported_for_set_too(
     with pytest.raises(ConfigError) as caught:
         load_plan(None, PluginRegistry(), ["control.plane.listener.name=internal"])
     (problem,) = caught.value.problems
-    assert problem.message == ('unknown key; "control.plane.listener.name" is control_listeners of [server.priority]')
+    assert problem.message == (
+        'unknown key; "control.plane.listener.name" is the key control_listeners of [server.priority]'
+    )
 
 
 def test_a_settings_class_with_dotted_keys_has_kafkas_names():

@@ -156,21 +156,21 @@ def test_one_thing_is_wrong(problems, text, problem):
         (
             '"control.plane.listener.name" = "x"\n' + ECHO,
             "klamm.toml:1:1  control.plane.listener.name: unknown key at the top of the file;"
-            ' "control.plane.listener.name" is control_listeners of [server.priority]',
+            ' "control.plane.listener.name" is the key control_listeners of [server.priority]',
         ),
         (
             '"log.dirs" = "data"\n' + ECHO,
-            'klamm.toml:1:1  log.dirs: unknown key at the top of the file; "log.dirs" is data_dir of [server]',
+            'klamm.toml:1:1  log.dirs: unknown key at the top of the file; "log.dirs" is the key data_dir of [server]',
         ),
         (
             'advertised.listeners = "PLAINTEXT://a:1"\n' + ECHO,
             "klamm.toml:1:1  advertised: unknown key at the top of the file;"
-            ' "advertised.listeners" is advertise of [listeners.NAME]',
+            ' "advertised.listeners" is the key advertise of [listeners.NAME]',
         ),
         ("foo = 3\n" + ECHO, "klamm.toml:1:1  foo: unknown key at the top of the file"),
         (
             TOPICS + 'log.dirs = "data"\n',
-            'klamm.toml:4:1  topics.log.dirs: unknown key; "log.dirs" is data_dir of [server]',
+            'klamm.toml:4:1  topics.log.dirs: unknown key; "log.dirs" is the key data_dir of [server]',
         ),
         (
             "[server]\nnum.partitions = 3\n" + TOPICS,
@@ -178,17 +178,17 @@ def test_one_thing_is_wrong(problems, text, problem):
         ),
         (
             ECHO + "[listeners.a.needy]\nsecret = 'x'\n",
-            "klamm.toml:3:1  listeners.a.needy: is of a connection gate that this listener does not name;"
+            "klamm.toml:3:1  listeners.a.needy: belongs to a connection gate that this listener does not name;"
             ' add gates = ["needy"]',
         ),
         (
             '[listeners.a]\nbind = 127.0.0.1:9092\napi_set = "echo"\n',
             "klamm.toml:2:13  Expected newline or end of document after a statement;"
-            ' a string stands in quotes: bind = "127.0.0.1:9092"',
+            ' a string needs quotes: bind = "127.0.0.1:9092"',
         ),
         (
             "[listeners.a]\napi_set = echo  # mine\n",
-            'klamm.toml:2:11  Invalid value; a string stands in quotes: api_set = "echo"',
+            'klamm.toml:2:11  Invalid value; a string needs quotes: api_set = "echo"',
         ),
     ],
 )
@@ -202,8 +202,8 @@ def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, proble
     [
         ("no_dataclass", "NoDataclass'> is not a settings class: a frozen dataclass was expected"),
         ("plain_field", "PlainField.limit must be made with klamm.setting(…)"),
-        ("wrong_default", "WrongDefault.limit: 'three' is no default for the type int"),
-        ("unknown_type", "UnknownType.limits: [] is no default for the type list[int]"),
+        ("wrong_default", "WrongDefault.limit: 'three' is not a valid default for the type int"),
+        ("unknown_type", "UnknownType.limits: [] is not a valid default for the type list[int]"),
     ],
 )
 def test_a_class_that_is_no_settings_class(problems, gate, problem):
@@ -307,7 +307,7 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
         ),
         (
             "max.connections=3",
-            "--set max.connections=3  max.connections: belongs to connection_quota, which no listener has",
+            "--set max.connections=3  max.connections: belongs to connection_quota, which no listener uses",
         ),
         ("inter.broker.listener.name=a", "--set inter.broker.listener.name=a  inter.broker.listener.name: unknown key"),
     ],
@@ -364,7 +364,7 @@ bind = "127.0.0.1:0"
 api_set = "echo"
 gates = ["connection_quota", "creation_rate"]
 """
-OTHER = "is for all listeners together, and listener outer has another value: write it once, in"
+OTHER = "applies to all listeners together, but listener outer has another value: write it once, in"
 
 
 def test_limits_of_the_server_must_be_the_same_on_all_listeners(problems, load):
@@ -409,7 +409,7 @@ def test_an_api_set_that_follows_the_nodes_of_another_needs_it(problems, load, p
     ("bind", "ports", "problem"),
     [
         ("127.0.0.1:9092", "[9500]", "must have 2 ports, for the nodes after the first, not 1"),
-        ("127.0.0.1:9092", "[9500, 70000]", "70000 is no port"),
+        ("127.0.0.1:9092", "[9500, 70000]", "70000 is not a port"),
         ("127.0.0.1:9092", "[9500, 9092]", None),
         ("unix:/tmp/klamm.sock", "[9500, 9600]", "does not work on a Unix domain socket: it has no ports"),
     ],

@@ -49,7 +49,7 @@ def test_a_pattern_means_what_it_means_in_java(pattern, matching, other):
         ("a\\", "\\", 2),
     ],
 )
-def test_what_has_no_translation_is_named_with_its_place(pattern, construct, character):
+def test_constructs_without_a_translation_are_named_with_their_place(pattern, construct, character):
     with pytest.raises(JavaRegexError) as caught:
         compile_java(pattern)
     assert str(caught.value) == f'"{pattern}": {construct} at character {character} has no translation'
@@ -67,7 +67,7 @@ def test_what_has_no_translation_is_named_with_its_place(pattern, construct, cha
         ("*", "nothing to repeat at character 1"),
     ],
 )
-def test_what_is_wrong_is_one_clear_error(pattern, why):
+def test_a_wrong_pattern_is_one_clear_error(pattern, why):
     with pytest.raises(JavaRegexError, match=why):
         compile_java(pattern)
 

@@ -188,7 +188,7 @@ def test_an_operation_without_a_request_or_with_an_answer_is_logged_when_it_rais
     assert asking.answers == ["before it failed"]
 
 
-def test_what_the_first_try_raises_is_for_the_handler(scheduler):
+def test_an_error_of_the_first_try_reaches_the_handler(scheduler):
     purgatory, operation = Purgatory(scheduler), Failing("try_complete", Asking())
     operation.ready = True
     with pytest.raises(ZeroDivisionError):
@@ -197,7 +197,7 @@ def test_what_the_first_try_raises_is_for_the_handler(scheduler):
     assert operation.request.answers == []
 
 
-def test_what_a_later_try_raises_while_the_watch_begins_is_the_operations(scheduler):
+def test_an_error_of_a_later_try_fails_the_operation(scheduler):
     class Late(Failing):
         __slots__ = ()
 

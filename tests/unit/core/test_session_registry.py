@@ -189,13 +189,13 @@ def test_a_session_that_can_never_be_checked_ends_with_an_event(sessions, caplog
         sessions.pass_time(RETRY_CHECK_MS)
     assert [name for name, _ in sessions.ended] == ["a", "b"]
     assert len(sessions.events) == 1
-    assert "for 60 s it could not be checked" in sessions.events[0].detail
+    assert "the session could not be checked for 60 s" in sessions.events[0].detail
     tracebacks = [record for record in caplog.records if record.exc_info]
     assert len(tracebacks) <= 2, "one a minute, however many sessions there are"
-    assert "cannot check if the session may continue" in caplog.text
+    assert "cannot check whether the session may continue" in caplog.text
 
 
-def test_what_could_not_be_checked_is_forgotten_with_its_connection(sessions):
+def test_a_failed_check_is_forgotten_with_its_connection(sessions):
     check = Check()
     connection = ConnectionContext("a", sessions.listener, HERE, HERE)
     sessions.registry.add(connection, "a", check)

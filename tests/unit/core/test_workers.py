@@ -109,6 +109,6 @@ def test_without_a_further_thread_those_that_are_there_work_on(workers, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         workers.submit(lambda: None)
-    assert "no further thread" in caplog.text
+    assert "cannot start another thread" in caplog.text
     workers.submit(through.set)
     assert through.wait(60)

@@ -14,7 +14,7 @@ def test_each_missing_api_and_no_other_has_a_reason():
     assert missing == {int(key) for key in generate_apis.REASONS}
 
 
-def test_what_is_served_is_not_beyond_kafka():
+def test_served_versions_do_not_exceed_kafkas():
     for key, versions in generate_apis.served().items():
         oldest, latest = RELEASES[generate_apis.RELEASE][key]
         assert latest >= versions.stop - 1, ApiKey(key)

@@ -27,7 +27,7 @@ def test_fragments_are_sentences_of_a_known_kind():
     assert [found for path in found if (found := problems(path, path.read_text(encoding="utf-8")))] == []
 
 
-def test_what_is_wrong_with_a_fragment_is_found():
+def test_faults_of_a_fragment_are_found():
     assert problems(Path("share-limits.added.md"), "Share groups have limits.") is None
     assert "KIND is one of" in problems(Path("share-limits.new.md"), "Share groups have limits.")
     assert "KIND is one of" in problems(Path("Share limits.md"), "Share groups have limits.")

@@ -14,5 +14,5 @@ OF_SEQUENCES = {known.words for known in KNOWN}
 
 
 @pytest.mark.parametrize("words", sorted((OF_CASES | OF_SEQUENCES) - {""}))
-def test_what_may_differ_is_documented(words: str) -> None:
+def test_allowed_differences_are_documented(words: str) -> None:
     assert words in TEXT

@@ -40,7 +40,7 @@ FIRST_S, LONGEST_S = FIRST_DELAY_MS / 1000, LONGEST_DELAY_MS / 1000
             f"{WORDS[AT_ONCE[False]]} at a time of APIs that never wait, and {WORDS[AT_ONCE[True]]} of",
         ),
         ("docs/protection.md", f"threads switch each {SWITCH_INTERVAL_S * 1000:g} ms"),
-        ("docs/protection.md", f"batch unpacks to {MAX_UNCOMPRESSED_BYTES // MIB} MiB at most"),
+        ("docs/protection.md", f"one at a time, to {MAX_UNCOMPRESSED_BYTES // MIB} MiB at most"),
         ("docs/workers.md", f"after {FIRST_S:g} s, then {2 * FIRST_S:g} s, and so on up to {LONGEST_S:g} s"),
         ("docs/workers.md", f"each has failed {WORDS[GIVE_UP_AFTER]} times in a row"),
         ("docs/metrics.md", f"At most {WORDS[CONNECTIONS]} connections are open"),

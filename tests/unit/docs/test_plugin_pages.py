@@ -69,7 +69,7 @@ def test_every_suite_is_in_the_table():
     assert sorted(table) == sorted(name for name in klamm.testing.__all__ if name.startswith("check_"))
 
 
-def test_what_the_suite_prints_is_what_the_page_says(capsys):
+def test_the_page_quotes_what_the_suite_prints(capsys):
     page = (PAGES / "testing.md").read_text(encoding="utf-8")
     block = re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
     exec(block, {"__name__": "program"})

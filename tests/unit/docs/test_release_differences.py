@@ -36,7 +36,7 @@ APIS = "| 64 | UnregisterBroker | — | 0 | there is no other broker |\n| 18 | A
         ("ApiVersions", False),
     ],
 )
-def test_what_the_pages_name_is_explained(name: str, expected: bool) -> None:
+def test_differences_that_the_pages_name_are_explained(name: str, expected: bool) -> None:
     assert explained(DEVIATIONS, APIS)(Difference(name, "")) is expected
 
 
@@ -93,7 +93,7 @@ def test_each_kind_of_difference_is_found() -> None:
     assert len(new.splitlines()) == 13
 
 
-def test_what_klamm_has_beyond_an_older_release_is_newer() -> None:
+def test_additions_to_an_older_release_are_newer() -> None:
     facts = own_facts()
     key, oldest, latest = facts.apis["ApiVersions"]
     facts.apis["ApiVersions"] = key, oldest, latest - 1

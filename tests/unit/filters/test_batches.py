@@ -98,6 +98,6 @@ def test_markers_and_plain_batches_stay_as_they_are():
     assert bytes(read[2][1]) == plain
 
 
-def test_what_is_cut_off_at_the_end_is_left_out():
+def test_a_truncated_last_batch_is_left_out():
     secret = encrypted(bytes(encode_batch(PLAIN)), RING)
     assert len(list(iterate_batches(decrypted(secret + secret[:-1], RING, plain_passes=False)))) == 1

@@ -67,7 +67,7 @@ def test_a_number_that_no_double_holds_is_no_json(number, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text('{"multipleOf": 0.01}')
     for check in (check_of("json", None), check_of("any", schema)):
-        assert check(number.encode()) == "no JSON: a number is too large"
+        assert check(number.encode()) == "not JSON: a number is too large"
         assert check(b"1" + b"0" * 300) is None
 
 
@@ -80,11 +80,11 @@ WIDE = "\U0001f600".encode()
     ("kind", "content", "problem"),
     [
         ("utf8", b"a" * 32 * MIB + WIDE, None),
-        ("utf8", (WIDE * MIB)[1:], "no UTF-8"),
-        ("utf8", (WIDE * MIB)[:-1], "no UTF-8"),
+        ("utf8", (WIDE * MIB)[1:], "not UTF-8"),
+        ("utf8", (WIDE * MIB)[:-1], "not UTF-8"),
         ("utf8", b"a" + WIDE * 8 * MIB, None),
         ("json", b'"' + b"a" * (MAX_JSON_BYTES - 2 - len(WIDE)) + WIDE + b'"', None),
-        ("json", b'"' + b"a" * 32 * MIB + WIDE + b'"', f"no JSON: more than {MAX_JSON_BYTES} bytes"),
+        ("json", b'"' + b"a" * 32 * MIB + WIDE + b'"', f"not JSON: more than {MAX_JSON_BYTES} bytes"),
     ],
     ids=["text", "cut before", "cut behind", "wide text", "JSON as large as may be", "JSON"],
 )

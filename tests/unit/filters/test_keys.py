@@ -28,12 +28,12 @@ def ring(**keys):
     [
         ({}, "there are no keys"),
         ({"current": "a", "keys": {}}, "there are no keys"),
-        ({"current": "b", "keys": {"a": KEY}}, "`current` is the id of one of the keys"),
-        ({"keys": {"a": KEY}}, "`current` is the id of one of the keys"),
-        ({"current": "a", "keys": {"a": "x"}}, 'the key "a" is no base64'),
+        ({"current": "b", "keys": {"a": KEY}}, "`current` must be the id of one of the keys"),
+        ({"keys": {"a": KEY}}, "`current` must be the id of one of the keys"),
+        ({"current": "a", "keys": {"a": "x"}}, 'the key "a" is not base64'),
         ({"current": "a", "keys": {"a": "AAAA"}}, 'the key "a" must have 16, 24 or 32 bytes'),
         ({"current": "a", "keys": {"a": 5}}, 'the key "a" must have 16, 24 or 32 bytes'),
-        ({"current": "", "keys": {"": KEY}}, "the id of a key has 1 to 255 bytes"),
+        ({"current": "", "keys": {"": KEY}}, "the id of a key must have 1 to 255 bytes"),
         ({"current": "a", "keys": {"a": KEY}, "key": 1}, "unknown key key"),
     ],
 )
@@ -83,6 +83,6 @@ def test_a_header_that_was_changed(position):
 
 
 @pytest.mark.parametrize("header", [b"", b"\2", b"\2\1", b"\2\1\5a", b"\1\1" + bytes(100), bytes(200)])
-def test_what_is_no_header(header):
+def test_an_invalid_encryption_header_is_refused(header):
     with pytest.raises(DecryptionError, match="cannot be read"):
         ring(a=bytes(32)).cipher_of(header)

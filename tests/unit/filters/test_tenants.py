@@ -37,7 +37,7 @@ A = Tenant("a.", b"")
         ("__", False),
     ],
 )
-def test_which_prefixes_are_right(prefix, right):
+def test_prefixes_are_checked(prefix, right):
     assert (_check_prefix(prefix) is None) == right
 
 

@@ -62,7 +62,7 @@ def test_records_may_pass_unseen(version, seed):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_taken_is_what_decoding_takes(version, seed):
+def test_the_walk_accepts_only_what_decoding_accepts(version, seed):
     choose = random.Random(seed)
     refused = 0
     for _ in range(8):

@@ -69,7 +69,7 @@ def with_refused(response):
     [(4096, 10, False), (4097, 10, True), (100, 250, True), (100, 2000, True)],
     ids=["small", "large request", "many elements", "many bytes"],
 )
-def test_what_may_take_long_waits_for_a_thread_of_the_gateway(size_bytes, topics, waits):
+def test_large_responses_wait_for_a_thread_of_the_gateway(size_bytes, topics, waits):
     body = body_of(topics)
     exchange = Exchange(size_bytes, lambda response: UNCHANGED)
     exchange.request.completed(body)
@@ -78,7 +78,7 @@ def test_what_may_take_long_waits_for_a_thread_of_the_gateway(size_bytes, topics
     assert [bytes(response.body) for response in exchange.responses] == [body]
 
 
-def test_what_was_refused_of_a_large_request_is_not_encoded_on_a_network_thread():
+def test_refusals_of_a_large_request_are_not_encoded_on_a_network_thread():
     exchange = Exchange(30_000, with_refused)
     exchange.request.completed(body_of(1))
     assert exchange.responses == []

@@ -34,13 +34,13 @@ def test_each_node_has_its_port():
 @pytest.mark.parametrize(
     "text", ["", "x", "9-", "-9", "9\N{SUPERSCRIPT TWO}", "20-10", "0", "65536", "1-65535", "1-2-3"]
 )
-def test_what_is_no_range_of_ports(text):
-    with pytest.raises(ValueError, match=r"must be|is no range|allowed"):
+def test_an_invalid_range_of_ports_is_refused(text):
+    with pytest.raises(ValueError, match=r"must be|is not a range|allowed"):
         parse_ports(text)
 
 
 @pytest.mark.parametrize("pattern", ["", "broker", "{node}-{node}", "b-{node}.{zone}", "b-{node", "{node}}"])
-def test_what_is_no_pattern_of_hosts(pattern):
+def test_an_invalid_pattern_of_hosts_is_refused(pattern):
     assert check_pattern(pattern).startswith("must have {node} once")
 
 
@@ -173,7 +173,7 @@ def versions(*entries):
     return ApiVersionsResponse(api_keys=[ApiVersion(*entry) for entry in entries])
 
 
-def test_what_all_nodes_know_is_offered():
+def test_versions_that_all_nodes_know_are_offered():
     layout = with_versions_of(Layout(), versions((0, 3, 13), (1, 4, 17), (2, 1, 11)))
     layout = with_versions_of(layout, versions((0, 5, 12), (1, 18, 19)))
     assert layout.versions == {0: range(5, 13)}

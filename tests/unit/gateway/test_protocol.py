@@ -111,7 +111,7 @@ def test_the_first_piece_of_a_stream_has_its_throttle_time(api_version, size_byt
 
 
 @pytest.mark.parametrize("missing", [1, STREAMED_FROM_BYTES, STREAMED_FROM_BYTES + 1])
-def test_what_has_nearly_come_is_answered_whole(missing):
+def test_a_response_that_is_nearly_complete_is_answered_whole(missing):
     protocol, _ = ready()
     exchange = Expected(1)
     protocol.send([b"x"], exchange)
@@ -139,10 +139,10 @@ def test_one_that_has_to_be_decoded_is_answered_whole():
         ((-1).to_bytes(4, "big", signed=True), "declared size -1"),
         ((200_000_000).to_bytes(4, "big") + (1).to_bytes(4, "big"), "too large"),
         # A size that is too small leaves bytes that belong to no request.
-        (response(1, b"") + b"extra", "5 bytes without a request"),
+        (response(1, b"") + b"extra", "5 bytes came without a request"),
     ],
 )
-def test_what_no_node_sends_ends_the_connection(data, text):
+def test_invalid_bytes_of_a_node_end_the_connection(data, text):
     protocol, _ = ready()
     protocol.send([b"x"], Expected(1, streams=False))
     with pytest.raises(UpstreamError, match=text):
@@ -282,8 +282,8 @@ def test_scram_proves_the_password_and_the_node_that_it_knows_the_account():
     ("node", "text"),
     [
         (ScramNode(password="other"), "refuses the proof"),
-        (ScramNode(iterations="1"), "1 iterations"),
-        (ScramNode(iterations="16385"), "16385 iterations of SCRAM are not accepted, only 4096 to 16384"),
+        (ScramNode(iterations="1"), "1 SCRAM iterations"),
+        (ScramNode(iterations="16385"), "16385 SCRAM iterations are not accepted, only 4096 to 16384"),
         (ScramNode(iterations="9" * 9), "iterations"),
         (ScramNode(iterations="x"), "not valid"),
         (ScramNode(iterations="\N{SUPERSCRIPT TWO}"), "not valid"),

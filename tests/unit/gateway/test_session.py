@@ -100,7 +100,7 @@ def test_a_request_is_lost_where_connecting_fails_at_once():
     assert (front.metrics.connections, front.link.watched) == (0, {})
 
 
-def test_what_wants_no_response_closes_the_client_where_connecting_fails_at_once():
+def test_a_request_without_response_closes_the_client_if_connecting_fails_at_once():
     front = Front(NO_ROUTE)
     front.session.forward(SimpleNamespace(responder=None), [b"frame"], None)
     assert len(front.link.closed_because) == 1

@@ -63,7 +63,7 @@ def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
     assert play.state_of_group() == "Stable"
 
 
-def test_what_is_still_to_be_revoked_is_described(play: Playbook) -> None:
+def test_partitions_still_to_be_revoked_are_described(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()
     b.beat()
@@ -158,7 +158,7 @@ def test_a_member_that_joins_again_has_given_up_what_it_held(play: Playbook) -> 
     assert b.beat().assignment is not None
 
 
-def test_what_does_not_exist_is_not_found(play: Playbook) -> None:
+def test_unknown_groups_and_members_are_not_found(play: Playbook) -> None:
     assert play.beat("a", 1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
     assert play.beat("a", -1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
     play.beat("a", 0)

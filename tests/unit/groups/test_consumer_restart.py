@@ -94,7 +94,7 @@ def test_permissions_are_asked_for_with_the_first_heartbeat(play: Playbook) -> N
     assert a.owned == partitions(t={0, 1, 2, 3})
 
 
-def test_what_was_not_answered_is_not_there_after_a_crash(play: Playbook) -> None:
+def test_unanswered_changes_are_gone_after_a_crash(play: Playbook) -> None:
     Consumer(play, "a").beat()
     call = play.ask_beat("b", 0)
     assert call.waits

@@ -184,7 +184,7 @@ def test_one_owner_does_not_take_the_offsets_of_others(make_playbook: Callable[.
     assert play.ledgers.offsets.refused > 0
 
 
-def test_of_one_commit_as_much_is_kept_as_has_room(make_playbook: Callable[..., Playbook]) -> None:
+def test_one_commit_keeps_as_many_offsets_as_there_is_room_for(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
 
     outcomes = play.commit(*(PartitionCommit("t", index, 1) for index in range(100)), owner="User:mallory")

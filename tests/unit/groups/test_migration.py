@@ -241,7 +241,7 @@ def test_an_administrator_removes_members_of_either_protocol(play: Playbook) -> 
 # Classic members of consumer groups
 
 
-def test_what_classic_members_may_not_do(play: Playbook) -> None:
+def test_invalid_requests_of_classic_members_are_refused(play: Playbook) -> None:
     Consumer(play, "m").beat()
     classic = Classic(play)
     classic.join()

@@ -385,7 +385,7 @@ def test_an_assignment_of_an_older_generation_that_comes_back_late_is_ignored(pl
     assert play.state() == "CompletingRebalance"
 
 
-def test_of_two_assignments_of_the_leader_the_first_counts(play: Playbook) -> None:
+def test_the_leaders_first_assignment_counts(play: Playbook) -> None:
     member_id = play.promised_id()
     play.await_joins([play.ask_join(member_id)])
     first = play.ask_sync(member_id, 1, {member_id: b"first"})

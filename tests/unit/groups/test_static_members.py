@@ -100,7 +100,7 @@ def test_a_static_member_outlives_the_join_phase_but_not_its_session(play: Playb
     assert play.heartbeat(second, 2, "two") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_when_no_member_rejoins_the_phase_waits_for_the_sessions_to_end(play: Playbook) -> None:
+def test_the_join_phase_waits_for_the_sessions_to_end_if_no_member_rejoins(play: Playbook) -> None:
     joins: list[Call[JoinResult]] = [play.ask_join(group_instance_id=each, session_timeout_ms=120_000) for each in "ab"]
     dynamic_id = play.promised_id()
     joins.append(play.ask_join(dynamic_id))

@@ -399,7 +399,7 @@ def test_a_topology_and_members_have_limits(make_playbook: Callable[..., Playboo
     assert a.beat(client_tags={"k": "v" * 100}).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_what_a_group_takes_is_counted_and_given_back(make_playbook: Callable[..., Playbook]) -> None:
+def test_the_memory_of_a_group_is_counted_and_released(make_playbook: Callable[..., Playbook]) -> None:
     def scarce() -> GroupLedgers:
         members = Ledger("group members", 30_000, error=ErrorCode.GROUP_MAX_SIZE_REACHED)
         return unlimited()._replace(members=members)

@@ -123,8 +123,8 @@ def test_there_is_a_limit_of_tasks() -> None:
             (Subtopology("0", ("a",), (), (), (InternalTopic("c", 3),)),),
             "Changelog topic c must have an undefined partition count, but it is set to 3.",
         ),
-        ((Subtopology("0", ("a",)), Subtopology("0", ("b",))), "Subtopology 0 is given twice."),
-        ((Subtopology("0", ("a",)), Subtopology("1", ("a",))), "Source topic a is given twice."),
+        ((Subtopology("0", ("a",)), Subtopology("0", ("b",))), "Subtopology 0 is named twice."),
+        ((Subtopology("0", ("a",)), Subtopology("1", ("a",))), "Source topic a is named twice."),
         (
             (Subtopology("0", ("a",), (), (), (), (CopartitionGroup((1,)),)),),
             "A copartition group of subtopology 0 names no topic.",

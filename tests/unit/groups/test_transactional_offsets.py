@@ -200,7 +200,7 @@ def test_an_offset_of_a_topic_that_went_while_the_request_waited_is_refused(play
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("by", ["request", "topic"])
-def test_what_is_deleted_does_not_come_back_with_the_commit(play: Playbook, by: str, crash: bool) -> None:
+def test_a_deleted_offset_does_not_come_back_with_the_commit(play: Playbook, by: str, crash: bool) -> None:
     play.commit(at(1))
     commit(play, at(5), at(6, 1))
     commit(play, at(7), producer_id=PRODUCER + 1)
@@ -233,7 +233,7 @@ def test_a_deletion_follows_a_pending_commit_that_is_being_written(play: Playboo
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
 
-def test_what_cannot_be_written_is_not_put_aside(play: Playbook) -> None:
+def test_an_offset_that_cannot_be_written_is_not_pending(play: Playbook) -> None:
     play.store.close()
     assert commit(play, at(5)) == [ErrorCode.NOT_COORDINATOR]
     assert fetch(play, {"t": [0]}, stable=False) == {"t": {0: None}}

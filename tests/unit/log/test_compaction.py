@@ -174,7 +174,7 @@ def test_ratio_decides(open_log: OpenLog) -> None:
     assert not dirty_range(playbook.log, 2, START_MS).is_due(playbook.config)
 
 
-def test_what_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
+def test_a_log_that_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
     playbook.append_keyed((b"a", b"1"))
     playbook.log.roll(START_MS)
@@ -183,7 +183,7 @@ def test_what_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
     assert dirty_range(playbook.log, 0, START_MS + 1001).is_due(playbook.config)
 
 
-def test_what_is_young_is_left_alone(open_log: OpenLog) -> None:
+def test_young_records_are_not_compacted(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", min_compaction_lag_ms=1000)
     for number in range(3):
         playbook.append_keyed((b"a", b"%d" % number))
@@ -456,7 +456,7 @@ def test_a_pass_that_is_stopped_leaves_the_log_as_it_was(open_log: OpenLog) -> N
     assert len(playbook.values()) < len(before)
 
 
-def test_what_a_failed_pass_left_does_not_follow_what_the_next_one_writes(open_log: OpenLog) -> None:
+def test_leftovers_of_a_failed_pass_are_not_appended_to_the_next_one(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", segment_bytes=200)
     for number in range(8):
         playbook.append(b"%d" % number * 10)

@@ -176,7 +176,7 @@ def test_an_index_that_cannot_be_read_leaves_nothing_of_a_batch(
     assert playbook.values() == [b"before", b"y"]
 
 
-def test_what_is_synced_and_when(open_log: OpenLog) -> None:
+def test_flush_messages_syncs_the_log_and_its_indexes(open_log: OpenLog) -> None:
     playbook = open_log(flush_messages=3)
     playbook.append(b"a", b"b")
     assert playbook.disk.synced == []

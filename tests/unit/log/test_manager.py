@@ -261,7 +261,7 @@ def test_damaged_log_is_not_compacted_again_and_again(managed: Managed, caplog: 
 
     managed.manager.compaction.clean(START_MS)
 
-    assert "not compacted any more" in caplog.text
+    assert "no longer compacted" in caplog.text
     assert not managed.manager.compaction.has_cleanable(START_MS)
     assert [record.value for record in fetch(log, 0)] == [b"a"]
 

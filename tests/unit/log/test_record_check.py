@@ -57,7 +57,7 @@ def test_a_record_of_a_compressed_batch_has_a_limit(codec: Codec, larger: int) -
     batch = encode_batch(records, codec=codec)
     limit = 3000 + len(b"atdkvvh")
     if larger and codec is not Codec.NONE:
-        with pytest.raises(KafkaError, match=f"A record has {limit + 1} bytes; {limit} are allowed") as raised:
+        with pytest.raises(KafkaError, match=f"A record has {limit + 1} bytes; at most {limit} are allowed") as raised:
             check_records(batch, read_header(batch), max_record_bytes=limit)
         assert raised.value.error_code == ErrorCode.INVALID_RECORD
     else:
@@ -79,7 +79,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.sampled_from(CODECS))
-def test_what_an_encoder_makes_is_sound(records: list[Record], codec: Codec) -> None:
+def test_encoded_batches_are_sound(records: list[Record], codec: Codec) -> None:
     assert check(encode_batch(records, codec=codec)) is None
 
 

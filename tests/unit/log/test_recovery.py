@@ -218,7 +218,7 @@ def test_killed_with_an_epoch_but_no_record_of_it(open_log: OpenLog) -> None:
     assert playbook.log.end_offset_for_epoch(0) == (0, 3)
 
 
-def test_what_recovery_cuts_off_is_durable(open_log: OpenLog) -> None:
+def test_the_cut_of_a_recovery_is_durable(open_log: OpenLog) -> None:
     """Records before the cut may be synced, and then a clean shutdown syncs nothing."""
     playbook = open_log()
     playbook.append(b"synced")

@@ -41,7 +41,7 @@ def test_old_segments_go(open_log: OpenLog) -> None:
     assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_when_all_is_old_the_offsets_go_on(open_log: OpenLog) -> None:
+def test_offsets_continue_when_all_segments_are_deleted(open_log: OpenLog) -> None:
     playbook = open_log(retention_ms=3000)
     fill(playbook)
 

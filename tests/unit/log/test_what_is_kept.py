@@ -87,7 +87,7 @@ def test_entries_of_another_topic_id_count_for_nothing(managed: Managed, caplog:
     managed.kill()
 
     assert values(managed, OTHER_ID) == [b"acknowledged"]
-    assert "is of another topic of that name: ignored" in caplog.text
+    assert "belongs to an earlier topic of that name: ignored" in caplog.text
 
 
 def test_a_write_started_before_a_deletion_does_not_bring_its_entries_back(
@@ -141,7 +141,7 @@ def test_segments_behind_a_bad_batch_are_set_aside(open_log: OpenLog) -> None:
     assert playbook.append(b"on it goes") == 3
 
 
-def test_what_follows_a_bad_batch_in_its_segment_is_kept(open_log: OpenLog) -> None:
+def test_the_rest_of_a_segment_after_a_bad_batch_is_kept(open_log: OpenLog) -> None:
     playbook = open_log()
     for number in range(3):
         playbook.append(b"%d" % number * 10)
@@ -222,7 +222,7 @@ def test_the_log_says_why_a_directory_is_set_aside(
 
     managed.manager.make_room("topic", [0])
 
-    assert ("of another topic" in caplog.text) is is_known
+    assert ("belongs to another topic" in caplog.text) is is_known
     assert ("does not name its topic" in caplog.text) is not is_known
 
 

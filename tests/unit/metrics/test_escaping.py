@@ -72,7 +72,7 @@ def test_a_traceback_keeps_its_lines_and_none_begins_at_the_margin():
     assert all(line.startswith("    ") for line in others)
 
 
-def test_what_another_formatter_has_cached_is_escaped_too():
+def test_tracebacks_that_another_formatter_cached_are_escaped_too():
     try:
         raise ValueError(FORGED)
     except ValueError:

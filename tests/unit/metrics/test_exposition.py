@@ -51,7 +51,7 @@ def test_names(mbean, kind, name):
     assert exposed_name(mbean, kind) == name
 
 
-def test_what_is_no_mbean_has_no_name():
+def test_a_name_that_is_not_an_mbean_is_refused():
     with pytest.raises(ValueError, match="is not of the form"):
         exposed_name("requests", "counter")
 

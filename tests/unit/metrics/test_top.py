@@ -44,5 +44,5 @@ def test_a_refused_connection_is_reported_in_the_systems_words(capsys):
         assert main(["--once", address]) == 1
     assert capsys.readouterr().err == (
         f"klamm top: http://{address}/metrics: Connection refused;"
-        ' [server] extensions = ["prometheus"] makes a server answer\n'
+        ' the server needs [server] extensions = ["prometheus"]\n'
     )

@@ -249,7 +249,7 @@ def test_a_stuck_processor_gets_no_connection_while_another_is_not(assigner):
 
 
 @pytest.mark.parametrize("assigner", [First, RoundRobin, LeastLoaded])
-def test_where_all_processors_are_stuck_all_get_connections(assigner):
+def test_all_processors_get_connections_if_all_are_stuck(assigner):
     harness = AcceptorHarness(assigner=assigner())
     for processor in harness.processors:
         processor.age_ms = 5_000

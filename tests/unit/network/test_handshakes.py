@@ -130,7 +130,7 @@ def test_a_failed_handshake_is_reported(selector, poller, crew):
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("gone"), ZeroDivisionError("bug"), SystemExit(1)])
-def test_what_a_step_raises_costs_its_connection(selector, poller, crew, error):
+def test_an_error_of_a_step_closes_its_connection(selector, poller, crew, error):
     channel = come(selector, poller, error)
     turn(selector)
     crew.run()
@@ -189,7 +189,7 @@ def test_draining_does_not_touch_what_a_thread_has(selector, poller, crew):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_is_under_way_at_the_end_is_closed_when_its_step_is_over(selector, poller, crew, waker, before):
+def test_a_handshake_under_way_at_the_stop_is_closed_after_its_step(selector, poller, crew, waker, before):
     channel = come(selector, poller, Interest.READ)
     turn(selector)
     if before:

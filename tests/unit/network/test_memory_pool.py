@@ -184,7 +184,7 @@ def test_a_request_that_was_sent_whole_does_not_wait_for_silent_peers(at_once):
     assert pool.used_bytes == 0
 
 
-def test_what_was_sent_in_part_does_not_get_the_other_half():
+def test_incomplete_requests_do_not_get_the_half_for_complete_ones():
     pool = MemoryPool(100 * KIB)
     for _ in range(40):
         peer = Peer(pool, [20 * KIB], stalls_at=10 * KIB)

@@ -65,7 +65,7 @@ def test_bytes_pass_in_order_through_one_pipe_however_little_the_client_takes(en
     assert len(opened.pipes) == 1, "an empty pipe is used again"
 
 
-def test_what_is_not_there_blocks_and_what_has_ended_is_empty(ends):
+def test_an_empty_socket_blocks_and_a_closed_one_is_empty(ends):
     node, node_peer, _, _ = ends
     opened = Opened()
     pipes = Pipes(opened)

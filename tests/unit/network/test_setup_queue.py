@@ -72,7 +72,7 @@ def test_a_channel_that_waits_for_a_turn_is_not_polled(selector, poller):
     assert poller.poll(0) == [(1, READ)]
 
 
-def test_what_a_channel_that_is_not_set_up_sent_before_it_closed_is_read(selector, poller):
+def test_bytes_sent_before_the_close_of_a_channel_in_setup_are_read(selector, poller):
     first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
     poller.events = dict.fromkeys((1, 2), READ)
     turn(selector)
@@ -105,7 +105,7 @@ class Hoarded(Bytes):
 
 @pytest.mark.parametrize("state", [ChannelState.AUTHENTICATE, ChannelState.READY])
 @pytest.mark.parametrize("split_at", [0, 3])
-def test_what_came_whole_before_an_invalid_size_is_handed_on(selector, poller, state, split_at):
+def test_complete_frames_before_an_invalid_size_are_handed_on(selector, poller, state, split_at):
     channel = join(selector, 1, state)
     data = FRAME + b"\xff\xff\xff\xff"
     channel.admit(Hoarded(*filter(None, (data[:split_at], data[split_at:]))))

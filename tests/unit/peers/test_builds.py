@@ -32,7 +32,7 @@ def test_it_is_built_once():
     assert cached("name", lambda folder: pytest.fail(f"built again in {folder}")) == built
 
 
-def test_who_comes_while_it_is_being_built_waits_for_it():
+def test_a_second_caller_waits_for_the_first_build():
     building, asked = threading.Event(), threading.Event()
 
     def build(folder: Path) -> Path:

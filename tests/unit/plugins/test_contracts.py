@@ -158,63 +158,62 @@ def make_no_gate(settings):
         (
             OldAuthorizer,
             Authorizer,
-            "OldAuthorizer.authorize(self, context, operation, resource_type, resource_name) does not take what it is"
-            " called with: authorize(self, context, operation, resource_type, resource_name, *, log_if_denied=True)",
+            "OldAuthorizer.authorize(self, context, operation, resource_type, resource_name) must accept the"
+            " call authorize(self, context, operation, resource_type, resource_name, *, log_if_denied=True)",
         ),
         (HalfGate, ConnectionGate, "HalfGate does not define release"),
         (Attribute, RequestObserver, "Attribute.completed must be a method"),
         (NoGate, ConnectionGate, "NoGate is not a ConnectionGate"),
         (OwnWay, RequestObserver, None),
-        (Upright, RequestFilter, "Upright.api_keys must be a property, or a value: it has to begin with @property"),
+        (Upright, RequestFilter, "Upright.api_keys must be a property or a value: decorate it with @property"),
         (Plain, RequestFilter, None),
         (
             Static,
             RequestObserver,
-            "Static.connection_opened(connection, more) does not take what it is called with:"
-            " connection_opened(self, connection)",
+            "Static.connection_opened(connection, more) must accept the call connection_opened(self, connection)",
         ),
         (
             Awaited,
             RequestObserver,
-            "Awaited.completed is async: the server calls it on a thread, and awaits nothing",
+            "Awaited.completed is async, but the server calls it on a thread and awaits nothing",
         ),
         (
             Short,
             ApiSet,
-            "Short.metadata(self, request) does not take what it is called with: metadata(self, request, context)",
+            "Short.metadata(self, request) must accept the call metadata(self, request, context)",
         ),
         (
             Misspelled,
             RequestFilter,
-            'Misspelled.on_requst: the server knows no such method; did you mean "on_request"?'
-            " If it is one of your own, begin its name with _",
+            'Misspelled.on_requst: the server calls no such method; did you mean "on_request"?'
+            " If it is your own, begin its name with _",
         ),
         (
             MisspelledProperty,
             RequestFilter,
-            'MisspelledProperty.api_key: the server knows no such property; did you mean "api_keys"?'
-            " If it is one of your own, begin its name with _",
+            'MisspelledProperty.api_key: the server calls no such property; did you mean "api_keys"?'
+            " If it is your own, begin its name with _",
         ),
         (
             CamelCase,
             RequestObserver,
-            'CamelCase.connectionOpened: the server knows no such method; did you mean "connection_opened"?'
-            " If it is one of your own, begin its name with _",
+            'CamelCase.connectionOpened: the server calls no such method; did you mean "connection_opened"?'
+            " If it is your own, begin its name with _",
         ),
         (
             Inherits,
             RequestFilter,
-            'Inherits.on_requst: the server knows no such method; did you mean "on_request"?'
-            " If it is one of your own, begin its name with _",
+            'Inherits.on_requst: the server calls no such method; did you mean "on_request"?'
+            " If it is your own, begin its name with _",
         ),
         (
             MisspelledAndMissing,
             ConnectionGate,
-            'MisspelledAndMissing.relase: the server knows no such method; did you mean "release"?'
-            " If it is one of your own, begin its name with _",
+            'MisspelledAndMissing.relase: the server calls no such method; did you mean "release"?'
+            " If it is your own, begin its name with _",
         ),
         (OwnNames, ApiSet, None),
-        (Slow, ApiSet, "Slow.metadata is async: the server calls it on a thread, and awaits nothing"),
+        (Slow, ApiSet, "Slow.metadata is async, but the server calls it on a thread and awaits nothing"),
     ],
 )
 def test_the_fault_of_a_class_is_reported(made, contract, problem):
@@ -252,7 +251,7 @@ class Plugin:
     [
         ('gates=["none_at_all"]', 'the connection gate "none_at_all" of embedded-0: .*NoGate is not a ConnectionGate'),
         ('gates=["made"]', 'the connection gate "made" of embedded-0: .*NoGate is not a ConnectionGate'),
-        ('gates=["text"]', "must be a ConnectionGate class, or a function that makes one, not 'tests"),
+        ('gates=["text"]', "must be a ConnectionGate class, or a function that returns one, not 'tests"),
         ('gates=["no_settings"]', r"NoSettings cannot be called as NoSettings\(settings\)"),
         ('gates=["two"]', r"two cannot be called as two\(settings\)"),
         ("authorizer=old", 'the authorizer "old" of embedded-0: .*OldAuthorizer.authorize.*log_if_denied=True'),
@@ -274,5 +273,5 @@ def test_a_handler_in_a_module_of_its_own_is_checked_at_the_start():
         pass
 
     assert list(bind_handlers([alone]))
-    with pytest.raises(TypeError, match=r"alone\(request, context\) does not take what it is called with"):
+    with pytest.raises(TypeError, match=r"alone\(request, context\) must accept the arguments"):
         list(bind_handlers([alone], "a broker"))

@@ -67,7 +67,7 @@ def test_one_provider_of_a_kind_is_the_default(install):
     three = install("three", "klamm-three", **gates("d", default="d"))
     assert PluginRegistry(entry_points=[one, two]).default(GATE) == "b"
     with pytest.raises(
-        PluginError, match='more than one .* is the default, "b" of klamm-one and "d" of klamm-three; name'
+        PluginError, match='more than one .* is marked as the default, "b" of klamm-one and "d" of klamm-three; name'
     ):
         PluginRegistry(entry_points=[one, three]).default(GATE)
     with pytest.raises(PluginError, match=r"no connection gate is the default; name one \(known: c\); blocked: one"):
@@ -221,5 +221,5 @@ def test_an_option_of_pluggy_without_effect_is_refused(install, option):
 
     entry_point = install("doors", "klamm-doors", klamm_connection_gates=klamm_connection_gates)
     registry = PluginRegistry(entry_points=[entry_point])
-    with pytest.raises(PluginError, match=f"{option}=True has no meaning for klamm"):
+    with pytest.raises(PluginError, match=f"klamm does not support {option}=True"):
         registry.resolve(GATE, "door")

@@ -168,7 +168,7 @@ def test_listeners_share_quotas_and_must_agree_on_settings(throttled):
     assert throttled.produce(10_000) == 0
     assert other.charge(throttled.request(PRODUCE), 1000, 0.0) == 1000
     differs = ClientQuota(ClientQuotaSettings(quota_window_num=5))
-    with pytest.raises(ValueError, match="once for all listeners"):
+    with pytest.raises(ValueError, match="once, for all listeners"):
         differs.open(throttled.new_listener("third"))
 
 

@@ -105,7 +105,7 @@ def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(serve
     assert one.connect().reason == "per_broker"
 
 
-def test_what_cannot_be_given_up_yet_is_asked_for_again(server):
+def test_a_connection_that_could_not_be_closed_yet_is_requested_again(server):
     settings = {"broker_max_connections": 2}
     one = GatedListener(server, "a", quota(**settings))
     inner = GatedListener(server, "inner", quota(protected=True, **settings))
@@ -123,7 +123,7 @@ def test_what_cannot_be_given_up_yet_is_asked_for_again(server):
     assert server.services.scheduler.run_due() is None, "no retry is scheduled once the limit is kept"
 
 
-def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(server):
+def test_a_requested_close_that_is_pending_is_not_requested_twice(server):
     settings = {"broker_max_connections": 10}
     one = GatedListener(server, "a", quota(**settings))
     inner = GatedListener(server, "inner", quota(protected=True, **settings))

@@ -26,7 +26,7 @@ def test_the_longer_throttle_time_counts_at_the_beginning_of_a_stream(own_ms, ex
     assert throttled.stream is stream
 
 
-def test_what_has_no_throttle_time_stays():
+def test_responses_without_a_throttle_time_stay_unchanged():
     plain = OpaqueResponse(SaslHandshakeResponse(0, ["PLAIN"]).encode(1))
     assert plain.throttled(SaslHandshakeResponse.API_KEY, 1, 50) is plain
     malformed = OpaqueResponse(b"\0")

@@ -177,7 +177,7 @@ def test_an_answer_that_gets_too_large_is_an_error():
     request, result = line.submit(describe_groups.DescribeGroupsRequest(["g"]), 6)
     (answer,) = response_in(result, describe_groups.DescribeGroupsResponse, 6).groups
     assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert "more than 500 bytes (response_max_bytes)" in answer.error_message
+    assert "exceed 500 bytes (response_max_bytes)" in answer.error_message
     assert line.limits.counts.counters["response_bytes"].value == 1
 
 

@@ -66,7 +66,7 @@ def test_the_handler_gets_the_decoded_message_and_the_header():
         ("pool", {"blocking": False}, False),
     ],
 )
-def test_what_may_block_goes_to_a_handlers_thread(mode, options, inline):
+def test_an_api_that_may_block_goes_to_a_handlers_thread(mode, options, inline):
     line = Line(handler(heartbeat, pong, **options), mode=mode)
     request, result = line.submit(ping())
     if inline:
@@ -228,7 +228,7 @@ def raising(error):
         (KafkaError(ErrorCode.ILLEGAL_GENERATION), ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_what_a_handler_raises_is_answered(blocking, error, code, caplog):
+def test_an_error_of_a_handler_is_answered(blocking, error, code, caplog):
     line = Line(handler(heartbeat, raising(error), blocking=blocking))
     _, result = line.submit(ping())
     if blocking:
@@ -239,7 +239,7 @@ def test_what_a_handler_raises_is_answered(blocking, error, code, caplog):
     )
 
 
-def test_what_a_handler_returns_and_cannot_be_encoded_is_an_unknown_error():
+def test_a_response_that_cannot_be_encoded_is_an_unknown_error():
     line = Line(handler(heartbeat, lambda request, context: heartbeat.HeartbeatResponse(error_code="no number")))
     _, result = line.submit(ping())
     assert error_of(result) is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -436,7 +436,7 @@ def test_filters_share_one_copy_of_a_response():
     assert PONG.throttle_time_ms == 5, "the handler's object is shared"
 
 
-def test_what_a_filter_gives_instead_is_copied_for_the_filter_before_it():
+def test_a_substituted_response_is_copied_for_the_filter_before_it():
     shared = heartbeat.HeartbeatResponse(throttle_time_ms=20)
     line = Line(handler(heartbeat, pong), filters=[Keeps("a"), Keeps("b", shared)])
     for _ in range(2):
@@ -465,7 +465,7 @@ def test_a_filter_without_a_method_for_responses_gets_no_copy():
     ids=["answered", "refused", "raised"],
 )
 @pytest.mark.parametrize("blocking", [False, True])
-def test_what_a_filter_answers_or_refuses_goes_back_through_those_before_it_only(blocking, act, code, outcome):
+def test_an_answer_of_a_filter_passes_back_only_through_those_before_it(blocking, act, code, outcome):
     notes = []
     filters = [Note("a", notes), Acts("b", notes, act), Note("c", notes)]
     line = Line(handler(heartbeat, lambda *_: notes.append("handler"), blocking=blocking), filters=filters)
@@ -486,7 +486,7 @@ def test_what_a_filter_answers_or_refuses_goes_back_through_those_before_it_only
         (ZeroDivisionError("bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_a_filter_raises_for_a_response_is_answered_instead(error, code):
+def test_an_error_that_a_filter_raises_for_a_response_replaces_it(error, code):
     notes = []
     filters = [Note("a", notes), ActsOnResponses("b", notes, throwing(error))]
     line = Line(handler(heartbeat, pong), filters=filters)
@@ -503,7 +503,7 @@ def test_an_error_of_the_handler_passes_the_filters():
     assert notes == ["a request", f"a response {int(ErrorCode.ILLEGAL_GENERATION)}"]
 
 
-def test_what_has_no_response_passes_no_filter_back():
+def test_a_request_without_response_passes_no_filter_back():
     notes = []
 
     class Silent(Note):

@@ -37,7 +37,7 @@ def test_nothing_is_loaded_before_it_is_needed():
     assert handler.loads == 1
 
 
-def test_what_cannot_be_loaded_now_is_loaded_later():
+def test_an_api_that_cannot_be_loaded_now_is_loaded_later():
     handler = Handler(metadata, failures=1)
     route = Routes([handler], "hybrid").find(metadata.API_KEY)
     with pytest.raises(OSError, match="open files"):

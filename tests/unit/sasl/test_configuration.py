@@ -41,11 +41,12 @@ def problems(tmp_path, text, files=False):
         (PLAIN + "worker_threads = 0\n", "must be at least 1"),
         (
             PLAIN + '[listeners.public.sasl.callable]\npassword = "no"\n',
-            "FILE:6:1  listeners.public.sasl.callable: is of a credential store that credential_stores does not name",
+            "FILE:6:1  listeners.public.sasl.callable: belongs to a credential store that credential_stores "
+            "does not name",
         ),
         (
             PLAIN + "[listeners.public.sasl.OAUTHBEARER]\nclock_skew_seconds = 3\n",
-            "FILE:6:1  listeners.public.sasl.OAUTHBEARER: is of a sasl mechanism that mechanisms does not name",
+            "FILE:6:1  listeners.public.sasl.OAUTHBEARER: belongs to a sasl mechanism that mechanisms does not name",
         ),
         (
             HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',
@@ -109,12 +110,12 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\nexpected_issuer = "i"\n',
             "FILE:6:1  listeners.public.sasl.OAUTHBEARER.expected_audience: must be set, or allow_unverified_audience"
-            " = true: tokens for any service are taken then",
+            " = true: tokens for any service are then accepted",
         ),
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\nexpected_audience = ["a"]\n',
             "FILE:6:1  listeners.public.sasl.OAUTHBEARER.expected_issuer: must be set, or allow_unverified_issuer"
-            " = true: tokens of any issuer are taken then",
+            " = true: tokens of any issuer are then accepted",
         ),
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\nallow_unverified_isuer = true\nexpected_audience = ["a"]\n',
@@ -133,7 +134,7 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         ),
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "garbage"\n' + EXPECTED,
-            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: garbage: there is no certificate in PEM in it",
+            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: garbage: it contains no PEM certificate",
         ),
         (
             TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "absent"\n' + EXPECTED,
@@ -191,7 +192,7 @@ def embedded(*settings):
         ),
     ],
 )
-def test_what_cannot_open_stops_the_start_and_leaves_no_thread(settings, complaint):
+def test_a_mechanism_that_cannot_open_stops_the_start_and_leaves_no_thread(settings, complaint):
     before = threading.active_count()
     with pytest.raises(StartError, match=complaint):
         embedded(*settings).start()
@@ -242,7 +243,7 @@ def test_a_listener_of_any_handler_set_lists_the_apis_of_sasl():
 
 
 @pytest.mark.parametrize("text", ["", "SCRAM-SHA-256$4096:AA==$AA==:AA==", "SCRAM-SHA-1$4096:AA==$AA==:AA==", "plain"])
-def test_what_is_no_verifier(text):
+def test_text_that_is_not_a_verifier_is_refused(text):
     with pytest.raises(ValueError, match=r"SCRAM|keys"):
         ScramCredential.from_text(text)
 

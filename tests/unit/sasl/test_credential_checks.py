@@ -102,7 +102,7 @@ def test_others_do_not_wait_behind_a_suspect(threads):
     assert threads.ran[MAX_FAILURES:] == [(HONEST, "0"), (GUESSER, "suspects"), (GUESSER, "suspects")]
 
 
-def test_of_a_crowd_that_comes_at_once_no_more_are_checked_among_the_others(threads):
+def test_a_sudden_crowd_is_moved_to_the_slow_lane_after_the_limit(threads):
     release, started = threading.Event(), threading.Event()
     threads.submit(HONEST, True, wait_for=release, started=started)
     assert started.wait(60)
@@ -130,7 +130,7 @@ def test_an_answer_that_was_remembered_meanwhile_counts_for_nothing(threads):
     assert [threads.check(GUESSER, True, cost_ms=0.05) for _ in range(5)] == ["suspects"] * 5
 
 
-def test_what_checks_no_password_is_not_paced(threads):
+def test_checks_without_a_password_are_not_paced(threads):
     make_suspect(threads)
     assert threads.check(GUESSER, False, None) == "0"
 
@@ -141,7 +141,7 @@ def test_a_hundred_percent_paces_no_client(threads):
     assert threads.metric("paced-authentications-total") == 0
 
 
-def test_what_is_dropped_while_it_waits_among_suspects_is_not_checked(threads):
+def test_a_check_dropped_while_it_waits_among_suspects_does_not_run(threads):
     make_suspect(threads)
     release, started = threading.Event(), threading.Event()
     threads.submit(GUESSER, False, wait_for=release, started=started)
@@ -174,7 +174,7 @@ def test_the_check_of_a_client_that_is_gone_is_dropped_and_never_evaluated():
     [(b"later user alice", True), (b"later tell", False), (b"later fail", False),
      (b"later crash", None), (b"later challenge", None)],
 )  # fmt: skip
-def test_what_a_check_says_of_its_client(token, proved):
+def test_a_check_reports_the_outcome_for_its_client(token, proved):
     playbook = Playbook()
     playbook.versions()
     playbook.handshake()

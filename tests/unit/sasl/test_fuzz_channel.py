@@ -441,7 +441,7 @@ def test_the_machine_can_authenticate_clients():
             machine.teardown()
 
 
-@pytest.mark.parametrize("reason", ["the session has expired and was not renewed", "the delegation token has ended"])
+@pytest.mark.parametrize("reason", ["the session has expired and was not renewed", "the delegation token has expired"])
 def test_a_request_that_meets_the_timer_of_its_session_is_an_expiry(reason):
     machine = ready_machine()
     machine.clock.advance_ms(SESSION_MS)

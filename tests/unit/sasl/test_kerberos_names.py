@@ -73,6 +73,6 @@ def test_no_rule_no_name(principal, rule):
         "DEFAULT/L",
     ],
 )
-def test_what_is_no_rule(rule):
+def test_text_that_is_not_a_rule_is_refused(rule):
     with pytest.raises(ValueError, match="."):
         parse_rule(rule)

@@ -15,7 +15,7 @@ gssapi_mechanism = importlib.import_module("klamm_sasl.gssapi_mechanism")
 
 HERE = Address("127.0.0.1", 1)
 FIRST = "RULE:[1:$1]/L"
-WHY = "the rules give the Kerberos principal another name"
+WHY = "the rules now map the Kerberos principal to another name"
 
 
 class Connection:

@@ -227,7 +227,7 @@ def test_unsecured_tokens_are_for_development_alone(listen):
         b"n,,\x01auth=Bearer \xff\x01\x01",
     ],
 )
-def test_what_is_no_message(listen, message):
+def test_bytes_that_are_not_a_message_are_refused(listen, message):
     step, response = listen().token(message)
     assert step.failed
     assert response.error_message.endswith("due to invalid credentials with SASL mechanism OAUTHBEARER")
@@ -304,7 +304,7 @@ def test_a_file_is_looked_at_every_two_seconds(tmp_path):
 @pytest.mark.parametrize(
     "data", [OSError("down"), b"", b"[]", b'{"keys":{}}', b'{"keys":[]}', b'{"keys":[{"kty":"x"}]}']
 )
-def test_what_fails_keeps_the_keys_and_is_tried_again_after_growing_pauses(data):
+def test_a_failed_fetch_keeps_the_keys_and_is_tried_again_after_growing_pauses(data):
     source = Source(RSA)
     keys, clock = keys_of(source)
     keys.turn()

@@ -71,7 +71,7 @@ def test_addresses_take_turns_and_so_do_the_users_of_each(held, rests):
     assert done == ["a-x-0", "b-x-0", "c-x-0", "a-y-0", "b-x-1", "a-z-0", "a-x-1", "a-x-2"]
 
 
-def test_what_is_dropped_is_never_done(held, rests):
+def test_dropped_work_is_never_done(held, rests):
     lane, release = held
     done = []
     works = {name: lambda name=name: done.append(name) for name in ("a-x", "a-x again", "a-y", "b-x")}

@@ -114,7 +114,7 @@ TOKENS = "Invalid SASL/PLAIN response: expected 3 tokens, got "
         (b"\0alice\0\xff", INVALID),
     ],
 )
-def test_what_is_no_plain_message(token, message):
+def test_bytes_that_are_not_a_plain_message_are_refused(token, message):
     step, response = open_plain(("alice", credential("sesame"))).token(token)
     assert step.failed
     assert response.error_message == message
@@ -196,7 +196,7 @@ def test_the_first_store_that_knows_a_user_counts(oracle_first):
         assert reconnected(playbook).token(plain_message("carol", "other"))[0].complete != oracle_first
 
 
-def test_what_is_remembered_does_not_go_before_an_earlier_store():
+def test_a_remembered_password_does_not_override_an_earlier_store():
     oracle = Oracle()
     playbook = listening("PLAIN", PlainMechanism(), oracle, DictStore([("dave", credential("sesame"))]))
     assert playbook.token(plain_message("dave", "sesame"))[0].complete
@@ -219,7 +219,7 @@ def test_the_mechanism_of_a_store_before_does_not_matter():
         (plain_message("alice", "wrong"), "user 'alice': wrong password, or no such user"),
         (plain_message("eve\nlistener=x", "wrong"), "user 'eve\\nlistener=x': wrong password, or no such user"),
         (plain_message("e" * 500, "wrong"), f"user '{'e' * 256}… (500 characters)': wrong password, or no such user"),
-        (plain_message("alice", "sesame", "root"), "user 'alice' asks for the authorization id 'root'"),
+        (plain_message("alice", "sesame", "root"), "user 'alice' requests the authorization id 'root'"),
     ],
 )
 def test_the_log_names_the_user_and_the_client_gets_no_details(token, reason):

@@ -100,7 +100,7 @@ def test_a_removed_user_has_no_sessions(users):
     assert users.bob.ended is None
 
 
-def test_what_is_written_again_unchanged_ends_nothing(users):
+def test_rewriting_unchanged_credentials_ends_no_session(users):
     users.put("alice", users.mechanism, credential("sesame", users.mechanism))
     users.put("carol", users.mechanism, credential("sesame", users.mechanism))
     assert users.alice.ended is None
@@ -232,7 +232,7 @@ def test_a_token_that_is_ended_ends_its_sessions(owner):
     assert test_scram.log_in(user, "token-1", "not the token")[0].complete
     owner.cache.tokens = {}
     owner.pass_time(RECHECK_DELAY_MS)
-    assert owner.ended == "the delegation token has ended"
+    assert owner.ended == "the delegation token has expired"
     assert user.ended is None, "the user of that name has nothing to do with it"
 
 
@@ -251,7 +251,7 @@ def test_a_token_that_is_to_end_earlier_ends_its_sessions_then(owner):
     assert owner.ended is None
     owner.pass_time(1)
     owner.pass_time(RECHECK_DELAY_MS)
-    assert owner.ended == "the delegation token has ended"
+    assert owner.ended == "the delegation token has expired"
 
 
 # ---- bearer tokens

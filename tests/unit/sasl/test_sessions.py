@@ -40,7 +40,7 @@ def test_a_session_ends_with_what_it_was_opened_with(max_reauth_ms, expires_in_m
     assert playbook.authenticator.session_expires_ns == playbook.clock.monotonic_ns() + lifetime_ms * 1_000_000
 
 
-def test_what_has_expired_already_gives_no_time():
+def test_an_expired_credential_gives_no_session_time():
     playbook = Playbook()
     playbook.handshake()
     _, response = playbook.token(b"until %d" % (playbook.clock.wall_ms() - 5000))

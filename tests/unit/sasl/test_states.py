@@ -93,7 +93,7 @@ def test_wrong_credentials(token, message, later, caplog):
     assert ("ZeroDivisionError" in caplog.text) == (token == b"crash")
 
 
-def test_what_takes_long_is_resumed():
+def test_a_long_check_is_resumed():
     playbook = Playbook()
     playbook.handshake()
     assert not playbook.token(b"later challenge")[0].complete
@@ -198,7 +198,7 @@ def test_a_second_handshake_is_an_illegal_state():
     ],
 )
 @pytest.mark.parametrize("handshake", [False, True])
-def test_what_cannot_be_parsed(frame, handshake):
+def test_frames_that_cannot_be_parsed_are_refused(frame, handshake):
     playbook = Playbook()
     if handshake:
         playbook.handshake()

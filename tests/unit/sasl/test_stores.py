@@ -132,7 +132,7 @@ def test_reload_raises_and_keeps_the_users(store, file):
     assert knows(store, "alice")
 
 
-def test_what_reload_finds_wrong_is_counted_once(store, file, listener, caplog):
+def test_a_fault_that_reload_finds_is_counted_once(store, file, listener, caplog):
     file.write_text("garbage")
     for _ in range(2):
         with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
@@ -268,7 +268,7 @@ def test_functions_may_be_missing(listener):
         calling(listener, verifier="not_there")
 
 
-def test_what_a_function_returns_must_be_a_verifier(listener):
+def test_a_function_must_return_a_verifier(listener):
     with pytest.raises(ValueError) as error:
         calling(listener, verifier="garbage").scram_credential("alice", SHA_256)
     assert "clear text" not in str(error.value)

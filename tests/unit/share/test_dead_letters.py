@@ -92,7 +92,7 @@ def test_a_lock_that_times_out_for_the_last_time_gives_a_letter(shares: Shares) 
         ("other", ENABLED, {}, 'the name "other" does not begin with errors.deadletterqueue.topic.name.prefix'),
     ],
 )
-def test_what_cannot_have_a_letter_is_archived_and_logged(
+def test_records_that_cannot_have_a_letter_are_archived_and_logged(
     shares: Shares, caplog: pytest.LogCaptureFixture, name: str, configs: Any, settings: Any, problem: str
 ) -> None:
     configure(shares, **{TOPIC: name})

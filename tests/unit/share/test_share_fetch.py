@@ -227,7 +227,7 @@ def test_sessions_of_groups_that_do_not_exist_take_no_room(tmp_path: Path, topic
 
 
 @pytest.mark.parametrize("way", ["session", "connection", "member", "fenced"])
-def test_what_a_member_holds_is_released_when_it_goes(shares: Shares, way: str) -> None:
+def test_records_of_a_member_are_released_when_it_leaves(shares: Shares, way: str) -> None:
     shares.produce(b"0")
     assert shares.acquired("a", 0) == [(0, 0, 1)]
     if way == "session":
@@ -246,7 +246,7 @@ def test_what_a_member_holds_is_released_when_it_goes(shares: Shares, way: str) 
     assert acquired(waiting.response) == [(0, 0, 2)]
 
 
-def test_what_was_acknowledged_survives_a_restart(shares: Shares) -> None:
+def test_acknowledgements_survive_a_restart(shares: Shares) -> None:
     shares.produce(b"0", b"1", b"2", b"3")
     assert shares.acquired("a", 0) == [(0, 3, 1)]
     shares.acknowledge("a", 1, (0, 0, [ACCEPT]), (2, 2, [REJECT]), (3, 3, [RELEASE]))
@@ -272,7 +272,7 @@ def test_a_log_that_cannot_be_opened_stops_no_start_and_what_was_acknowledged_st
     assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
 
 
-def test_what_was_acknowledged_survives_although_the_group_could_not_be_written(
+def test_acknowledgements_survive_although_the_group_could_not_be_written(
     shares: Shares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start forgets what groups have read that do not exist."""
@@ -318,7 +318,7 @@ def test_records_at_offsets_that_a_crash_has_freed_are_delivered(shares: Shares)
     assert shares.acquired("a", 0) == [(0, 3, 2), (4, 5, 1)]
 
 
-def test_where_a_group_began_survives_a_restart(shares: Shares) -> None:
+def test_the_start_offset_of_a_group_survives_a_restart(shares: Shares) -> None:
     assert alter(shares.harness, GROUP, "g", ("share.auto.offset.reset", 0, "latest")) == 0
     shares.produce(b"0")
     assert shares.acquired("a", 0) == []
@@ -452,7 +452,7 @@ def test_a_fetch_that_finds_its_group_deleted_midway_leaves_nothing(
     assert shares.saved_partitions() == 0
 
 
-def test_what_a_group_has_read_goes_at_a_start_if_the_group_does_not_exist(shares: Shares) -> None:
+def test_the_state_of_a_group_that_does_not_exist_is_removed_at_a_start(shares: Shares) -> None:
     shares.produce(b"0")
     assert shares.acquired("a", 0) == [(0, 0, 1)]
     assert shares.saved_partitions() == 1

@@ -132,7 +132,7 @@ def test_a_record_that_was_delivered_too_often_is_archived() -> None:
         ("a", (12, 13, [ACCEPT]), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_a_member_does_not_hold_cannot_be_acknowledged(
+def test_records_that_a_member_does_not_hold_cannot_be_acknowledged(
     member_id: str, batch: tuple[int, int, list[int]], error: ErrorCode
 ) -> None:
     partition = SharePartition(0)
@@ -218,7 +218,7 @@ def test_a_member_that_goes_gives_back_what_it_holds() -> None:
     assert acquire(partition, "b", (0, 4)) == [(0, 4, 2)]
 
 
-def test_what_is_written_is_what_a_start_finds() -> None:
+def test_a_start_finds_what_was_written() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", (0, 9))
     acknowledged = [(2, 3, [ACCEPT]), (5, 5, [RELEASE]), (8, 8, [REJECT])]
@@ -449,7 +449,7 @@ TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_where_the_next_fetch_begins_is_known() -> None:
+def test_the_start_of_the_next_fetch_is_known() -> None:
     """At each append every member of the group that waits asks."""
     count = 2000
     partition = SharePartition(0, [StateBatch(2 * at, 2 * at, ACKNOWLEDGED, 1) for at in range(1, count)])

@@ -96,7 +96,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_what_is_in_flight_is_there_after_a_start_though_only_changes_are_written(number: int, seed: int) -> None:
+def test_records_in_flight_are_restored_although_only_changes_are_written(number: int, seed: int) -> None:
     with Saved() as saved:
         walk = Walk(seed * 100 + number, saved)
         for _ in range(STEPS):

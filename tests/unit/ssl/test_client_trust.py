@@ -16,7 +16,7 @@ from klamm_ssl.transport import SslTransport
 from tests.tls_files import TlsFiles, revocation_list
 
 NOW = datetime.now(UTC)
-UNTRUSTED = "no trusted authority has issued the client certificate"
+UNTRUSTED = "no trusted authority issued the client certificate"
 
 
 def der(certificate):
@@ -62,7 +62,7 @@ def test_a_certificate_needs_a_trusted_authority(authorities, chain, reason):
     assert trust(*authorities).rejection_reason(chain, is_whole=True) == reason
 
 
-def test_of_a_resumed_session_the_authorities_are_not_known():
+def test_the_authorities_of_a_resumed_session_are_not_known():
     assert trust(NAMESAKE_DER).rejection_reason(ALONE, is_whole=False) is None
     revoked = lists(BELOW, ALICE.certificate)
     assert (

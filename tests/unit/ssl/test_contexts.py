@@ -91,7 +91,7 @@ def test_a_chain_may_be_in_a_file_of_its_own(files, tmp_path):
     assert common_name(shake_hands(built.context, files.client_context())) == "leaf"
 
 
-def test_what_is_issued_stands_up_to_strict_verification(files):
+def test_issued_certificates_pass_strict_verification(files):
     """Python 3.13 verifies by RFC 5280 to the letter."""
     below = files.authority.intermediate("CN=strict", now=files.now)
     written = files.write("strict", below.issue("CN=strict leaf", now=files.now, hosts=("localhost",)))
@@ -249,7 +249,7 @@ def test_a_certificate_by_name_comes_from_any_source(files, password_file, tmp_p
         ("x", "must be a table"),
     ],
 )
-def test_what_is_no_certificate_by_name_is_refused(tmp_path, host, complaint):
+def test_an_invalid_entry_of_sni_is_refused(tmp_path, host, complaint):
     problems = []
     table = {"sni": {"a.example.org": host}}
     assert convert(SslSettings, table, lambda *problem: problems.append(problem), tmp_path) is None
@@ -301,7 +301,7 @@ BROKEN = {
             "client_auth": "required",
             "revocation_lists": "garbage",
         },
-        "garbage: there is no revocation list in PEM in it",
+        "garbage: it contains no PEM revocation list",
     ),
     "a broken list": (
         {
@@ -312,7 +312,7 @@ BROKEN = {
         },
         "crl-garbage: not a revocation list",
     ),
-    "no ciphers": ({"certificate": "server", "ciphers": "NONSENSE"}, "OpenSSL knows none of these"),
+    "no ciphers": ({"certificate": "server", "ciphers": "NONSENSE"}, "OpenSSL does not know any of these"),
     "versions": ({"certificate": "server", "min_version": "TLSv1.3", "max_version": "TLSv1.2"}, "is above"),
 }
 
@@ -347,11 +347,11 @@ def test_unusable_values_are_reported_without_secrets(files, tmp_path, what):
     [
         ({}, ("", "one of certificate, certificate_pem and keystore must be set; `klamm certs` can make one")),
         ({"certificate": "absent"}, ("certificate", "absent: No such file or directory")),
-        ({"certificate": "garbage"}, ("certificate", "garbage: there is no certificate in it")),
+        ({"certificate": "garbage"}, ("certificate", "garbage: it contains no certificate")),
         ({"certificate": "both", "private_key": "absent"}, ("private_key", "absent: No such file or directory")),
         (
             {"certificate": "both", "private_key": "garbage"},
-            ("private_key", "garbage: there is no private key in it, or the password is wrong"),
+            ("private_key", "garbage: it contains no private key, or the password is wrong"),
         ),
         (
             {"certificate": "both", "private_key": "other-key"},

@@ -74,6 +74,6 @@ def test_a_name_that_no_rule_maps_has_no_principal(rules):
         r"RULE:^CN=(\p{IsLatin}+)$/$1/",
     ],
 )
-def test_what_is_no_rule_is_refused_at_once(rules):
+def test_text_that_is_not_a_rule_is_refused_at_once(rules):
     with pytest.raises(InvalidRuleError):
         SslPrincipalMapper(rules)

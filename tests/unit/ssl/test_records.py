@@ -170,7 +170,7 @@ def test_a_record_that_has_not_come_whole_waits(connection):
     assert connection.layer_reads(100_000) == b"x" * 10_000
 
 
-def test_what_comes_with_the_end_of_the_handshake_is_there(files):
+def test_data_that_comes_with_the_end_of_the_handshake_is_read(files):
     connection = Connection(files).shake_hands(b"first")
     assert connection.layer.has_buffered_data
     assert connection.layer_reads(5) == b"first"

@@ -120,7 +120,7 @@ def test_buffers_and_file_regions_arrive_whole_however_little_the_socket_takes(p
         assert region.closed
 
 
-def test_what_is_added_while_a_send_waits_follows_it(pair):
+def test_data_added_while_a_send_waits_follows_it(pair):
     first, second = random.Random(2).randbytes(300_000), random.Random(3).randbytes(100_000)
     send = NetworkSend([first[:100], first[100:]], None)
     assert not send.write_to(pair.layer)

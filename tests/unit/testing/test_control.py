@@ -76,10 +76,10 @@ def test_topics_and_records(server, control):
     ("path", "body", "said"),
     [
         ("/topics", {"nmae": "x"}, 'there is no "nmae" here; did you mean "name"?'),
-        ("/topics/t/records", {}, '"values" is needed'),
+        ("/topics/t/records", {}, '"values" is required'),
         ("/topics", b"{", "the body must be a JSON object"),
         ("/topics", b"[]", "the body must be a JSON object"),
-        ("/leaders/t", {"partition": 0}, '"node" is needed'),
+        ("/leaders/t", {"partition": 0}, '"node" is required'),
     ],
 )
 def test_an_argument_that_is_wrong_is_named(control, path, body, said):

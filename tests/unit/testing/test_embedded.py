@@ -35,10 +35,12 @@ def test_there_is_no_address_before_the_start():
 def test_a_server_starts_once():
     server = EmbeddedServer(ECHO)
     with server:
-        with pytest.raises(RuntimeError, match="the server is running; an EmbeddedServer starts once"):
+        with pytest.raises(RuntimeError, match="the server is running; an EmbeddedServer can start only once"):
             server.start()
         assert server.bootstrap
-    with pytest.raises(RuntimeError, match="the server is stopped; an EmbeddedServer starts once, make another"):
+    with pytest.raises(
+        RuntimeError, match="the server is stopped; an EmbeddedServer can start only once, make another"
+    ):
         server.start()
 
 
@@ -50,7 +52,7 @@ def test_paths_may_be_strings(tmp_path):
 
 
 def test_one_setting_is_a_list_too():
-    with pytest.raises(TypeError, match=r"settings is a list of KEY=VALUE: \['a=b'\], not 'a=b'"):
+    with pytest.raises(TypeError, match=r"settings must be a list of KEY=VALUE: \['a=b'\], not 'a=b'"):
         EmbeddedServer("a=b")
 
 

@@ -275,7 +275,7 @@ def test_throttling(server, client, topic):
     ],
 )
 @pytest.mark.parametrize("version", [9, 13])
-def test_which_requests_a_rule_is_for(server, client, topic, rule, concerned, version):
+def test_a_rule_applies_to_the_requests_that_match_it(server, client, topic, rule, concerned, version):
     (described,) = client.call(named(topic), 12).topics
     if "topic" in rule:
         rule = {**rule, "topic": rule["topic"].replace("TOPIC", topic)}
@@ -387,9 +387,9 @@ def test_produce_without_an_answer(server, client, topic):
         ("errer", {}, "kind: must be one of"),
         ("error", {}, 'the kind "error" needs an error'),
         ("error", {"error": "NO_SUCH"}, 'there is no error "NO_SUCH"'),
-        ("error", {"error": "NONE"}, "NONE is no error"),
-        ("delay", {"delay_ms": 5, "error": "POLICY_VIOLATION"}, 'the kind "delay" has no error'),
-        ("disconnect", {"delay_ms": 5}, 'the kind "disconnect" has no delay_ms'),
+        ("error", {"error": "NONE"}, "NONE is not an error"),
+        ("delay", {"delay_ms": 5, "error": "POLICY_VIOLATION"}, 'the kind "delay" takes no error'),
+        ("disconnect", {"delay_ms": 5}, 'the kind "disconnect" takes no delay_ms'),
         ("delay", {}, 'the kind "delay" needs delay_ms'),
         (
             "partition_error",

@@ -74,7 +74,7 @@ def commit(client, member, topic, offset):
 
 
 @pytest.mark.parametrize("kind", [Classic, Consumer])
-def test_what_a_group_has(server, client, kind):
+def test_a_group_reports_its_members_offsets_and_lag(server, client, kind):
     topic = server.create_topic(partitions=2)
     server.produce(topic, "one", "two", "three")
     server.produce(topic, "four", partition=1)

@@ -73,7 +73,7 @@ def test_faults_are_reported(server):
         ({"headers": [("trace", "1")]}, "the value of the header trace is bytes or None, not str"),
     ],
 )
-def test_what_is_no_record_is_an_error(server, options, message):
+def test_values_that_are_not_records_are_an_error(server, options, message):
     topic = server.create_topic()
     value = options.pop("value", b"")
     with pytest.raises(TypeError, match=message):

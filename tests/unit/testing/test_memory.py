@@ -61,7 +61,7 @@ def test_requests_pass_as_bytes():
         channel.send_frame(b"garbage")
 
 
-def test_what_is_answered_later():
+def test_a_later_answer_comes_when_time_moves():
     channel = MemoryChannel(Small().handlers())
     with pytest.raises(LookupError):
         channel.call(heartbeat.HeartbeatRequest("later"), 4)

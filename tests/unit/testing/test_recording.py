@@ -42,7 +42,7 @@ def recorded(server, count, api=None):
     return found
 
 
-def test_what_is_recorded(server, client):
+def test_requests_are_recorded_with_their_answers(server, client):
     topic = server.create_topic()
     client.call(produced(topic), 9)
     client.call(find_coordinator.FindCoordinatorRequest("g"), 3)
@@ -108,7 +108,7 @@ def test_a_recording_is_replayed(server, client, tmp_path, capsys):
     with EmbeddedServer() as other:
         to = ["--to", other.bootstrap]
         assert main(["replay", str(file), *to]) == 0
-        assert capsys.readouterr().out == "5 requests, 0 of them with another answer\n"
+        assert capsys.readouterr().out == "5 requests, 0 of them with a different answer\n"
         assert [one.value for one in other.consume("replayed", 2)] == [b"v", b"v"]
         assert main(["replay", str(file), *to]) == 1
         assert "1 CreateTopics v7: no error, now error 36\n" in capsys.readouterr().out

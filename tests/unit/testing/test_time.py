@@ -76,7 +76,7 @@ def test_an_unknown_isolation_is_an_error():
         server.consume(server.create_topic(), isolation="read_comitted")
 
 
-def test_what_the_broker_does_at_its_own_times_follows_the_clock_of_the_test():
+def test_the_brokers_periodic_work_follows_the_clock_of_the_test():
     with EmbeddedServer(clock=MovingClock()) as server, RawClient(server.address()) as client:
         topic = server.create_topic(configs={"retention.ms": DAY_MS})
         transaction = Transaction(client, topic, 60_000)

@@ -45,7 +45,7 @@ def lines_of(server, **options):
     return [line[11:] for line in text.splitlines() if re.match(r" *-?[0-9.]+  ", line) and "__" not in line]
 
 
-def test_what_happened_is_marked_in_its_lanes(server):
+def test_events_are_marked_in_their_lanes(server):
     topic = server.create_topic("orders")
     server.nodes.move_leader(topic, 0, 1)
     server.forget()

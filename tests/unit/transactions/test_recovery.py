@@ -340,7 +340,7 @@ def test_a_completion_that_cannot_be_written_is_tried_again(failing):
     assert failing.values("t") == [b"a"]
 
 
-def test_what_is_done_of_an_end_is_not_done_again(failing):
+def test_completed_steps_of_an_end_are_not_repeated(failing):
     commit_without_completion(failing)
     end_offset = failing.latest("t", committed=False)
     for _ in range(3):
@@ -414,7 +414,7 @@ def machine(tmp_path):
 @pytest.mark.parametrize(
     ("boot_id", "state"), [("first", "Ongoing"), ("second", "CompleteAbort"), ("", "CompleteAbort")]
 )
-def test_what_was_open_when_the_machine_stopped_is_aborted(machine, tmp_path, boot_id, state):
+def test_transactions_open_when_the_machine_stopped_are_aborted(machine, tmp_path, boot_id, state):
     producer = Producer(machine)
     producer.init()
     producer.produce("t", b"a")
@@ -430,7 +430,7 @@ def test_what_was_open_when_the_machine_stopped_is_aborted(machine, tmp_path, bo
     after.broker.close()
 
 
-def test_what_was_open_at_a_clean_stop_goes_on_after_a_restart_of_the_machine(machine):
+def test_transactions_open_at_a_clean_stop_continue_after_a_restart_of_the_machine(machine):
     producer = Producer(machine)
     producer.init()
     producer.produce("t", b"a")

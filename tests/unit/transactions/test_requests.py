@@ -42,7 +42,7 @@ def producer(harness):
 
 
 @pytest.mark.parametrize("damage", [lambda batch: batch[:-1], lambda batch: batch + batch])
-def test_what_is_not_one_batch_is_refused_before_its_partition_is_added(harness, producer, damage):
+def test_records_that_are_not_one_batch_are_refused_before_their_partition_is_added(harness, producer, damage):
     batch = records(
         b"v", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, attributes=TRANSACTIONAL
     )

@@ -175,7 +175,7 @@ def outcome(transaction, producer_id, epoch, version, committed):
 
 @pytest.mark.parametrize(("state", "index"), [(state, index) for index, state in enumerate(STATES)])
 @pytest.mark.parametrize("request_", ENDS, ids=str)
-def test_which_transactions_may_end(state, index, request_):
+def test_transactions_end_as_their_state_allows(state, index, request_):
     version, committed, difference = request_
     transaction = in_state(state, 3)
     assert outcome(transaction, 7, 3 + difference, version, committed) == ENDS[request_][index]

@@ -85,7 +85,7 @@ def beginning(length, magic):
     return bytes(8) + length.to_bytes(4, "big") + bytes(4) + bytes([magic])
 
 
-def test_what_is_cut_off_behind_a_batch_is_left_out():
+def test_a_truncated_batch_after_a_batch_is_left_out():
     for rest in (BATCH[:-1], BATCH[:11], beginning(1000, 0), beginning(1000, 2)):
         assert validate_produced(BATCH + rest, len(BATCH)) == HEADER
     for rest in (beginning(1000, 3), beginning(1, 2)):
@@ -104,7 +104,7 @@ def test_what_is_cut_off_behind_a_batch_is_left_out():
         (beginning(1000, 2)[:-1], NotOneBatchError),
     ],
 )
-def test_what_is_too_short_for_a_header_is_no_batch_or_corrupt(produced, error):
+def test_bytes_too_short_for_a_header_are_no_batch_or_corrupt(produced, error):
     with pytest.raises(KafkaError) as refused:
         validate_produced(produced, 1_000_000)
     assert type(refused.value) is error

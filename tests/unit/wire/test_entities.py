@@ -133,10 +133,10 @@ def test_each_type_is_found_where_a_code_decides():
     assert map_entities(FindCoordinatorResponse(node_id=0), "brokerId", marked).node_id == 1
 
 
-def test_what_cannot_be_mapped_is_an_error():
+def test_values_that_cannot_be_mapped_are_an_error():
     with pytest.raises(ValueError, match='no entity type "topic"; there are topicName, groupId'):
         map_entities(MetadataRequest(), "topic", marked)
-    with pytest.raises(TypeError, match="is no message"):
+    with pytest.raises(TypeError, match="is not a message"):
         map_entities("a text", "topicName", marked)
 
     class Encoded(MetadataRequest):

@@ -74,7 +74,7 @@ def test_an_error_says_its_name_and_why():
     assert (str(error), error.error_code, error.message) == ("INVALID_REQUEST: no name", 42, "no name")
 
 
-def test_what_may_be_sent_again():
+def test_retriable_errors_are_marked():
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
     assert not ErrorCode.NONE.retriable
     assert not ErrorCode.TOPIC_AUTHORIZATION_FAILED.retriable

@@ -89,7 +89,7 @@ class Prepared:
 
 
 @pytest.mark.parametrize(("response", "code"), [(None, 0), (42, 0), (b"", 0), (Prepared(), 7)])
-def test_what_is_no_message_has_at_most_an_error_of_its_own(response, code):
+def test_objects_that_are_not_messages_have_at_most_their_own_error(response, code):
     assert first_error(response) == code
 
 

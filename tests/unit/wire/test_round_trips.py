@@ -30,7 +30,7 @@ def test_all_messages_are_described():
 @pytest.mark.parametrize("described", DESCRIBED, ids=repr)
 @few
 @given(st.data())
-def test_what_is_written_reads_back(described, data):
+def test_encoded_messages_are_read_back(described, data):
     for version in described.versions:
         message = data.draw(described.values(version))
         encoded = message.encode(version)

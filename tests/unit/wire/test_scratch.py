@@ -79,7 +79,7 @@ def test_damage_has_the_same_outcome_with_and_without_a_library(name: str, place
 
 
 @pytest.mark.parametrize("codec", FAST)
-def test_what_unpacks_to_more_than_the_scratch_is_left_to_the_general_way(codec: Codec) -> None:
+def test_data_larger_than_the_scratch_is_decompressed_the_general_way(codec: Codec) -> None:
     scratch = Scratch()
     assert scratch.unpack(codec.name.lower(), compress(codec, bytes(SCRATCH_BYTES))) == bytes(SCRATCH_BYTES)
 

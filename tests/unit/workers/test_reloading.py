@@ -40,7 +40,7 @@ def test_workers_reload_one_after_another_and_the_same_lines_are_written_once():
     assert not done.reloading.under_way
 
 
-def test_what_one_worker_alone_reports_names_it():
+def test_a_report_of_only_one_worker_names_it():
     done = Recorded()
     done.reloading.start()
     done.reloading.worker_reloaded(1, [], [])
@@ -48,7 +48,7 @@ def test_what_one_worker_alone_reports_names_it():
     assert done.calls == [1, 2, "worker 2: a file is gone", "end"]
 
 
-def test_what_only_new_processes_read_replaces_the_workers():
+def test_settings_that_only_new_processes_read_replace_the_workers():
     done = Recorded()
     done.reloading.start()
     done.reloading.worker_reloaded(1, [], ["[server]"])
@@ -61,7 +61,7 @@ def test_what_only_new_processes_read_replaces_the_workers():
     assert done.calls.count("end") == 1
 
 
-def test_what_needs_a_new_parent_ends_the_reload():
+def test_settings_that_need_a_new_parent_end_the_reload():
     done = Recorded(replaces=False)
     done.reloading.start()
     for number in (1, 2):

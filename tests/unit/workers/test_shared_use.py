@@ -72,7 +72,7 @@ def test_a_client_in_all_workers_gets_its_quota_once(count, most):
     assert worst(totals) <= most * QUOTA
 
 
-def test_what_light_use_leaves_goes_to_the_others():
+def test_quota_that_light_use_leaves_goes_to_the_others():
     simulated = Simulated(4)
     assert settled(simulated.run([5 * QUOTA, 100, 50, 0])) == pytest.approx(QUOTA, rel=0.05)
     assert simulated.sensors[0].limit.value == pytest.approx(850, rel=0.05)

@@ -71,7 +71,7 @@ class ProxyHeaderLayer(TransportLayer):
         return Interest.NONE
 
     def _no_data(self) -> NoReturn:
-        raise RuntimeError("no data pass before the handshake")
+        raise RuntimeError("data cannot be read or written before the handshake")
 
     def read_into(self, buffer: memoryview) -> int:
         self._no_data()

@@ -69,7 +69,7 @@ def _receive(authenticator: Authenticator, frame: Buffer) -> AuthenticationStep:
         step.pending(resumed.set)
         ensure(resumed.wait(rules.PATIENCE_S), "a pending step did not call resume")
         step = within_patience("resume", authenticator.resume)
-    raise Broken("its steps are pending again and again")
+    raise Broken("its steps never stop being pending")
 
 
 def _check_step(step: Any) -> None:
@@ -110,7 +110,7 @@ def describes_its_limits(case: _AuthenticatorCase) -> None:
         ensure(factory.security_protocol in ("", "SASL_"), f"security_protocol is {factory.security_protocol!r}")
         limit = factory.max_receive_bytes
         ensure(limit is None or (type(limit) is int and limit > 0), f"max_receive_bytes is {limit!r}")
-        ensure(all(isinstance(one, ApiHandler) for one in factory.handlers()), "a handler is no ApiHandler")
+        ensure(all(isinstance(one, ApiHandler) for one in factory.handlers()), "a handler is not an ApiHandler")
 
 
 def lets_clients_in_that_prove_who_they_are(case: _AuthenticatorCase) -> None:

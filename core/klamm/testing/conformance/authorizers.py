@@ -102,7 +102,7 @@ def says_what_decided(case: _Case) -> None:
                 verdict = authorizer.decide(context, *question, log_if_denied=log_if_denied)
                 ensure(isinstance(verdict, Verdict), f"decide{question} returned {verdict!r}")
                 ensure(verdict.granted is granted, f"decide{question} returned {verdict}, and authorize {granted}")
-                ensure(bool(verdict.decided_by) or verdict.acl is None, f"{verdict} has a rule and no word for it")
+                ensure(bool(verdict.decided_by) or verdict.acl is None, f"{verdict} has a rule but no word for it")
 
 
 def agrees_with_itself_about_types(case: _Case) -> None:
@@ -116,7 +116,10 @@ def agrees_with_itself_about_types(case: _Case) -> None:
                     ensure(by_type is True or by_type is False, f"it returned {by_type!r}")
                     if not by_type:
                         allowed = authorizer.authorize(context, operation, resource_type, _NAMES[0])
-                        ensure(not allowed, f"{operation.name} of a {resource_type.name} is allowed, and of none")
+                        ensure(
+                            not allowed,
+                            f"{operation.name} of a {resource_type.name} is allowed, but of none by its type",
+                        )
 
 
 def decides_as_expected(case: _Case) -> None:

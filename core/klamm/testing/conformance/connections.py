@@ -85,7 +85,10 @@ def is_called_from_several_threads(case: PartCase) -> None:
         alone = case.make()
         alone.open(case.listener.context)
         expected = _admit(alone, address)
-        ensure(_admit(gate, address) == expected, "after all have closed it does not decide as a new one does")
+        ensure(
+            _admit(gate, address) == expected,
+            "after all connections have closed, it does not decide as a new gate does",
+        )
         for each in (alone, gate) if expected else ():
             each.release(address)
         alone.close()

@@ -122,7 +122,9 @@ def loses_and_repeats_no_request(case: _SchedulerCase) -> None:
         for _ in offered:
             taken.append(within_patience("take", queue.take))
             queue.handled(taken[-1], 1000)
-        ensure(sorted(map(id, taken)) == sorted(map(id, offered)), "other requests came out than went in")
+        ensure(
+            sorted(map(id, taken)) == sorted(map(id, offered)), "the requests that came out are not those that went in"
+        )
         ensure(queue.size() == 0, f"the size of the empty queue is {queue.size()}")
 
 
@@ -134,7 +136,7 @@ def refuses_what_it_has_no_room_for(case: _SchedulerCase) -> None:
         ensure(all(one is True or one is False for one in answers), f"offer returned {answers!r}")
         ensure(answers[0] and not answers[-1], f"of {len(answers)} requests {sum(answers)} were taken")
         queue.handled(within_patience("take", queue.take), 1000)
-        ensure(queue.offer(case.request(0)), "there is room, and it refuses a request")
+        ensure(queue.offer(case.request(0)), "there is room, but it refuses a request")
 
 
 def counts_what_waits(case: _SchedulerCase) -> None:

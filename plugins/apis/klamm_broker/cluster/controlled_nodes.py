@@ -93,7 +93,7 @@ class ControlledNode:
         if self.node_id != membership.running[0]:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         if node_id not in membership.running:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} does not run")
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not running")
         if broker_epoch != _UNKNOWN_BROKER_EPOCH and broker_epoch < membership.starts[node_id]:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         return self._elections.leave(node_id)
@@ -101,7 +101,7 @@ class ControlledNode:
     def _check_controller_epoch(self, epoch: int) -> None:
         if epoch < self._controller_epoch:
             raise KafkaError(
-                ErrorCode.STALE_CONTROLLER_EPOCH, f"there is a controller of epoch {self._controller_epoch}"
+                ErrorCode.STALE_CONTROLLER_EPOCH, f"a controller of epoch {self._controller_epoch} is known"
             )
         self._controller_epoch = epoch
 

@@ -95,7 +95,7 @@ class Elections:
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, replicas = partition.leadership
             if node_id != NO_LEADER and node_id not in self._membership.running:
-                raise ValueError(f"node {node_id} does not run")
+                raise ValueError(f"node {node_id} is not running")
             if leader_id != node_id:
                 kept = replicas if node_id in (NO_LEADER, *replicas) else (node_id, *replicas[1:])
                 yield partition, partition.leadership.followed_by(node_id, kept)
@@ -108,9 +108,9 @@ class Elections:
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, replicas = partition.leadership
             if leader_id == replicas[0]:
-                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader leads")
+                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader already leads")
             if replicas[0] not in self._membership.running:
-                raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {replicas[0]} does not run")
+                raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {replicas[0]} is not running")
             yield partition, partition.leadership.followed_by(replicas[0], replicas)
 
         self._change(decide)
@@ -121,10 +121,10 @@ class Elections:
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, replicas = partition.leadership
             if leader_id != NO_LEADER:
-                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader_id} leads")
+                raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader_id} already leads")
             elected = self._elected(replicas)
             if elected == NO_LEADER:
-                raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica runs")
+                raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is running")
             yield partition, partition.leadership.followed_by(elected, replicas)
 
         self._change(decide)

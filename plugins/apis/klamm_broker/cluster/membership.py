@@ -67,7 +67,7 @@ class Membership:
     def set_running(self, node_ids: Sequence[int]) -> None:
         """These nodes run, and no others. Raises ValueError for none: the last node cannot stop."""
         if not node_ids:
-            raise ValueError("the last node that runs cannot be stopped")
+            raise ValueError("the last running node cannot be stopped")
         started = [node_id for node_id in node_ids if node_id not in self.running]
         stopped = [node_id for node_id in self.running if node_id not in node_ids]
         for node_id in (*stopped, *started):

@@ -122,7 +122,7 @@ class Nodes:
         """
         self._membership.check(node_id)
         if node_id not in self._membership.running:
-            raise ValueError(f"node {node_id} does not run")
+            raise ValueError(f"node {node_id} is not running")
         with self._lock:
             before = self._coordinated()
             self._coordinators.move(key, node_id)

@@ -99,7 +99,7 @@ def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKe
         ((one.configured_as or one.name).upper(), one) for one in server.listeners.values() if one.node == node
     ]
     described = [
-        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
+        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; like node.id."),
         ("process.roles", "broker,controller", None, ConfigType.LIST, "Roles of this node: broker and controller."),
         ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Directory of the logs."),
         (

@@ -160,7 +160,7 @@ def _alter_loggers(
     levels: list[tuple[str, str | None]] = []
     for change in changes:
         if change.operation not in (Operation.SET, Operation.DELETE):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {change.name}: levels can be set and deleted")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {change.name}: a level can only be set or deleted")
         levels.append((change.name, change.value if change.operation == Operation.SET else None))
     check_levels(levels)
     if not validate_only:
@@ -189,7 +189,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
         return
     operation = Operation(change.operation)
     if not _is_list(kind, name):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} applies to lists, and {name} is not a list")
     items = [item for item in _effective(kind, values, name).split(",") if item]
     # As in Kafka, an empty value is an empty item, which few lists allow.
     for item in change.value.rstrip(",").split(","):
@@ -241,7 +241,9 @@ def _check_min_insync_replicas(broker_name: str, current: Mapping[str, str], val
     """Raise KafkaError(INVALID_CONFIG) for a new value of one broker: it is of all, or of a topic."""
     value = values.get(_MIN_INSYNC_REPLICAS)
     if broker_name and value is not None and value != current.get(_MIN_INSYNC_REPLICAS):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{_MIN_INSYNC_REPLICAS} can be changed of all brokers, not of one")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{_MIN_INSYNC_REPLICAS} can be changed for all brokers, not for one"
+        )
 
 
 def _apply_counted(

@@ -42,7 +42,7 @@ def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
     `ClientQuotaControlManager.configKeysForEntityType`.
     """
     if not entity:
-        raise _invalid("an entity has at least one type")
+        raise _invalid("an entity must have at least one type")
     for entity_type, name in entity.items():
         if entity_type not in ENTITY_TYPES:
             raise _invalid(f"there is no entity type {entity_type}")
@@ -51,7 +51,7 @@ def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
     if IP not in entity:
         return _USER_AND_CLIENT_KEYS
     if len(entity) > 1:
-        raise _invalid("an ip goes with no other entity type")
+        raise _invalid("ip cannot be combined with another entity type")
     address = entity[IP]
     try:
         if address is not None:
@@ -64,7 +64,7 @@ def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
 def check_value(keys: dict[str, float | None], key: str, value: float) -> None:
     """Raises KafkaError INVALID_REQUEST; follows `ClientQuotaControlManager.validateQuotaKeyValue`."""
     if key not in keys:
-        raise _invalid(f"such an entity has no quota {key}")
+        raise _invalid(f"an entity of this type has no quota {key}")
     if not 0 < value < math.inf:
         raise _invalid(f"{key} must be a number above 0")
     largest = keys[key]

@@ -424,11 +424,11 @@ def _check_key(name: str, key: BrokerKey | None, *, is_of_all: bool, is_alone: b
     if key is None or not key.dynamic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
     if key.dynamic == PER_BROKER and is_of_all:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed of one broker, not of all")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed for one broker, not for all")
     if not is_of_all and not is_alone and not key.per_node:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{name}: the nodes of this process share it; change it of all of them, with an empty broker name",
+            f"{name}: the nodes of this process share it; change it for all of them, with an empty broker name",
         )
 
 

@@ -149,9 +149,11 @@ def _timing_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
         settings,
         SHARE_DELIVERY_COUNT_LIMIT,
         2,
-        "Number of deliveries of a record to a share group before it is archived.",
+        "Number of deliveries after which a record of this share group is archived.",
     )
-    yield _bounded(settings, SHARE_MAX_RECORD_LOCKS, 100, "Most records in flight in a partition of this share group.")
+    yield _bounded(
+        settings, SHARE_MAX_RECORD_LOCKS, 100, "Maximum number of records in flight in a partition of this share group."
+    )
 
 
 def _share_keys() -> Iterator[GroupConfigKey]:
@@ -159,7 +161,7 @@ def _share_keys() -> Iterator[GroupConfigKey]:
         SHARE_AUTO_OFFSET_RESET,
         ConfigType.STRING,
         LATEST,
-        "Start of a share group in a partition: latest, earliest, or by_duration:PT…, which is that long ago.",
+        "Where a share group starts in a partition: latest, earliest, or by_duration:PT…, that long ago.",
     )
     yield _free(
         SHARE_ISOLATION_LEVEL,
@@ -178,7 +180,7 @@ def _share_keys() -> Iterator[GroupConfigKey]:
         DEAD_LETTER_TOPIC,
         ConfigType.STRING,
         "",
-        "Dead-letter topic of this share group: records that it gives up are written there. Empty: none.",
+        "Dead-letter topic of this share group: records that it archives undelivered are written there. Empty: none.",
     )
     yield _free(
         DEAD_LETTER_COPY,

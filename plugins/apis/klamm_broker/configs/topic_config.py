@@ -109,7 +109,7 @@ TOPIC_CONFIGS: Final = _table(
         "delete.retention.ms",
         ConfigType.LONG,
         _DAY_MS,
-        "Time for which compaction keeps tombstones and transaction markers after it has met them.",
+        "Time for which compaction keeps tombstones and transaction markers after it has first seen them.",
         "log.cleaner.delete.retention.ms",
         0,
     ),
@@ -123,7 +123,7 @@ TOPIC_CONFIGS: Final = _table(
         "file.delete.delay.ms",
         ConfigType.LONG,
         60_000,
-        "Time between dropping a file and removing it from the disk.",
+        "Time between marking a file as deleted and removing it from the disk.",
         "log.segment.delete.delay.ms",
         0,
     ),
@@ -162,7 +162,7 @@ TOPIC_CONFIGS: Final = _table(
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         (),
-        "Leaders whose replication is throttled. There is none here.",
+        "Leaders whose replication is throttled. There are none here.",
         throttled=True,
     ),
     TopicConfig(
@@ -266,7 +266,7 @@ TOPIC_CONFIGS: Final = _table(
         "remote.copy.lag.bytes",
         ConfigType.LONG,
         -1,
-        "Newer bytes behind which a segment goes to remote storage. There is no remote storage.",
+        "Bytes of newer segments after which a segment moves to remote storage. There is no remote storage.",
         "log.remote.copy.lag.bytes",
         -1,
     ),
@@ -274,7 +274,7 @@ TOPIC_CONFIGS: Final = _table(
         "remote.copy.lag.ms",
         ConfigType.LONG,
         0,
-        "Age at which a segment goes to remote storage. There is no remote storage.",
+        "Age at which a segment moves to remote storage. There is no remote storage.",
         "log.remote.copy.lag.ms",
         -1,
     ),
@@ -357,7 +357,7 @@ INTERNAL_CONFIGS: Final = _table(
         "internal.segment.bytes",
         ConfigType.INT,
         None,
-        "As segment.bytes, which it overrides, without its lower bound: for tests.",
+        "Like segment.bytes, which it overrides, but without its lower bound: for tests.",
     ),
 )
 """Settable, and described only for topics that have them set, as in Kafka."""
@@ -444,4 +444,4 @@ def _check(config: TopicConfig, value: Any) -> None:
     if config.throttled and items != ("*",):
         for item in items:
             if not _THROTTLED_REPLICA.fullmatch(item):
-                raise ValueError("Items must be partition:broker pairs, or there is one item *")
+                raise ValueError("Items must be partition:broker pairs, or the only item must be *")

@@ -32,7 +32,7 @@ _ALWAYS_DESCRIBED: Final = (
         "follower.fetch.last.tiered.offset.enable",
         ConfigType.BOOLEAN,
         False,
-        "Offset at which an empty follower starts.",
+        "Offset at which a follower without records starts.",
     ),
     _key("group.coordinator.cached.buffer.max.bytes", _INT, 1_048_588, "Largest write buffer that is kept.", _HALF_MIB),
     _key("log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, "Memory of the tables of keys.", _MIB + 1),

@@ -59,7 +59,7 @@ class ClassicCoordinator:
             for member in group.members.values():
                 self._rebalancer.keep_alive(group, member)
             if len(group.members) > self._settings.group_max_size:
-                self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+                self._rebalancer.prepare(group, f"the {len(group.members)} members exceed group.max.size")
 
     def stop(self, group: ClassicGroup) -> None:
         """Answer every waiting request with NOT_COORDINATOR."""

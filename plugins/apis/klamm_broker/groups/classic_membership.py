@@ -67,7 +67,7 @@ class ClassicMembership(Group):
         """Add a member; the first one decides the protocol type and leads. `reply` waits for the join phase's end."""
         if member.group_instance_id is not None:
             if member.group_instance_id in self.static_members:
-                raise RuntimeError(f"group {self.group_id!r} has a member {member.group_instance_id!r} already")
+                raise RuntimeError(f"group {self.group_id!r} already has a member {member.group_instance_id!r}")
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
             self._protocol_type = protocol_type

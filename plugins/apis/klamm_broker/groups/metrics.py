@@ -89,7 +89,7 @@ def _register_members_bytes(
     )
     registry.gauge(
         f"klamm:type={name},name=LargestMembersBytes",
-        f"Approximate size of the members of the {kind} group with the largest size.",
+        f"Approximate size of the members of the largest {kind} group.",
         lambda: max(members_bytes(), default=0),
     )
 
@@ -121,8 +121,10 @@ def _register_counts(groups: GroupCoordinator, registry: MetricsRegistry) -> Non
     )
     register_count(
         "offset-commit-count",
-        "Offsets that were committed, by transactions too.",
+        "Offsets that were committed, including those of transactions.",
         lambda: offsets.committed + groups.transactional_offsets.committed,
     )
     register_count("offset-deletion-count", "Offsets that clients have deleted.", lambda: offsets.deleted)
-    register_count("offset-expiration-count", "Offsets that were deleted for their age.", lambda: offsets.expired)
+    register_count(
+        "offset-expiration-count", "Offsets that were deleted because of their age.", lambda: offsets.expired
+    )

@@ -130,7 +130,8 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         if more_bytes > 0 and self.members_bytes + more_bytes > max_bytes:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The {self.counted_names} of the group's members may have {max_bytes} bytes (group.max.bytes).",
+                f"The {self.counted_names} of the group's members may have at most {max_bytes} bytes "
+                "(group.max.bytes).",
             )
         grows_by = member.charge_bytes if known is None else self.grows_by_bytes(member, known)
         with self.room_for(member.owner, grows_by, in_use=known is not None) as has_room:

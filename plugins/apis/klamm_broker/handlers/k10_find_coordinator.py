@@ -74,8 +74,8 @@ def _check(context: RequestContext, key_type: int, key: str) -> None:
     elif key_type == _SHARE and context.api_version >= _FIRST_VERSION_WITH_SHARE_KEYS:
         require_cluster(context, AclOperation.CLUSTER_ACTION)
         if _SHARE_KEY.fullmatch(key) is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a share key is GROUP:TOPIC_ID:PARTITION")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a share key must be GROUP:TOPIC_ID:PARTITION")
     else:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"version {context.api_version} knows no coordinator of type {key_type}"
+            ErrorCode.INVALID_REQUEST, f"version {context.api_version} has no coordinator of type {key_type}"
         )

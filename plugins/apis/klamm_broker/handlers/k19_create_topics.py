@@ -195,7 +195,7 @@ def _assigned_count(broker: BrokerServices, assignments: Sequence[CreatableRepli
     if indexes != list(range(len(assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "assignments must be for the partitions from 0 on, each once",
+            "assignments must name the partitions from 0 upwards, each once",
         )
     for assignment in assignments:
         broker.topics.placement.check_replicas(assignment.broker_ids)

@@ -59,7 +59,7 @@ def delete_named_topics(
     ids = {topic_id for name, topic_id in times if name is None}
     named_once = {name for (name, topic_id), count in times.items() if count == 1 and topic_id == ZERO_UUID}
     results = [
-        DeletableTopicResult(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
+        DeletableTopicResult(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "neither a topic name nor an id is given")
         for _ in range(times.pop((None, ZERO_UUID), 0))
     ]
     found: list[Topic] = []
@@ -80,7 +80,7 @@ def delete_named_topics(
                 continue
             topic_id = topic.id
             if not by_id and topic_id in ids:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named, and its id is given too")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is given both by name and by id")
             context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
             found.append(topic)
             results.append(DeletableTopicResult(name, topic_id))
@@ -100,7 +100,7 @@ def _find(broker: BrokerServices, name: str | None, topic_id: bytes) -> Topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         return topic
     if topic_id != ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "there are both a topic name and an id")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic name and an id are both given")
     topic = broker.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")

@@ -65,7 +65,7 @@ def _add(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     now = len(topic.partitions)
     if wanted.count <= now:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {now} partitions already")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} already has {now} partitions")
     if wanted.count > MAX_PARTITIONS_PER_TOPIC:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS_PER_TOPIC} partitions")
     if wanted.assignments is not None:

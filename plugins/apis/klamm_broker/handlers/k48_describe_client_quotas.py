@@ -73,7 +73,7 @@ def _check(components: Sequence[ComponentData]) -> None:
         if (component.match is None) == (component.match_type == _EXACT):
             raise _invalid(f"the match type {component.match_type} of {entity_type} contradicts its match")
     if IP in seen and len(seen) > 1:
-        raise _invalid("an ip goes with no other entity type")
+        raise _invalid("ip cannot be combined with another entity type")
 
 
 def _matches(entity: QuotaEntity, components: Sequence[ComponentData], strict: bool) -> bool:

@@ -85,7 +85,7 @@ class TransactionalAppends:
         if sequence and not partition.log.knows_producer(producer_id):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Producer {producer_id} begins at sequence 0, the batch starts at {sequence}.",
+                f"Producer {producer_id} must begin at sequence 0, but the batch starts at {sequence}.",
             )
 
     def append(

@@ -113,7 +113,7 @@ class InternalTopics:
             if following:
                 self._store.submit([(_PUT_AGREEING, (each.name,)) for each in following])
         except KafkaError as error:
-            log.warning("internal topics are compared at the next start: %s", error)
+            log.warning("internal topics will be compared again at the next start: %s", error)
 
     def _needed(self) -> Iterable[TopicProjection]:
         """Return the projections of all topics that are there, or were."""
@@ -164,7 +164,7 @@ class InternalTopics:
                     if not self._fails:
                         unexpected = None if isinstance(error, KafkaError) else error
                         log.error(
-                            "%s cannot be written, it is compared again: %s",
+                            "%s cannot be written and will be compared again: %s",
                             projection.name,
                             error,
                             exc_info=unexpected,

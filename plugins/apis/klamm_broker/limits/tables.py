@@ -43,7 +43,7 @@ GROUPS: Final = StateTable(
     "groups",
     "group.max.bytes.total",
     "bytes",
-    "groups of all types: 4 KiB each, and the name",
+    "groups of all types: 4 KiB each, plus the name",
     ErrorCode.GROUP_MAX_SIZE_REACHED,
     "10 minutes after its last member and offset, by `offsets.retention.check.interval.ms`; a share group when it is"
     " deleted",
@@ -210,8 +210,8 @@ class StateLimits:
             ("Used", "gauge", "Bytes in use of a table that clients can make grow.", lambda one: one.used),
             ("Limit", "gauge", "Maximum bytes of the table.", lambda one: one.total),
             ("LargestShare", "gauge", "Bytes of the principal with the largest share.", lambda one: one.largest_share),
-            ("ShareLimit", "gauge", "Bytes that a principal may have now.", lambda one: one.present_share),
-            ("RefusedPerSec", "counter", "Entries refused for lack of room.", lambda one: one.refused),
+            ("ShareLimit", "gauge", "Maximum bytes of a principal at present.", lambda one: one.present_share),
+            ("RefusedPerSec", "counter", "Entries refused because a limit was reached.", lambda one: one.refused),
         )
         for name, kind, doc, read in readings:
             metrics.register(_METRICS + name, kind, doc, of_tables(read))

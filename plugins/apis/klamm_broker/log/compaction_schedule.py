@@ -68,7 +68,7 @@ class LogCompaction:
             except OSError as error:
                 log.error("%s was not compacted: %s", each.directory, error)
             except KafkaError as error:
-                log.error("%s is not compacted any more: %s", each.directory, error)
+                log.error("%s is no longer compacted: %s", each.directory, error)
                 self._uncleanable.add(each)
 
     def stop(self) -> None:

@@ -197,7 +197,7 @@ class LogManager:
                 reason = "another topic's name differs only in case, which this file system does not distinguish"
                 raise FileExistsError(errno.EEXIST, reason, str(directory))
             if found_id is None:
-                log.warning("%s has no topic id: it is used for the topic of its name", directory)
+                log.warning("%s has no topic id: it is taken for the topic of that name", directory)
                 write_partition_metadata(operations, directory, topic_id)
                 return 0
             self._set_aside(directory, key)
@@ -216,7 +216,7 @@ class LogManager:
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
         aside = _unused_path(self.data_dir, key, self._context.random_below, _STRAY_SUFFIX)
         known = read_partition_metadata(directory) is not None
-        reason = "is of another topic" if known else "does not name its topic"
+        reason = "belongs to another topic" if known else "does not name its topic"
         log.warning("%s %s: set aside as %s", directory, reason, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)
@@ -252,7 +252,7 @@ class LogManager:
             self._checkpoints.forget(keys)
             self._context.operations.sync_directory(self.data_dir)
         except OSError as error:
-            log.error("%s: the deletion of %d partitions cannot be made durable: %s", self.data_dir, len(keys), error)
+            log.error("%s: the deletion of %d partitions cannot be synced to disk: %s", self.data_dir, len(keys), error)
             failures = {topic: error for topic, _partition in keys} | failures
         return failures
 

@@ -68,7 +68,7 @@ class OffsetCheckpoints:
         """The offset that a file has for a partition of this topic; 0 if it has none."""
         offset = self._entries[name].get(key, 0)
         if offset and self._topic_ids.get(key, topic_id) != topic_id:
-            log.warning("%s: the entry of %s-%d is of another topic of that name: ignored", name, *key)
+            log.warning("%s: the entry of %s-%d belongs to an earlier topic of that name: ignored", name, *key)
             return 0
         return offset
 

@@ -112,7 +112,7 @@ class PartitionLog(SegmentedLog):
         if size_bytes > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"The batch has {size_bytes} bytes, a segment {config.segment_bytes}.",
+                f"The batch has {size_bytes} bytes, but a segment has at most {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
         is_idempotent = header.producer_id > NO_PRODUCER_ID  # As in Kafka, ids below that count as no id too.
@@ -204,11 +204,11 @@ class PartitionLog(SegmentedLog):
             if active not in self._cut:
                 self._cut = (*self._cut, active)
             if not self._disk_refuses:
-                log.error("%s: the disk refuses appends: %s", self.directory, error)
+                log.error("%s: appends fail: %s", self.directory, error)
                 self._disk_refuses = True
             raise storage_error(error) from error
         if self._disk_refuses:
-            log.warning("%s: the disk takes appends again", self.directory)
+            log.warning("%s: appends succeed again", self.directory)
             self._disk_refuses = False
         return base_offset
 

@@ -99,11 +99,14 @@ class _RecordCheck:
         code = ErrorCode.INVALID_RECORD
         for index, record in enumerate(records):
             if self._config.compact and record.key is None:
-                errors.append((index, "A compacted topic accepts no record without a key."))
+                errors.append((index, "A compacted topic does not accept a record without a key."))
             elif self._is_out_of_time(record.timestamp_ms):
                 code = ErrorCode.INVALID_TIMESTAMP
                 errors.append(
-                    (index, f"Timestamp {record.timestamp_ms} is not within {self._earliest_ms} and {self._latest_ms}.")
+                    (
+                        index,
+                        f"Timestamp {record.timestamp_ms} is not between {self._earliest_ms} and {self._latest_ms}.",
+                    )
                 )
             elif record.timestamp_ms > self._highest_ms:
                 # No client reads it: all records have the batch's.
@@ -113,7 +116,7 @@ class _RecordCheck:
             yield record
         if errors:
             shown = " ".join(f"{index}: {message}" for index, message in errors[:_ERRORS_IN_MESSAGE])
-            raise RecordValidationError(code, f"{len(errors)} records are not acceptable. {shown}", errors)
+            raise RecordValidationError(code, f"{len(errors)} records are invalid. {shown}", errors)
 
     def _is_out_of_time(self, timestamp_ms: int) -> bool:
         return timestamp_ms != NO_TIMESTAMP and not self._earliest_ms <= timestamp_ms <= self._latest_ms
@@ -136,7 +139,8 @@ def _recompress(
     if len(batch) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch has {len(batch)} bytes in the topic's codec, the topic takes {config.max_message_bytes}.",
+            f"The batch has {len(batch)} bytes in the topic's codec, but the topic accepts at most "
+            f"{config.max_message_bytes}.",
         )
     return batch, read_header(batch)
 

@@ -189,7 +189,7 @@ class ProducerStateManager:
         elif epoch < entry.producer_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Producer {entry.producer_id} has epoch {entry.producer_epoch}, the batch {epoch}.",
+                f"Producer {entry.producer_id} has epoch {entry.producer_epoch}, but the batch has {epoch}.",
             )
         else:
             expected = 0
@@ -197,11 +197,12 @@ class ProducerStateManager:
         if sequence != expected and entry.producer_epoch != NO_PRODUCER_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Producer {entry.producer_id} continues at sequence {expected}, the batch starts at {sequence}.",
+                f"Producer {entry.producer_id} must continue at sequence {expected}, but the batch starts at "
+                f"{sequence}.",
             )
         if entry.in_transaction and not header.is_transactional:
             raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, f"Producer {entry.producer_id} is in a transaction, the batch is not."
+                ErrorCode.INVALID_TXN_STATE, f"Producer {entry.producer_id} is in a transaction, but the batch is not."
             )
         return None
 
@@ -213,12 +214,13 @@ class ProducerStateManager:
         if header.producer_epoch < entry.producer_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Producer {entry.producer_id} has epoch {entry.producer_epoch}, the marker {header.producer_epoch}.",
+                f"Producer {entry.producer_id} has epoch {entry.producer_epoch}, but the marker has "
+                f"{header.producer_epoch}.",
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"The coordinator has epoch {entry.coordinator_epoch}, the marker {marker.coordinator_epoch}.",
+                f"The coordinator has epoch {entry.coordinator_epoch}, but the marker has {marker.coordinator_epoch}.",
             )
 
     def add_batch(self, header: RecordBatchHeader, base_offset: int, timestamp_ms: int) -> None:
@@ -359,7 +361,7 @@ def _read_snapshot(snapshot: bytes) -> list[ProducerStateEntry]:
     except struct_error:
         raise CorruptSnapshotError(f"{len(snapshot)} bytes are not a snapshot") from None
     if version != _SNAPSHOT_VERSION:
-        raise CorruptSnapshotError(f"version {version}, only {_SNAPSHOT_VERSION} is known")
+        raise CorruptSnapshotError(f"version {version}, but only {_SNAPSHOT_VERSION} is known")
     if crc32c(snapshot[_CRC_START:]) != crc:
         raise CorruptSnapshotError("the CRC is wrong")
     if len(snapshot) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:

@@ -96,7 +96,7 @@ class ProducerTotal(ProducerLimit):
         self.count_evicted(evicted)
         if evicted:
             log.warning(
-                "producer.id.max.entries (%d) is reached: %d producers that were idle longest are forgotten",
+                "producer.id.max.entries (%d) is reached: the %d producers that were idle longest are forgotten",
                 self.limit,
                 evicted,
             )

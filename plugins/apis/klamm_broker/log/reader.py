@@ -227,5 +227,5 @@ class LogReader:
     def _out_of_range(self, fetch_offset: int) -> KafkaError:
         return KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"Offset {fetch_offset} is not from {self.log_start_offset} to {self.end_offset}.",
+            f"Offset {fetch_offset} is not in the range {self.log_start_offset} to {self.end_offset}.",
         )

@@ -80,7 +80,7 @@ def _check_sizes(body: bytes, max_record_bytes: int) -> None:
     while position < len(body):
         raw, position = varint(body, position)
         if raw >> 1 > max_record_bytes:
-            raise invalid(f"A record has {raw >> 1} bytes; {max_record_bytes} are allowed.")
+            raise invalid(f"A record has {raw >> 1} bytes; at most {max_record_bytes} are allowed.")
         position += raw >> 1
 
 

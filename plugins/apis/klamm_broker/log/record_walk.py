@@ -52,7 +52,7 @@ def walk(body: bytes, count: i64) -> i64:
         if delta > 0x7F:
             delta, position = varint(body, position - 1)
         if delta != 2 * index:
-            raise invalid(f"Record {index} has another offset.")
+            raise invalid(f"Record {index} has an offset other than its position in the batch.")
         length: i64 = body[position]
         position += 1
         if length != _NULL:
@@ -68,7 +68,7 @@ def walk(body: bytes, count: i64) -> i64:
         else:
             position += 1
         if position != stop:
-            raise invalid(f"Record {index} is not as long as it says.")
+            raise invalid(f"Record {index} does not have the length that it declares.")
     return position
 
 

@@ -228,7 +228,7 @@ class _Recovery:
     def _cut(self, segment: LogSegment, size_bytes: int) -> None:
         """Cut a segment behind its last sound batch. What looks like more than one torn write is kept aside."""
         cut_bytes = size_bytes - segment.size_bytes
-        log.warning("%s: cutting %d bytes off its end", segment.file.path, cut_bytes)
+        log.warning("%s: %d bytes are cut off its end", segment.file.path, cut_bytes)
         if not _is_torn_write(segment.file, segment.size_bytes, size_bytes):
             path = segment.file.path
             tail = path.with_name(f"{path.name}.{segment.size_bytes}")

@@ -207,7 +207,7 @@ class SegmentedLog(LogReader):
         except OSError as error:
             if count == 1:
                 raise
-            log.warning("%s: cannot roll, its last segment stays: %s", self.directory, error)
+            log.warning("%s: cannot roll; it continues in its last segment: %s", self.directory, error)
             return count - 1
         return count
 
@@ -243,7 +243,7 @@ class SegmentedLog(LogReader):
 
     def _refuse(self, error: OSError) -> KafkaError:
         """Take no more records until the log is opened again."""
-        log.error("%s takes no more records: %s", self.directory, error)
+        log.error("%s accepts no more records: %s", self.directory, error)
         self._refusal = storage_error(error)
         return self._refusal
 
@@ -297,11 +297,11 @@ class SegmentedLog(LogReader):
         try:
             return work()
         except OSError as error:
-            log.error("%s: the disk refuses: %s", self.directory, error)
+            log.error("%s: the disk fails: %s", self.directory, error)
             raise storage_error(error) from error
 
 
 def storage_error(error: OSError) -> KafkaError:
     """Return the error that a client gets for a failed call of the disk."""
     # Without the path, which is none of a client's business.
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk refuses.")
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk fails.")

@@ -29,7 +29,7 @@ class SerialWorker:
                 try:
                     thread.start()
                 except RuntimeError:
-                    log.exception("%s: the system has no thread to give: the next work tries again", self._name)
+                    log.exception("%s: cannot start a thread; the next work tries again", self._name)
                 else:
                     self._thread = thread
 

@@ -59,7 +59,7 @@ class DelegationTokens:
         metrics.gauge(_METRICS + "Count", "Delegation tokens.", lambda: len(self._ids))
         metrics.gauge(
             _METRICS + "MostOfOneOwner",
-            "Delegation tokens of the owner that has most of them.",
+            "Delegation tokens of the owner that has the most.",
             lambda: max(list(self._counts.values()), default=0),
         )
 
@@ -129,7 +129,7 @@ class DelegationTokens:
             self._remove_expired(self._clock.wall_ms())
         if self._counts[owner] >= self._max_per_owner:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"{owner} has {self._max_per_owner} delegation tokens, the most allowed"
+                ErrorCode.POLICY_VIOLATION, f"{owner} already has {self._max_per_owner} delegation tokens, the maximum"
             )
 
     def renew(self, secret: bytes, principal: KafkaPrincipal, renew_period_ms: int) -> int:

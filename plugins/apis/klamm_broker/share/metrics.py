@@ -41,13 +41,13 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
     )
     registry.gauge(
         "klamm:type=ShareSessions,name=MostOfOneOwner",
-        "Share sessions of the principal with most of them.",
+        "Share sessions of the principal that has the most.",
         lambda: shares.sessions.slots.largest_share,
     )
     registry.register(
         _SESSIONS + "ShareSessionEvictionsPerSec",
         "counter",
-        "Share sessions that have ended because another began for their member.",
+        "Share sessions that ended because their member started another.",
         lambda: [({}, shares.sessions.evictions)],
     )
     registry.register(
@@ -65,7 +65,7 @@ def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
     registry.register(
         _PARTITION + "AcquisitionLockTimeoutPerSec",
         "counter",
-        "Records whose member did not acknowledge them before its lock ended.",
+        "Records that their member did not acknowledge before its lock ended.",
         of_each(lambda live: live.lock_timeouts),
     )
     registry.register(
@@ -88,7 +88,7 @@ def _register_letters(shares: SharePartitions, registry: MetricsRegistry) -> Non
     add("DeadLetterQueueRecordCount", "Dead letters that were written.", lambda meters: meters.letters)
     add(
         "DeadLetterQueueTotalProduceRequestsPerSec",
-        "Batches of dead letters that were to be written.",
+        "Batches of dead letters whose write was attempted.",
         lambda meters: meters.letter_writes,
     )
     add(
@@ -119,7 +119,7 @@ def _register_histograms(shares: SharePartitions, registry: MetricsRegistry) -> 
 
     add(
         _PARTITION + "InFlightBatchMessageCount",
-        "Records of each run that a fetch has acquired.",
+        "Records in each run that a fetch has acquired.",
         lambda: of_partitions(lambda live: live.meters.batch_messages, 1, _COUNT_BITS),
     )
     add(
@@ -129,7 +129,7 @@ def _register_histograms(shares: SharePartitions, registry: MetricsRegistry) -> 
     )
     add(
         _PARTITION + "FetchLockRatio",
-        "Share of the time since the previous fetch in which a fetch holds a partition, in percent.",
+        "Percentage of the time since the previous fetch for which a fetch holds a partition.",
         lambda: of_partitions(lambda live: live.meters.lock_ratio, 1, _PERCENT_BITS),
     )
     add(
@@ -139,7 +139,7 @@ def _register_histograms(shares: SharePartitions, registry: MetricsRegistry) -> 
     )
     add(
         _GROUPS + "RequestTopicPartitionsFetchRatio",
-        "Partitions from which a ShareFetch acquires records, in percent of the partitions that it reads.",
+        "Percentage of the partitions that a ShareFetch reads from which it acquires records.",
         lambda: of_groups(lambda meters: meters.fetch_ratio, 1, _PERCENT_BITS),
     )
     add(

@@ -96,7 +96,7 @@ def _parse(path: Path, text: str) -> MetaProperties:
     )
     version = values.get("version")
     if version != "1":
-        raise MetaPropertiesError(f"{path}: version is {version}, only 1 is known")
+        raise MetaPropertiesError(f"{path}: version is {version}, but only 1 is known")
     try:
         return MetaProperties(values["cluster.id"], int(values["node.id"]), values.get("directory.id", ""))
     except KeyError as error:

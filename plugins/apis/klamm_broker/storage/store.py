@@ -53,7 +53,7 @@ class StoreError(KafkaError):
     """
 
     def __init__(self, detail: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, "The broker's metadata cannot be stored or read now.")
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, "The broker's metadata cannot be stored or read at present.")
         self.detail = detail
 
     def __str__(self) -> str:
@@ -126,7 +126,8 @@ class Store:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise StoreError(
-                f"{self.path} has schema version {version}, this klamm knows up to {len(MIGRATIONS)}: use a newer klamm"
+                f"{self.path} has schema version {version}, but this klamm knows only versions up to "
+                f"{len(MIGRATIONS)}: use a newer klamm"
             )
         for number in range(version, len(MIGRATIONS)):
             # One transaction per step, so that a crash leaves a whole older version.

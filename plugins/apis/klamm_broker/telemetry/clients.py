@@ -197,19 +197,21 @@ class ClientTelemetry:
         self._log = RateLimitedLog(log, scheduler.schedule)
         counter = metrics.counter
         self._throttled = counter(
-            _METRICS + "throttle-count", "Telemetry requests that came before the interval was over."
+            _METRICS + "throttle-count", "Telemetry requests that came before the push interval had passed."
         )
         self._unknown = counter(
-            _METRICS + "unknown-subscription-request-count", "Pushes with a subscription that has changed."
+            _METRICS + "unknown-subscription-request-count", "Pushes for a subscription that has since changed."
         )
         self._pushes: Counter = counter(_METRICS + "plugin-export-count", "Pushes of metrics that were accepted.")
         self._failures = counter(_METRICS + "plugin-error-count", "Pushes of metrics that cannot be read.")
         metrics.gauge(
-            _METRICS + "ClientMetricsInstanceCount", "Clients that push metrics or may.", lambda: len(self._clients)
+            _METRICS + "ClientMetricsInstanceCount",
+            "Clients that push metrics, or may do so.",
+            lambda: len(self._clients),
         )
         metrics.gauge(
             "klamm:type=ClientTelemetry,name=MostOfOneOwner",
-            "Clients that push metrics, of the principal with most of them.",
+            "Clients that push metrics, of the principal that has the most.",
             lambda: self._clients.most_of_one_owner,
         )
         metrics.gauge(

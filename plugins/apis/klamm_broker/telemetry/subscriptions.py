@@ -35,8 +35,8 @@ class _Key(NamedTuple):
 
 
 _KEYS: Final = {
-    METRICS: _Key(ConfigType.LIST, "", "Names of metrics, or beginnings of names, that clients push; * is all."),
-    INTERVAL: _Key(ConfigType.INT, str(DEFAULT_INTERVAL_MS), "Time between two pushes of a client."),
+    METRICS: _Key(ConfigType.LIST, "", "Names, or prefixes of names, of the metrics that clients push; * means all."),
+    INTERVAL: _Key(ConfigType.INT, str(DEFAULT_INTERVAL_MS), "Interval between a client's pushes."),
     MATCH: _Key(
         ConfigType.LIST,
         "",

@@ -137,7 +137,7 @@ class AutoTopicCreation:
                 try:
                     thread.start()
                 except RuntimeError:
-                    log.exception("the system has no thread to give: topics are created with the next ones")
+                    log.exception("cannot start a thread: topics are created with the next ones")
                 else:
                     self._thread = thread
 

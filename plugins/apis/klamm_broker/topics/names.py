@@ -25,7 +25,7 @@ def check_topic_name(name: str) -> None:
     elif len(name) > MAX_LENGTH:
         problem = f"a topic name of {len(name)} characters is longer than {MAX_LENGTH}"
     elif not _LEGAL.fullmatch(name):
-        problem = f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' may be in it"
+        problem = f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed"
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 

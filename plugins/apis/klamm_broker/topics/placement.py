@@ -75,8 +75,8 @@ class ReplicaPlacement:
         if replication_factor > there:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{replication_factor} replicas need {replication_factor} brokers, and there"
-                f" {'is' if there == 1 else 'are'} {there}",
+                f"{replication_factor} replicas need {replication_factor} brokers, but there"
+                f" {'is' if there == 1 else 'are'} only {there}",
             )
 
     def check_replicas(self, node_ids: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class ReplicaPlacement:
         problem = None
         unknown = next((node_id for node_id in node_ids if node_id not in self._running()), None)
         if not node_ids:
-            problem = "a partition is assigned to no broker"
+            problem = "a partition is not assigned to any broker"
         elif unknown is not None:
             problem = f"a partition is assigned to broker {unknown}, which does not exist"
         elif len(set(node_ids)) < len(node_ids):

@@ -149,7 +149,7 @@ class TopicRegistry:
 
     def _adopt_orphans(self, data_dir: Path) -> None:
         for name, (topic_id, partitions) in topics_in(data_dir, {*self._by_name, KRAFT_METADATA_TOPIC}).items():
-            log.warning("topic %s is not in the store, but has directories: taking it in", name)
+            log.warning("topic %s is not in the store, but has directories: it is adopted", name)
             overrides = read_copy(data_dir / f"{name}-0")
             adopted = self.placement.placed(NewTopic(partitions, overrides), 0)
             self._store.write_and_wait(insert_topic(self.placement, name, topic_id, adopted))
@@ -248,7 +248,7 @@ class TopicRegistry:
             _check_current(self._by_name, topic)
             before = len(topic.partitions)
             if count <= before:
-                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {before} partitions already")
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} already has {before} partitions")
             _make_room(self._logs, topic.name, range(before, count))
             replicas = replicas or self.placement.place_more(count - before, topic.partitions[-1].leadership)
             added = self._partitions(topic, before, replicas)

@@ -103,7 +103,7 @@ class TransactionEnds:
                     self._registry.write(transaction, record, written)
                     return
                 transaction.give_up()
-            log.warning("%s: its records cannot be synced: %s", clipped(transaction.transactional_id), error)
+            log.warning("%s: its records cannot be synced to disk: %s", clipped(transaction.transactional_id), error)
             written(ErrorCode.NOT_COORDINATOR)
 
         def written(error: ErrorCode) -> None:

@@ -72,8 +72,8 @@ _CHECKS: Final[Mapping[str, Callable[[Path], object]]] = {
     "ssl_keystore_location": _check_keystore,
 }
 _NOT_PEM: Final = {
-    "ssl_truststore_location": "there is no certificate in PEM in it",
-    "ssl_keystore_location": "there is no certificate with its key, unencrypted, in PEM in it",
+    "ssl_truststore_location": "it contains no PEM certificate",
+    "ssl_keystore_location": "it does not contain a PEM certificate with its unencrypted key",
 }
 FILES: Final = tuple(_CHECKS)
 """The keys that name files."""

@@ -70,7 +70,7 @@ class ScramExchange(SaslExchange):
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise UpstreamError(
                 "authentication_failed",
-                f"{iterations} iterations of SCRAM are not accepted, only {MIN_ITERATIONS} to {MAX_ITERATIONS}",
+                f"{iterations} SCRAM iterations are not accepted, only {MIN_ITERATIONS} to {MAX_ITERATIONS}",
             )
         mechanism = self._account.scram
         salted = self._account.salted_password(_decoded(fields.get("s", "")), int(iterations))

@@ -164,7 +164,7 @@ class UpstreamProtocol:
         if len(beginning) >= _SIZE.size and self._needed_bytes == _HEAD.size:
             _check_size(_SIZE.unpack_from(beginning)[0])
         if self.state is UpstreamState.READY and not self.exchanges:
-            raise UpstreamError("invalid_response", f"{len(beginning)} bytes without a request")
+            raise UpstreamError("invalid_response", f"{len(beginning)} bytes came without a request")
         self._rest = bytearray(beginning)
 
     @property

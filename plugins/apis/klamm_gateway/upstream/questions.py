@@ -73,4 +73,4 @@ class Questions:
     def failed(self, where: str, error: UpstreamError) -> None:
         """Log and count it."""
         self._count_failure(error.reason)
-        self._failure_log.log(where, logging.WARNING, "node %s cannot be asked: %s: %s", where, error.reason, error)
+        self._failure_log.log(where, logging.WARNING, "node %s cannot be queried: %s: %s", where, error.reason, error)

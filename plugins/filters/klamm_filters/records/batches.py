@@ -38,7 +38,7 @@ def refuse_header(records: PartitionRecords) -> None:
 
 def _refuse_header(record: Record) -> None:
     if any(name == HEADER for name, _ in record.headers):
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"Producers do not send the header {HEADER}.")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Producers must not send the header {HEADER}.")
 
 
 def encrypt(records: PartitionRecords, topic: str, ring: KeyRing) -> None:

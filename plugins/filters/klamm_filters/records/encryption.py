@@ -18,7 +18,7 @@ from klamm_filters.refusals import Refusals
 _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _GROWN: Final = (
     "The batch exceeds max.message.bytes when it is encrypted: each record grows by about 120 bytes, and values do not"
-    " compress. Send smaller batches, or let the topic take larger ones."
+    " compress. Send smaller batches, or allow larger ones for the topic."
 )
 
 

@@ -26,11 +26,12 @@ class RecordEncryptionSettings:
     )
     plain_values: str = setting(
         "pass",
-        doc="Values of the topics that were written without encryption: `pass`, or `refuse` to have Fetch fail.",
+        doc="Treatment of values in these topics that are not encrypted: `pass` returns them, `refuse` makes the "
+        "Fetch fail.",
         choices=("pass", "refuse"),
     )
     data_key_max_records: int = setting(
-        1_000_000, doc="Values that are encrypted with one data key.", minimum=1, maximum=2**32
+        1_000_000, doc="Number of values that are encrypted with one data key.", minimum=1, maximum=2**32
     )
     data_key_max_age_ms: int = setting(3_600_000, doc="Time for which a data key is used for new values.", minimum=1000)
 

@@ -35,7 +35,7 @@ def load_schema(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8") from error
     except ValueError as error:
-        raise ValueError(f"{path}: is no JSON: {error}") from error
+        raise ValueError(f"{path}: is not JSON: {error}") from error
     try:
         # Imported here: most servers need neither.
         from jsonschema import SchemaError
@@ -47,7 +47,7 @@ def load_schema(path: Path) -> Any:
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise ValueError(f"{path}: is no JSON Schema: {error.message}") from error
+        raise ValueError(f"{path}: is not a JSON Schema: {error.message}") from error
     # An empty registry: a reference to another document is an error, nothing is fetched.
     return extend(kind, {"uniqueItems": _unique_items})(schema, registry=Registry())
 
@@ -86,12 +86,12 @@ def _utf8_problem(content: bytes) -> str | None:
             decoder.decode(content[start : start + _UTF8_PIECE_BYTES])
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
-        return "no UTF-8"
+        return "not UTF-8"
     return None
 
 
 def _not_a_number(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -117,7 +117,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object. Raises ValueError if two have one name, as readers differ in which they take."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name occurs twice in an object")
     return members
 
 
@@ -140,7 +140,7 @@ def _json_problem(content: bytes) -> str | None:
     try:
         _parsed(content)
     except ValueError as error:
-        return f"no JSON: {_reason(error)}"
+        return f"not JSON: {_reason(error)}"
     return None
 
 
@@ -148,7 +148,7 @@ def _reason(error: ValueError) -> str:
     return (
         error.msg
         if isinstance(error, json.JSONDecodeError)
-        else "no UTF-8"
+        else "not UTF-8"
         if isinstance(error, UnicodeError)
         else str(error)
     )
@@ -164,7 +164,7 @@ class _SchemaCheck:
         try:
             parsed = _parsed(content)
         except ValueError as error:
-            return f"no JSON: {_reason(error)}"
+            return f"not JSON: {_reason(error)}"
         try:
             wrong = next(self._validator.iter_errors(parsed), None)
         except RecursionError:

@@ -54,17 +54,17 @@ def checked_keys(content: Mapping[str, Any]) -> Keys:
     """
     unknown = set(content) - {"current", "keys"}
     if unknown:
-        raise ValueError(f"unknown key {sorted(unknown)[0]}: there are `current` and `keys`")
+        raise ValueError(f"unknown key {sorted(unknown)[0]}: the keys are `current` and `keys`")
     current, keys = content.get("current"), content.get("keys")
     if not isinstance(keys, Mapping) or not keys:
-        raise ValueError("there are no keys: a table `keys` has an id and 32 bytes in base64 for each")
+        raise ValueError("there are no keys: the table `keys` must map the id of each key to its 32 bytes in base64")
     by_id = {}
     for key_id, key in keys.items():
         if not isinstance(key_id, str) or not 0 < len(key_id.encode()) <= _MAX_ID_BYTES:
-            raise ValueError(f"the id of a key has 1 to {_MAX_ID_BYTES} bytes")
+            raise ValueError(f"the id of a key must have 1 to {_MAX_ID_BYTES} bytes")
         by_id[key_id] = _key_bytes(key_id, key)
     if not isinstance(current, str) or current not in by_id:
-        raise ValueError("`current` is the id of one of the keys")
+        raise ValueError("`current` must be the id of one of the keys")
     return Keys(current, by_id)
 
 
@@ -73,7 +73,7 @@ def _key_bytes(key_id: str, key: object) -> bytes:
         try:
             key = base64.b64decode(key, validate=True)
         except binascii.Error:
-            raise ValueError(f'the key "{key_id}" is no base64') from None
+            raise ValueError(f'the key "{key_id}" is not base64') from None
     if not isinstance(key, bytes) or len(key) not in _KEY_SIZES:
         raise ValueError(f'the key "{key_id}" must have 16, 24 or 32 bytes')
     return key

@@ -80,7 +80,7 @@ class TopicNames:
             self._log.log(
                 "renamed",
                 logging.ERROR,
-                "listener=%s: the topic id %s had the name %s and gets the name %s: requests with it are refused",
+                "listener=%s: the topic id %s had the name %s and now has the name %s: requests with it are refused",
                 self._listener,
                 topic.topic_id.hex(),
                 clipped(escape_control_characters(known)),

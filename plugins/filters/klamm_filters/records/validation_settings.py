@@ -18,12 +18,12 @@ class RecordRuleSettings:
     topics: tuple[str, ...] = setting(doc="Names of topics, or patterns as in `orders-*`.")
     value: str = setting("any", doc="Format of values.", choices=FORMATS)
     value_schema: Path | None = setting(
-        None, doc="File with a JSON Schema that each value fulfils; needs klamm[jsonschema]."
+        None, doc="File with a JSON Schema that each value must match; needs klamm[jsonschema]."
     )
     key: str = setting("any", doc="Format of keys.", choices=FORMATS)
-    key_schema: Path | None = setting(None, doc="File with a JSON Schema that each key fulfils.")
-    null_value: bool = setting(True, doc="Records without a value, tombstones, pass.")
-    null_key: bool = setting(True, doc="Records without a key pass.")
+    key_schema: Path | None = setting(None, doc="File with a JSON Schema that each key must match.")
+    null_value: bool = setting(True, doc="Accept records without a value, i.e. tombstones.")
+    null_key: bool = setting(True, doc="Accept records without a key.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,9 @@ class RecordValidationSettings:
     """`[listeners.NAME.record_validation]`."""
 
     rules: dict[str, RecordRuleSettings] = setting(
-        {}, doc="Rules, each a table of its own. The first one that names a topic counts; topics without one pass."
+        {},
+        doc="Rules, each in its own table. The first rule that names a topic applies; topics that no rule names are "
+        "not checked.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

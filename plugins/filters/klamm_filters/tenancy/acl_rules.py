@@ -35,7 +35,7 @@ def _is_own(tenant: Tenant, rule: Any) -> bool:
 def describe(request: Any, context: RequestContext, tenant: Tenant) -> None:
     """A filter for all types is sent as it is: the response is what is left of it."""
     if request.resource_type_filter not in (ResourceType.ANY, *_TYPES):
-        raise _refused("Clients that have a prefix have ACLs for topics, groups and transactional ids.")
+        raise _refused("Clients that have a prefix can only have ACLs for topics, groups and transactional ids.")
     if request.resource_name_filter is not None:
         request.resource_name_filter, request.pattern_type_filter = _to_broker(
             tenant, request.resource_name_filter, request.pattern_type_filter
@@ -53,7 +53,7 @@ def create(request: Any, context: RequestContext, tenant: Tenant) -> None:
     """All of them are for the tenant's own resources, or none is created."""
     for one in request.creations:
         if one.resource_type not in _TYPES or one.resource_pattern_type not in _ONE_PATTERN or not one.resource_name:
-            raise _refused("Clients that have a prefix create ACLs for topics, groups and transactional ids.")
+            raise _refused("Clients that have a prefix can only create ACLs for topics, groups and transactional ids.")
     for one in request.creations:
         one.resource_name, one.resource_pattern_type = _to_broker(tenant, one.resource_name, one.resource_pattern_type)
 
@@ -63,7 +63,9 @@ def delete(request: Any, context: RequestContext, tenant: Tenant) -> None:
     for one in request.filters:
         is_one = one.resource_type_filter in _TYPES and one.pattern_type_filter in _ONE_PATTERN
         if not is_one or not one.resource_name_filter:
-            raise _refused("Clients that have a prefix delete ACLs by type, name and pattern type of the resource.")
+            raise _refused(
+                "Clients that have a prefix must delete ACLs by type, name and pattern type of the resource."
+            )
     for one in request.filters:
         one.resource_name_filter, one.pattern_type_filter = _to_broker(
             tenant, one.resource_name_filter, one.pattern_type_filter

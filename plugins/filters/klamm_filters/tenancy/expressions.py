@@ -24,7 +24,7 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
     try:
         compile_re2(own)
     except ValueError:
-        raise _refused("The regular expression is not one of RE2, or takes too long.") from None
+        raise _refused("The regular expression is not valid for RE2, or takes too long.") from None
     return f"{escaped_prefix}(?:{own})"
 
 
@@ -61,7 +61,7 @@ def _piece(pattern: str, position: int) -> str:
     if character == "\\":
         piece = pattern[position : position + 2]
         if piece[1:] in ("Q", "E", "A"):
-            raise _refused(f"Here an expression has no {piece}.")
+            raise _refused(f"On this listener an expression must not contain {piece}.")
         return piece
     if character == "(":
         found = _FLAGS.match(pattern, position) or _GROUP.match(pattern, position)
@@ -81,7 +81,7 @@ def _end_of_class(pattern: str, position: int) -> int:
             end = closed + 2 if closed >= 0 else end + 1
             continue
         if pattern[end : end + 2] in ("\\Q", "\\E"):
-            raise _refused("Here an expression has no quotes.")
+            raise _refused("On this listener an expression must not contain quotes.")
         end += 2 if pattern[end] == "\\" else 1
     return end + 1
 

@@ -165,4 +165,4 @@ def _check_groups(message: Any, context: RequestContext) -> None:
         if context.api_version >= _UNUSED_FROM.get((ApiKey(context.api_key), path[-1][0]), 1 << 15) and len(path) == 1:
             continue
         if any(value == "" for value in entity_values(message, path)):
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "Clients that have a prefix have groups with names.")
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "Clients that have a prefix must name their groups.")

@@ -93,7 +93,7 @@ def _given_session(response: Any, context: RequestContext, tenant: Tenant) -> No
 
 def _elect_leaders(request: Any, context: RequestContext, tenant: Tenant) -> None:
     if request.topic_partitions is None:
-        raise refused(context, "has to name topics")
+        raise refused(context, "must name topics")
 
 
 def _find_coordinator(request: Any, context: RequestContext, tenant: Tenant) -> None:

@@ -33,20 +33,20 @@ def _check_prefix(prefix: str) -> str | None:
         return None
     before, found, after = prefix.partition(PRINCIPAL)
     if not _LEGAL.fullmatch(before + after):
-        return "a prefix has letters, digits, `.`, `_` and `-`, and {principal} at most once"
+        return "a prefix may contain letters, digits, `.`, `_` and `-`, and {principal} at most once"
     if found and not after:
         return "something must follow {principal}, e.g. `-`: else the names of bob could be those of bobby"
     if before == "__" and not found:
-        return "topics that begin with `__` are internal ones"
+        return "topics that begin with `__` are internal"
     return None
 
 
 def _check_prefixes(prefixes: dict[str, str]) -> str | None:
     for principal, prefix in prefixes.items():
         if ":" not in principal:
-            return f'"{principal}" is no principal, e.g. User:{principal}'
+            return f'"{principal}" is not a principal such as User:{principal}'
         if not _LEGAL.fullmatch(prefix):
-            return f'"{prefix}" is no prefix: it has letters, digits, `.`, `_` and `-`'
+            return f'"{prefix}" is not a prefix: it may contain letters, digits, `.`, `_` and `-`'
     for one, other in combinations(sorted(set(prefixes.values())), 2):
         if overlap(one, other):
             return f'the prefixes "{one}" and "{other}" overlap: a name could begin with both'

@@ -74,7 +74,7 @@ class Tenant:
     def strip(self, name: str) -> str:
         """A name as the tenant has it. Raises ForeignNameError."""
         if not name.startswith(self.prefix):
-            raise ForeignNameError(f'"{name}" is not of the tenant with the prefix "{self.prefix}"')
+            raise ForeignNameError(f'"{name}" does not belong to the tenant with the prefix "{self.prefix}"')
         return name[len(self.prefix) :]
 
     def strip_or_hide(self, name: str) -> str:

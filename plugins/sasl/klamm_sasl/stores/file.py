@@ -39,7 +39,7 @@ class FileStore(UserTableStore):
         services = listener.services
         self._failures = services.metrics.counter(
             "klamm:type=sasl,name=credential-file-failures-total",
-            "Changes of the file of users that could not be taken over.",
+            "Changes of the users file that could not be loaded.",
             listener=listener.name,
         )
         self.reload()
@@ -82,7 +82,7 @@ class FileStore(UserTableStore):
             self.reload()
         except (OSError, ValueError) as error:
             if self._failure is not before:
-                log.error("users stay unchanged: %s", error)
+                log.error("users were not reloaded: %s", error)
 
     def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
         self._changed = changed

@@ -70,7 +70,8 @@ class StreamsGroup(StreamsMembers):
         """
         if topology.size_bytes > max_bytes:
             raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group's topology may have {max_bytes} bytes (group.max.bytes)."
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The group's topology may have at most {max_bytes} bytes (group.max.bytes).",
             )
         charge = charge_bytes(topology.size_bytes, topology.names)
         with self.room_for(owner, charge, in_use=False) as has_room:

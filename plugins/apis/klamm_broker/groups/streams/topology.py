@@ -126,7 +126,7 @@ def check_topology(topology: Topology) -> None:
     ):
         twice = next((name for name, times in Counter(given).items() if times > 1), None)
         if twice is not None:
-            raise invalid(f"{what} {twice} is given twice.")
+            raise invalid(f"{what} {twice} is named twice.")
     count_repartition_topics(topology, {name: 1 for each in topology.subtopologies for name in each.source_topics})
 
 
