@@ -35,7 +35,7 @@ class ConsumerGroupSettings:
 
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        doc="Protocols of groups that are served: classic, which must be there, consumer and streams.",
+        doc="Group protocols to serve: classic, which is required, consumer and streams.",
     )
     group_consumer_session_timeout_ms: int = _number(
         45_000, "Longest time for which a member of a consumer group may be silent."
@@ -47,7 +47,7 @@ class ConsumerGroupSettings:
     )
     group_consumer_min_heartbeat_interval_ms: int = _bound(5_000, "Shortest heartbeat interval", "group")
     group_consumer_max_heartbeat_interval_ms: int = _bound(15_000, "Longest heartbeat interval", "group")
-    group_consumer_max_size: int = setting(INT32_MAX, minimum=1, doc="Most members of a consumer group.")
+    group_consumer_max_size: int = setting(INT32_MAX, minimum=1, doc="Maximum number of members of a consumer group.")
     group_consumer_assignors: tuple[str, ...] = setting(
         ("uniform", "range"),
         doc="Assignors of the server: uniform, range or both. The first is the default, for groups whose members "
@@ -56,7 +56,7 @@ class ConsumerGroupSettings:
     group_consumer_migration_policy: str = setting(
         "bidirectional",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-        doc="Changes that groups with members may make between the classic and the consumer protocol.",
+        doc="Directions in which groups with members may change between the classic and the consumer protocol.",
     )
     group_consumer_regex_refresh_interval_ms: int = _number(
         600_000,
@@ -67,7 +67,7 @@ class ConsumerGroupSettings:
     def consumer_group_problems(self) -> Iterator[tuple[str, str]]:
         """Values that contradict each other."""
         if "classic" not in self.group_coordinator_rebalance_protocols:
-            yield "group.coordinator.rebalance.protocols", "classic must be in it"
+            yield "group.coordinator.rebalance.protocols", "must include classic"
         for name, value, known in (
             (
                 "group.coordinator.rebalance.protocols",
@@ -77,7 +77,7 @@ class ConsumerGroupSettings:
             ("group.consumer.assignors", self.group_consumer_assignors, ASSIGNOR_NAMES),
         ):
             if not value or not set(value) <= set(known):
-                yield name, f"must be some of {', '.join(known)}, not {', '.join(value) or 'nothing'}"
+                yield name, f"must be among {', '.join(known)}, not {', '.join(value) or 'nothing'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class ShareGroupSettings:
     )
     group_share_delivery_count_limit: int = _number(
         5,
-        "Number of times a record is delivered to members of a share group before it is archived.",
+        "Number of deliveries to members of a share group after which a record is archived.",
         minimum=2,
         maximum=25,
     )
@@ -118,7 +118,8 @@ class ShareGroupSettings:
     )
     group_share_partition_max_record_locks: int = _number(
         2000,
-        "Most records in flight in a partition of a share group; a batch that begins below it counts as a whole.",
+        "Maximum number of records in flight in a partition of a share group; a batch that begins below it is "
+        "acquired whole.",
         minimum=100,
         maximum=10_000,
     )
@@ -128,12 +129,14 @@ class ShareGroupSettings:
     group_share_max_partition_max_record_locks: int = _bound(
         4000, "Highest limit of records in flight", "share group", minimum=2000, maximum=10_000
     )
-    group_share_max_size: int = setting(200, minimum=1, maximum=1000, doc="Most members of a share group.")
-    group_share_max_share_sessions: int = setting(2000, minimum=1, doc="Most share sessions of this broker.")
+    group_share_max_size: int = setting(200, minimum=1, maximum=1000, doc="Maximum number of members of a share group.")
+    group_share_max_share_sessions: int = setting(
+        2000, minimum=1, doc="Maximum number of share sessions of this broker."
+    )
 
     errors_deadletterqueue_auto_create_topics_enable: bool = setting(
         False,
-        doc="Create the dead-letter topic of a share group that has the name of one that does not exist.",
+        doc="Create the dead-letter topic that a share group names if it does not exist.",
         dynamic=CLUSTER_WIDE,
     )
     errors_deadletterqueue_topic_name_prefix: str = setting(
@@ -157,9 +160,9 @@ class StreamsGroupSettings:
     )
     group_streams_min_heartbeat_interval_ms: int = _bound(5_000, "Shortest heartbeat interval", "streams group")
     group_streams_max_heartbeat_interval_ms: int = _bound(15_000, "Longest heartbeat interval", "streams group")
-    group_streams_max_size: int = _number(INT32_MAX, "Most members of a streams group.")
+    group_streams_max_size: int = _number(INT32_MAX, "Maximum number of members of a streams group.")
     group_streams_num_standby_replicas: int = _number(0, "Standby copies of the state of each task.", minimum=0)
-    group_streams_max_standby_replicas: int = _bound(2, "Most standby copies", "streams group", minimum=0)
+    group_streams_max_standby_replicas: int = _bound(2, "Largest number of standby copies", "streams group", minimum=0)
     group_streams_initial_rebalance_delay_ms: int = _number(
         3_000, "Time that a new streams group waits for more members before its first assignment.", minimum=0
     )
@@ -183,12 +186,12 @@ class StreamsGroupSettings:
         if self.group_streams_num_standby_replicas > self.group_streams_max_standby_replicas:
             yield (
                 "group.streams.num.standby.replicas",
-                f"{self.group_streams_num_standby_replicas} is more than group.streams.max.standby.replicas"
+                f"{self.group_streams_num_standby_replicas} is greater than group.streams.max.standby.replicas"
                 f" ({self.group_streams_max_standby_replicas})",
             )
         if not self.group_streams_assignors or not set(self.group_streams_assignors) <= set(STREAMS_ASSIGNORS):
             given = ", ".join(self.group_streams_assignors) or "nothing"
-            yield "group.streams.assignors", f"must be some of {', '.join(STREAMS_ASSIGNORS)}, not {given}"
+            yield "group.streams.assignors", f"must be among {', '.join(STREAMS_ASSIGNORS)}, not {given}"
         tags = self.group_streams_rack_aware_assignment_tags
         if len(set(tags)) != len(tags):
             yield "group.streams.rack.aware.assignment.tags", "must not contain duplicate tag keys"

@@ -13,7 +13,7 @@ def _partitions(topic: str) -> int:
 
 
 def _replicas(topic: str) -> int:
-    doc = f"Replication factor of `{topic}`, at most as many as there are `nodes`."
+    doc = f"Replication factor of `{topic}`, at most the number of `nodes`."
     replicas: int = setting(3, minimum=1, maximum=32767, doc=doc)
     return replicas
 

@@ -14,12 +14,12 @@ class FetchSessionSettings:
     max_incremental_fetch_session_cache_slots: int = setting(
         1000,
         minimum=0,
-        doc="Most incremental fetch sessions (KIP-227) that are kept.",
+        doc="Maximum number of incremental fetch sessions (KIP-227).",
     )
     fetch_session_max_partitions: int = setting(
         500_000,
         minimum=0,
-        doc="Most partitions of all incremental fetch sessions together, and of all share sessions together."
+        doc="Maximum number of partitions in all incremental fetch sessions, and in all share sessions."
         " klamm's own key.",
     )
 

@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, each.function(part, **each.arguments(words, query, body))
         if known:
             methods = ", ".join(each.method for _, each in known)
-            return 405, {"error": f"{method} is not allowed for this path, which has {methods}"}
+            return 405, {"error": f"{method} is not allowed for this path, which supports {methods}"}
         raise LookupError(f"there is no /{'/'.join(words)}")
 
     def log_message(self, format: str, *arguments: Any) -> None:

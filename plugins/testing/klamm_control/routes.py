@@ -134,7 +134,7 @@ class Operation:
             elif each.name in query:
                 found[each.name] = _of_text(each, query[each.name])
             elif each.is_required:
-                raise ValueError(f'"{each.name}" is needed')
+                raise ValueError(f'"{each.name}" is required')
         return found
 
 

@@ -42,7 +42,7 @@ def test_this_system_has_its_own_calls():
     generic = find_platform({"KLAMM_PLATFORM": "generic"})
     assert generic.name == "generic"
     assert {name: getattr(generic, name) for name in LACKS} == LACKS
-    with pytest.raises(ValueError, match='KLAMM_PLATFORM="windows": it is unset, or "generic"'):
+    with pytest.raises(ValueError, match='KLAMM_PLATFORM must be unset or "generic", not "windows"'):
         find_platform({"KLAMM_PLATFORM": "windows"})
 
 

@@ -166,7 +166,7 @@ def test_errors(server, client, topic, kind, appended):
 
 
 @pytest.mark.parametrize(("kind", "meanwhile"), [("delay", 0), ("slow", 1)])
-def test_what_is_late(server, client, topic, kind, meanwhile):
+def test_delayed_answers_are_late(server, client, topic, kind, meanwhile):
     fault = server.faults.add(kind, api="Produce", delay_ms=60_000, count=1)
     correlation_id = client.send(produced(topic), 9)
     fault.wait()

@@ -74,7 +74,7 @@ def find_platform(environment: Mapping[str, str] = os.environ) -> Platform:
     """Return the platform of this system, or the generic one. Raises ValueError for another value of the variable."""
     wanted = environment.get(_VARIABLE, "")
     if wanted not in ("", _GENERIC):
-        raise ValueError(f'{_VARIABLE}="{wanted}": it is unset, or "{_GENERIC}"')
+        raise ValueError(f'{_VARIABLE} must be unset or "{_GENERIC}", not "{wanted}"')
     is_linux, is_windows = sys.platform == "linux" and not wanted, sys.platform == "win32"
     found = set() if wanted else set(dir(os))
     take_lock, wait_for_lock = fallbacks.locks(is_generic=bool(wanted))
