@@ -37,6 +37,7 @@ from klamm import (
 )
 from klamm.api import authentication, dispatch, extension, filters, gates, observer, throttles, transport
 from klamm.dispatch import ProcessorAssigner
+from klamm.runtime import PLATFORM
 from klamm.server.server import StartError
 from klamm.server.serving import banner, ready_file_entries
 from klamm.testing import EmbeddedServer, RawClient
@@ -150,6 +151,7 @@ NEEDED_AT_START = {
     "ServerExtension.ready",
     *(f"{contract.__name__}.open" for contract in CONTRACTS if issubclass(contract, Part)),
 }
+NOT_ON_EVERY_PLATFORM = set() if PLATFORM.has_sendfile else {"TransportLayer.send_file"}
 OWN = ["AuthenticationStep.pending", "ApiHandler.handle"]
 
 
@@ -292,6 +294,9 @@ class Region:
 
     def fileno(self):
         return self.file.fileno()
+
+    def read_into(self, position, buffer):
+        return PLATFORM.preadv(self.fileno(), [buffer], position)
 
     def close(self):
         self.file.close()
@@ -509,6 +514,6 @@ def test_a_callback_that_raises_affects_no_other_client(build, caplog, callback)
         Fault.at = ""
         for _ in range(4):
             server.server.request_channel.wake_handler()
-    assert Fault.raised, "nothing here calls it"
+    assert Fault.raised or callback in NOT_ON_EVERY_PLATFORM, "nothing here calls it"
     assert "turn failed" not in caplog.text
     wait_until(lambda: klamm_threads() == before)

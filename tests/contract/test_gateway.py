@@ -359,6 +359,7 @@ def test_clients_that_leave_in_the_middle_of_a_response_leave_no_pipes():
             time.sleep(0.02)
 
 
+@pytest.mark.skipif(not PLATFORM.has_splice, reason="there is no splice")
 def test_a_transport_whose_splice_raises_loses_one_connection(monkeypatch):
     size = 2 * 1024 * 1024
     raised = []
@@ -381,7 +382,7 @@ def test_a_transport_whose_splice_raises_loses_one_connection(monkeypatch):
             client.send_frame(encode_request_header(1, 11, 5, "unlucky") + bytes(50))
             with pytest.raises((ConnectionError, EOFError)):
                 take(client.socket, size + 8)
-        assert bool(raised) == hasattr(os, "splice")
+        assert raised
         other.send_frame(encode_request_header(1, 11, 6, "lucky") + bytes(50))
         assert take(other.socket, size + 8)[4:8] == (6).to_bytes(4, "big")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import PLATFORM
 from klamm.testing import ManualClock
 from klamm_broker.log import DataDirectoryLockedError, FileRegion, LogConfig, LogManager, PartitionLog
 from klamm_broker.log.checkpoints import CorruptCheckpointError, read_offsets, read_partition_metadata
@@ -86,6 +87,7 @@ def test_second_manager_is_refused(managed: Managed) -> None:
         LogManager(managed.data_dir, clock=managed.clock).open()
 
 
+@pytest.mark.skipif(PLATFORM.name != "linux", reason="the locks of other systems do not keep Kafka out")
 def test_a_second_manager_that_was_refused_leaves_kafka_locked_out(managed: Managed) -> None:
     with pytest.raises(DataDirectoryLockedError):
         LogManager(managed.data_dir, clock=managed.clock).open()
@@ -104,7 +106,8 @@ def test_a_file_system_without_locks_is_not_taken_for_a_locked_directory(
     def refuse(*_arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    for call in ("fcntl", "flock"):
+        monkeypatch.setattr(fcntl, call, refuse)
     with pytest.raises(OSError, match="No locks available"):
         LogManager(tmp_path, clock=ManualClock()).open()
 

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,7 @@ class Listening:
 
 class Connection:
     closed = False
+    family = socket.AF_INET
 
     def setblocking(self, flag):
         pass
