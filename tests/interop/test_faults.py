@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,9 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import produce
 from klamm.wire.records import Record, encode_batch
 from tests.interop.clients.java import java_command
-from tests.peers.kafka_jars import classpath
+from tests.interop.java_programs import programs
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
-SOURCE = Path(__file__).parent / "java" / "FaultProbe.java"
 LATE_MS = 300
 GROUP = "faulty-group"
 
@@ -267,8 +265,7 @@ def test_a_client_sees_what_the_rule_says(server, kind, client):
 
 def test_java_sees_what_the_rules_say(server, tmp_path):
     faults = {kind: prepare(server, kind, "java") for kind in RULES}
-    subprocess.run(["javac", "-cp", classpath(), "-d", tmp_path, SOURCE], check=True, timeout=60)
-    command = java_command("FaultProbe", server.bootstrap, *RULES, classes=str(tmp_path))
+    command = java_command("FaultProbe", server.bootstrap, *RULES, classes=programs())
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == list(RULES), done.stderr

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.interop.clients.java import java_command
-from tests.peers.kafka_jars import classpath
+from tests.interop.java_programs import programs
 from tests.peers.server import Server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
-SOURCE = Path(__file__).parent / "java" / "AdminCalls.java"
 
 EXPECTED = {
     "create without acting": "none",
@@ -54,8 +53,7 @@ EXPECTED = {
 
 
 def test_admin_calls(server: Server, topic: str, tmp_path: Path) -> None:
-    subprocess.run(["javac", "-cp", classpath(), "-d", tmp_path, SOURCE], check=True, timeout=60)
-    command = java_command("AdminCalls", server.bootstrap, topic, classes=str(tmp_path))
+    command = java_command("AdminCalls", server.bootstrap, topic, classes=programs())
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     found = dict(line.split("\t") for line in done.stdout.splitlines())
     assert found == EXPECTED, done.stderr

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable
 
 from tests.interop.clients.base import GIVE_UP_S, SESSION_TIMEOUT_MS, Client, feed
+from tests.interop.java_programs import QUICK, run_in_the_machine
 from tests.interop.workload import PARTITIONS, Consumed, KeyValue
 from tests.peers.kafka_jars import classpath
 
@@ -16,17 +17,21 @@ _PRODUCER_MEMORY_BYTES = 1 << 20
 
 
 def java_command(main_class: str, *arguments: str, classes: str | None = None) -> list[str]:
-    """A JVM that starts soon rather than runs fast. `classes` are more entries of the class path."""
+    """`classes` are more entries of the class path."""
     path = classpath() if classes is None else f"{classes}:{classpath()}"
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256M"]
-    return ["java", *options, "-cp", path, main_class, *arguments]
+    return ["java", *QUICK, "-cp", path, main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str, timeout_s: float = 240.0) -> str:
-    """Standard output of a tool. RuntimeError with all it said when it fails."""
-    done = subprocess.run(
-        java_command(main_class, *arguments), capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    """Standard output of a tool. RuntimeError with all it said when it fails.
+
+    Producers and consumers have a JVM of their own, as what they start lives on when they end.
+    """
+    if main_class.endswith(("Command", "Shell", "Tool")):
+        done = run_in_the_machine(main_class, *arguments, timeout_s=timeout_s)
+    else:
+        command = java_command(main_class, *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode:
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout

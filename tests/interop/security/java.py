@@ -6,10 +6,9 @@ import subprocess
 from pathlib import Path
 
 from tests.interop.clients.java import java_command
+from tests.interop.java_programs import programs
 from tests.interop.security.profiles import Outcome, Profile
-from tests.peers.kafka_jars import classpath
 
-SOURCE = Path(__file__).parents[1] / "java" / "SecurityProbe.java"
 _MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -46,14 +45,13 @@ def properties(bootstrap: str, profile: Profile, folder: Path, name: str) -> str
 
 def java(attempts: dict[str, tuple[str, Profile]], folder: Path) -> dict[str, Outcome]:
     """Outcomes by topic, of `topic → (bootstrap, profile)`; each produces one record and reads it back."""
-    subprocess.run(["javac", "-cp", classpath(), "-d", folder, SOURCE], check=True, timeout=240)
     files = []
     for topic, (bootstrap, profile) in attempts.items():
         file = folder / f"{topic}.properties"
         file.write_text(properties(bootstrap, profile, folder, topic))
         files.append(str(file))
     allowed = ",".join(token.as_uri() for token in sorted(folder.glob("*.token")))
-    command = java_command("SecurityProbe", *files, classes=str(folder))
+    command = java_command("SecurityProbe", *files, classes=programs())
     command.insert(1, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
