@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import multiprocessing
 import ssl
-import subprocess
-import sys
+import traceback
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -23,7 +21,6 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
 from tests.interop.security.profiles import PATIENCE_S, Outcome, Profile
 
-_PATHS = ("ca", "certificate", "key")
 _REFUSALS = ("AuthenticationFailed", "SaslAuthenticationFailed", "UnsupportedSaslMechanism")
 
 
@@ -60,6 +57,7 @@ class _Refusals(logging.Handler):
 
 
 _refusals = _Refusals()
+_processes = multiprocessing.get_context("forkserver")
 
 
 def _outcome(error: BaseException) -> Outcome:
@@ -90,14 +88,38 @@ def isolated(client: str) -> Callable[[str, Profile, str], Outcome]:
     """The attempt of one of the functions below, in a process of its own."""
 
     def attempt(bootstrap: str, profile: Profile, topic: str) -> Outcome:
-        settings = {key: str(value) for key, value in asdict(profile).items() if value}
-        command = [sys.executable, "-m", __name__, client, bootstrap, topic, json.dumps(settings)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return Outcome(done.stdout.strip())
+        # Forked from a process that has imported this module: importing takes longer than an attempt.
+        _processes.set_forkserver_preload([__name__])
+        found, given = _processes.Pipe(duplex=False)
+        process = _processes.Process(target=_report, args=(given, client, bootstrap, profile, topic))
+        process.start()
+        given.close()
+        try:
+            if not found.poll(PATIENCE_S * 2):
+                raise TimeoutError(f"{client} is still at it: {profile}")
+            outcome: Outcome | str = found.recv()
+        finally:
+            process.kill()
+            process.join()
+        if isinstance(outcome, str):
+            raise RuntimeError(outcome)
+        return outcome
 
     return attempt
+
+
+def _report(given: Connection, client: str, bootstrap: str, profile: Profile, topic: str) -> None:
+    """Send the outcome, or the traceback of what was raised."""
+    logging.getLogger().addHandler(_refusals)
+    try:
+        if client == "kafka-python":
+            outcome = _kafka_python(bootstrap, profile, topic)
+        else:
+            outcome = asyncio.run(_aiokafka(bootstrap, profile, topic))
+    except Exception:
+        given.send(traceback.format_exc())
+    else:
+        given.send(outcome)
 
 
 def _kafka_python(bootstrap: str, profile: Profile, topic: str) -> Outcome:
@@ -144,19 +166,3 @@ async def _aiokafka(bootstrap: str, profile: Profile, topic: str) -> Outcome:
         return Outcome.WORKS if message.value == b"value" else Outcome.NOTHING
     finally:
         await consumer.stop()
-
-
-def main() -> None:
-    """`CLIENT BOOTSTRAP TOPIC PROFILE`: print the outcome."""
-    client, bootstrap, topic, text = sys.argv[1:]
-    kinds = {"give_up_s": float} | dict.fromkeys(_PATHS, Path)
-    profile = Profile(**{key: kinds.get(key, str)(value) for key, value in json.loads(text).items()})
-    logging.getLogger().addHandler(_refusals)
-    if client == "kafka-python":
-        print(_kafka_python(bootstrap, profile, topic).value)
-    else:
-        print(asyncio.run(_aiokafka(bootstrap, profile, topic)).value)
-
-
-if __name__ == "__main__":
-    main()
