@@ -91,11 +91,15 @@ def repeatable(client: Client, faults: int) -> int:
 @every_client
 def test_a_group_survives_the_death_of_a_member(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
     client.create_topic(server.bootstrap, topic)
+    killed = Event()
     with group_of_three(client, server, topic, tmp_path) as members:
-        with producing(client, server, topic, records(), codec_of(client)):
+        # The second half comes when the member is gone.
+        alarms = {RECORDS // 2: lambda: killed.wait(GIVE_UP_S)}
+        with producing(client, server, topic, records(alarms=alarms), codec_of(client)):
             for member in members:
                 member.wait_for_records()
             members[0].kill9()
+            killed.set()
         shares = wait_until_all_is_read(members)
         wait_for_stable_group(server, topic, MEMBERS - 1)
     check_at_least_once(shares, repeatable(client, faults=1))
@@ -105,15 +109,20 @@ def test_a_group_survives_the_death_of_a_member(server: Server, topic: str, clie
 @every_client
 def test_clients_carry_on_when_the_server_restarts(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
     client.create_topic(server.bootstrap, topic)
-    a_third, two_thirds = Event(), Event()
-    alarms: dict[int, Callable[[], None]] = {RECORDS // 3: a_third.set, RECORDS * 2 // 3: two_thirds.set}
+    a_third, two_thirds, killed = Event(), Event(), Event()
+    alarms: dict[int, Callable[[], object]] = {
+        RECORDS // 3: a_third.set,
+        RECORDS * 2 // 3: two_thirds.set,
+        # However late the test is, the producer is not done before the server is gone.
+        RECORDS - 1: lambda: killed.wait(GIVE_UP_S),
+    }
     with group_of_three(client, server, topic, tmp_path) as members:
         with producing(client, server, topic, records(alarms=alarms), codec_of(client, 1)) as produced:
             wait_for(a_third, produced)
             server.restart()
             wait_for(two_thirds, produced)
             server.kill9()
-            assert not produced.done()
+            killed.set()
             server.start()
         shares = wait_until_all_is_read(members)
         assert all(member.running for member in members), [member.errors() for member in members]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 PARTITIONS = 3
-RECORDS = 100_000
+RECORDS = 40_000
 KEYS = 1_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PADDING = "the same words again and again, so that a codec has something to do"
@@ -29,7 +29,7 @@ class Consumed(NamedTuple):
         return int(self.value.split(" ", 1)[0])
 
 
-def records(count: int = RECORDS, alarms: Mapping[int, Callable[[], None]] | None = None) -> Iterator[KeyValue]:
+def records(count: int = RECORDS, alarms: Mapping[int, Callable[[], object]] | None = None) -> Iterator[KeyValue]:
     """Key and value of each record, in order; `alarms[n]` is called just before record n is handed out."""
     for number in range(count):
         if alarms and number in alarms:
