@@ -1,8 +1,8 @@
-"""`MetricsRegistry`: what the server and its plugins measure, by Kafka's names. Collected only on demand.
+"""`MetricsRegistry`: the metrics of the server and its plugins, by Kafka's names. Collected only on demand.
 
 A counter is a plain attribute that its owner adds to, a histogram a list of them; a gauge is a function that is called
-at collection. A name is Kafka's MBean without labels, `kafka.network:type=RequestChannel,name=RequestQueueSize`; where
-Kafka has the number as an attribute of an MBean without `name`, the attribute stands in its place,
+at collection. A name is Kafka's MBean without labels, `kafka.network:type=RequestChannel,name=RequestQueueSize`; if
+Kafka has the number as an attribute of an MBean without `name`, the attribute takes the place of the name,
 `kafka.server:type=socket-server-metrics,name=connection-count`. klamm's own metrics are under `klamm:type=…`.
 """
 
@@ -57,12 +57,12 @@ class Histogram:
         self.total = 0
 
     def add(self, value: int, weight: int = 1) -> None:
-        """Count a value, as often as `weight` says."""
+        """Count a value `weight` times."""
         self.counts[value.bit_length()] += weight
         self.total += value * weight
 
     def merge(self, other: Histogram) -> None:
-        """Add what another has counted."""
+        """Add the counts of another histogram."""
         for index, count in enumerate(other.counts):
             self.counts[index] += count
         self.total += other.total
@@ -120,22 +120,24 @@ class MetricsRegistry:
         self._failed: set[str] = set()
 
     def counter(self, name: str, doc: str, **labels: str) -> Counter:
-        """A new counter. Raises ValueError as `register` does."""
+        """Return a new counter. Raises ValueError like `register`."""
         _check_labels(name, labels)
         counter = Counter()
         self.register(name, "counter", doc, lambda: ((labels, counter.value),))
         return counter
 
     def gauge(self, name: str, doc: str, read: Callable[[], float], **labels: str) -> Callable[[], None]:
-        """A number that `read` returns; the function returned removes it. Raises ValueError as `register` does."""
+        """Register a number that `read` returns; return a function that removes it. Raises ValueError like
+        `register`.
+        """
         _check_labels(name, labels)
         return self.register(name, "gauge", doc, lambda: ((labels, read()),))
 
     def register(self, name: str, kind: Kind, doc: str, read: Read) -> Callable[[], None]:
-        """Samples whose labels are known only when `read` is called; the function returned removes them.
+        """Register samples whose labels are known only when `read` is called; return a function that removes them.
 
-        Raises ValueError for a name that is not of the form `DOMAIN:type=TYPE,name=NAME`, and for one that is
-        registered with another kind.
+        Raises ValueError for a name that does not have the form `DOMAIN:type=TYPE,name=NAME`, or that is registered
+        with another kind.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f'the metric name "{name}" is not of the form DOMAIN:type=TYPE,name=NAME')
@@ -153,7 +155,7 @@ class MetricsRegistry:
         return remove
 
     def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
-        """Every metric whose name is wanted, now, ordered by name. A source that raises is logged and left out."""
+        """Collect every metric whose name is wanted, ordered by name. A source that raises is logged and left out."""
         with self._lock:
             families = [
                 (name, *self._families[name][:2], tuple(self._families[name][2]))
@@ -173,7 +175,7 @@ class MetricsRegistry:
         if name in self._failed:
             log.debug("metric %s cannot be read", name, exc_info=True)
         else:
-            # Once: a scraper comes back every few seconds.
+            # Logged once, because a scraper returns every few seconds.
             self._failed.add(name)
             log.exception("metric %s cannot be read", name)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from klamm.api.observer import StageTimes
     from klamm.wire.error_counts import ErrorCounts
 
-# About one sample of each API and version in this time, on each processor: rare requests are all timed, and samples
-# take less than a hundredth of the processor however many requests there are.
+# About one sample of each API and version per interval, on each processor: rare requests are all timed, and samples
+# take less than a hundredth of the processor's time, however many requests there are.
 SAMPLE_INTERVAL_NS: Final = 5_000_000
 MAX_EVERY: Final = 1023
 
@@ -34,7 +34,7 @@ _SIZE_BITS: Final = range(5, 28)
 class ApiTimes:
     """Stage times of one API's requests in microseconds, and their sizes in bytes.
 
-    All stages together are the total, as in Kafka.
+    The stages add up to the total, as in Kafka.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class ApiTimes:
         self.request_bytes = Histogram()
 
     def record(self, times: StageTimes, throttle_time_ms: int, request_bytes: int, weight: int) -> None:
-        """Add a request that has ended, which stands for `weight` of them."""
+        """Add a request that has ended; it represents `weight` requests."""
         received_ns, start_ns, local_end_ns, completed_ns, dequeued_ns, end_ns = times
         self.request_queue.add((start_ns - received_ns) // 1000, weight)
         self.local.add((local_end_ns - start_ns) // 1000, weight)
@@ -91,7 +91,7 @@ _STAGES: Final = {
 class RequestCount:
     """Requests of one API and version on one processor.
 
-    Each request that is counted takes 1 from `until_sample`; below 0 a sample is due.
+    Each counted request subtracts 1 from `until_sample`; below 0 a sample is due.
     """
 
     __slots__ = ("_always", "_every", "_next_sample", "_sampled_ns", "_stood_for", "until_sample")
@@ -110,10 +110,12 @@ class RequestCount:
         return self._next_sample - self.until_sample
 
     def sample(self, now_ns: int) -> int:
-        """The weight of a sample of the request just counted: how many requests it stands for that no other does.
+        """Return the weight of a sample of the request just counted: the number of requests that only this sample
+        represents.
 
-        Samples that follow each other too soon become rarer, and else more frequent again. One in 3, 7, 15 … is taken:
-        never an even number, so that batches of a round size do not always have the same places sampled.
+        If samples follow each other too quickly, they become rarer, otherwise more frequent again. Every 3rd, 7th, 15th
+        … request is sampled: the number is never even, so that batches of a round size are not always sampled at the
+        same position.
         """
         ordinal = self.count
         weight = ordinal - self._stood_for
@@ -132,7 +134,7 @@ class RequestCount:
         return weight
 
     def one(self) -> int:
-        """The weight of a request that is timed although no sample is due: 1."""
+        """Return the weight of a request that is timed although no sample is due: 1."""
         self._stood_for += 1
         return 1
 
@@ -178,7 +180,7 @@ class RequestRecorder:
 
 
 class RequestMetrics:
-    """All recorders of a server, those of stopped processors included: a counter never falls."""
+    """All recorders of a server, including those of stopped processors: a counter never falls."""
 
     def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
         # Protects the list of recorders; each recorder belongs to one thread.
@@ -203,7 +205,7 @@ class RequestMetrics:
             registry.register(_GROUP + name, "histogram", doc, self._stage(attribute))
 
     def add(self, recorder: RequestRecorder) -> RequestRecorder:
-        """Count what a recorder records among the server's."""
+        """Add a recorder to the server's."""
         with self._lock:
             self._recorders.append(recorder)
         return recorder
@@ -245,7 +247,7 @@ class RequestMetrics:
             counts[api_key, 0] = counts.get((api_key, 0), 0) + count
         for (api_key, code), count in sorted(counts.items()):
             if code == 0:
-                # A request may be counted and its errors not yet; a counter must not fall.
+                # A request may be counted before its errors are; a counter must not fall.
                 count = self._clean[api_key] = max(self._clean.get(api_key, 0), count)
             yield {"request": self._name_of(api_key), "error": _error_name(code)}, count
 

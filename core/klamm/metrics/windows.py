@@ -1,4 +1,4 @@
-"""Growth of a total over a recent window. Computed when a metric is read; counting costs nothing more."""
+"""Growth of a total over a recent window. Computed when a metric is read; counting has no extra cost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MINUTE_NS: Final = 60_000_000_000
 
 
 class RecentGrowth:
-    """By how much a total grew, and in what time, over one to two windows. Thread safe.
+    """The growth of a total and the elapsed time, over one to two windows. Thread safe.
 
-    Readers do not disturb each other: totals are kept every 5 s at most, however often it is read.
+    Readers do not disturb each other: a total is stored every 5 s at most, however often it is read.
     """
 
     def __init__(self, window_ns: int, begin_ns: int, begin_total: float = 0) -> None:
@@ -39,7 +39,7 @@ class RecentGrowth:
 
 
 class WindowedShare:
-    """The share of time that a growing number of nanoseconds took, over the last half to one minute.
+    """The share of time that a growing total of nanoseconds represents, over the last half to one minute.
 
     Kafka's percentages are meters over such windows.
     """
@@ -48,7 +48,7 @@ class WindowedShare:
         self._growth = RecentGrowth(_HALF_MINUTE_NS, begin_ns)
 
     def read(self, now_ns: int, total_ns: int, capacity: int = 1) -> float:
-        """The share, 0 to 1, of the time that `capacity` threads had since the window began."""
+        """Return the share, 0 to 1, of the time that `capacity` threads had since the window began."""
         grown_ns, elapsed_ns = self._growth.read(now_ns, total_ns)
         return min(1.0, max(0.0, grown_ns / (elapsed_ns * capacity))) if elapsed_ns > 0 else 0.0
 

@@ -15,29 +15,31 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 
 
 class AcceptQueue(NamedTuple):
-    """The connections that wait at a listening socket, and how many may."""
+    """The number of connections that wait at a listening socket, and its limit."""
 
     waiting: int
     limit: int
 
 
 def accept_queue(sock: socket.socket) -> AcceptQueue | None:
-    """The queue of a listening socket; None where the system does not say, and for Unix domain sockets."""
+    """Return the queue of a listening socket; None if the system does not report it, and for Unix domain sockets."""
     if _TCP_INFO is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _QUEUE_OFFSET + _QUEUE.size)
         return AcceptQueue(*_QUEUE.unpack_from(info, _QUEUE_OFFSET))
     except (OSError, error):
-        # Closed meanwhile, or another system's structure.
+        # The socket was closed meanwhile, or the system has another structure.
         return None
 
 
 class ListenOverflows:
     """Counts the connections that have found a queue full since this was made, at all sockets of the host or container.
 
-    `[server] workers` add up what their processes count, those that have ended included: the system's own number is in
-    none of them.
+
+
+    With `[server] workers` the counts of all processes are added up, including those that have ended, so no process
+    may include the system's initial number.
     """
 
     def __init__(self, netstat: Path = _NETSTAT) -> None:
@@ -45,7 +47,7 @@ class ListenOverflows:
         self._before = listen_overflows(netstat)
 
     def count(self) -> int | None:
-        """Return None where the system does not say."""
+        """Return the number of overflows; None if the system does not report it."""
         now = listen_overflows(self._netstat)
         return None if now is None or self._before is None else now - self._before
 

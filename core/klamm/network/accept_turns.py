@@ -1,4 +1,4 @@
-"""`AcceptTurns`: which of several worker processes takes the next connection of a listening socket that they share."""
+"""`AcceptTurns`: decides which worker process accepts the next connection of a listening socket that they share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 
 class AcceptTurns:
-    """A worker with more connections than another one lets that one go first, for a millisecond.
+    """A worker with more connections than another lets the other go first, for a millisecond.
 
-    Every worker is woken by a new connection, and without this the first to run takes it: of clients that connect to
-    an idle server, one worker would get most. `table` is memory that all workers share: at its position each writes
-    its connections plus 1, and reads those of the others; 0 is a worker without a process. Counts may be a connection
-    late, so this is a balance and no limit. `connections` gives those of this worker, of all listeners.
+    A new connection wakes every worker, and otherwise the first one to run would accept it: one worker would get most
+    of the clients that connect to an idle server. `table` is memory that all workers share: each writes its number of
+    connections plus 1 at its position, and reads those of the others; 0 means a worker without a process. Counts may be
+    one connection late, so this balances but does not limit. `connections` returns the number of this worker, for all
+    listeners.
     """
 
     def __init__(self, table: memoryview, position: int, connections: Callable[[], int]) -> None:

@@ -27,7 +27,7 @@ from klamm.shared.addresses import UNIX_HOST
 log = logging.getLogger("klamm.network")
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# None where the platform has no such sockets.
+# None if the platform has no such sockets.
 _AF_UNIX: Final = getattr(socket, "AF_UNIX", None)
 _UNIX_PEER: Final = Address(UNIX_HOST, 0)
 _DESCRIPTORS_PAUSE_MS: Final = 100
@@ -37,7 +37,7 @@ _MAX_DELAYED: Final = 1000
 
 
 class _Held:
-    """A connection that no processor has yet: the gates that admitted it, and the reasons for which it has waited."""
+    """A connection without a processor: the gates that admitted it, and the reasons for which it has waited."""
 
     __slots__ = ("admitted", "peer", "socket", "waited_for")
 
@@ -49,12 +49,12 @@ class _Held:
 
 
 class Acceptor:
-    """The work of Kafka's class of that name, as a step of the loop that calls `accept_some`.
+    """Does the work of Kafka's class of that name, as a step of the loop that calls `accept_some`.
 
-    With one processor that is the processor's reactor, with several an `AcceptorThread`: handing the interpreter from
-    thread to thread costs more than accepting. What would make Kafka's acceptor wait is a pause here: a gate's Delay, a
-    lack of descriptors, processors whose queues of new connections are full (KIP-402). Until `paused_until_ns` nothing
-    is accepted, and the system's backlog holds the peers up. `blocked_ns_until` counts the pauses.
+    With one processor that loop is the processor's reactor, with several it is an `AcceptorThread`, because passing the
+    interpreter between threads costs more than accepting. Where Kafka's acceptor waits, this one pauses: for a gate's
+    Delay, a lack of descriptors, or full queues of new connections at the processors (KIP-402). Until `paused_until_ns`
+    it accepts nothing, and peers wait in the system's backlog. `blocked_ns_until` counts the pauses.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Acceptor:
         self._turns = runtime.turns
         self._gave_way = False
         self._held: _Held | None = None
-        # One loop takes over from another while the number of processors changes.
+        # One loop takes over from another when the number of processors changes.
         self._accepting = threading.Lock()
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
         self.wake: Callable[[], None] = _no_loop
@@ -96,7 +96,7 @@ class Acceptor:
         return self._socket.fileno()
 
     def accept_queues(self) -> list[AcceptQueue]:
-        """The system's queues of its listening sockets, where they are known; from any thread."""
+        """Return the system's queues of its listening sockets, if they are known. May be called from any thread."""
         server_socket = self._socket
         sockets = server_socket.sockets if isinstance(server_socket, ListeningSockets) else (server_socket,)
         return [queue for each in sockets if (queue := accept_queue(each)) is not None]
@@ -107,7 +107,7 @@ class Acceptor:
         return self._balancer.processors
 
     def blocked_ns_until(self, now_ns: int) -> int:
-        """The time in which it could not accept, in nanoseconds, with the pause it may be in."""
+        """Return the nanoseconds for which it could not accept, including a current pause."""
         # A pause that ends between the two reads is left out once, rather than counted twice.
         since_ns = self._paused_since_ns
         return self._blocked_ns + (max(0, now_ns - since_ns) if since_ns else 0)
@@ -118,8 +118,9 @@ class Acceptor:
             return self._rate.measure(self._clock.monotonic_ns() // 1_000_000)
 
     def run_in(self, wake: Callable[[], None], place: Callable[[NewConnection], bool] | None) -> None:
-        """The loop that calls `accept_some` from now on: how to wake it, and where connections go if not to the
-        processor that the balancer chooses. From any thread."""
+        """Set the loop that calls `accept_some` from now on. `wake` wakes it; `place` gets connections instead of the
+        processor that the balancer would choose. May be called from any thread.
+        """
         with self._accepting:
             self.wake = wake
             self._place = place or self._place_by_balancer
@@ -162,10 +163,10 @@ class Acceptor:
         self.paused_until_ns = self._paused_since_ns + delay_ms * 1_000_000
 
     def _gives_way(self, turns: AcceptTurns) -> bool:
-        """Pause once for a worker with fewer connections; what is still there afterwards is taken."""
+        """Pause once for a worker with fewer connections; a connection that is still there afterwards is accepted."""
         self._gave_way = not self._gave_way and turns.is_over()
         if self._gave_way:
-            # No client waits for a limit, so this does not count as blocked.
+            # No client waits because of a limit, so this does not count as blocked.
             self.paused_until_ns = self._clock.monotonic_ns() + _GIVE_WAY_NS
         return self._gave_way
 
@@ -190,7 +191,7 @@ class Acceptor:
         return _Held(sock, Address(peer[0], peer[1]) if type(peer) is tuple else _UNIX_PEER)
 
     def _admit_or_close(self, held: _Held) -> bool:
-        """Place a connection, refuse it, or hold it over a pause: then False."""
+        """Place or refuse a connection, or return False to keep it during a pause."""
         try:
             refusal = self._call_gates(held)
             if isinstance(refusal, Delay) and refusal.pause_acceptor:
@@ -221,7 +222,7 @@ class Acceptor:
         proxies = self._runtime.proxies
         if proxies is not None:
             if proxies.trusts(held.peer):
-                # The gates decide on the client behind the proxy, whose address only the processor reads.
+                # The gates decide about the client behind the proxy, whose address only the processor reads.
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
@@ -246,8 +247,8 @@ class Acceptor:
             held.socket.close()
 
     def _close_later(self, sock: socket.socket, delay_ms: int) -> None:
-        # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612). Those that
-        # come by the thousand must not take all descriptors for it.
+        # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612). Thousands
+        # of such connections must not use up all descriptors.
         with self._delayed_lock:
             if len(self._delayed_sockets) < _MAX_DELAYED:
                 self._delayed_sockets.add(sock)
@@ -266,18 +267,18 @@ class Acceptor:
             set_connection_options(sock, self._runtime.limits.send_buffer_bytes)
 
     def _place_by_balancer(self, connection: NewConnection) -> bool:
-        """Give a connection to the processor that the balancer chooses, or to the next that has room."""
+        """Give a connection to the processor that the balancer chooses, or to the next one with room."""
         return any(processor.inbox.accept(connection) for processor in self._balancer.choose(connection.peer))
 
     def reopen(self, server_socket: socket.socket | ListeningSockets) -> None:
-        """Accept again, after `stop`, from another listening socket."""
+        """Accept from another listening socket, after `stop`."""
         server_socket.setblocking(False)
         with self._accepting:
             self._socket = server_socket
             self.stopping = False
 
     def stop(self) -> None:
-        """Stop accepting, and close the listening socket. No loop watches it then."""
+        """Stop accepting, and close the listening socket. Call it when no loop watches the socket."""
         self.stopping = True
         with self._accepting:
             held, self._held = self._held, None
@@ -302,4 +303,4 @@ def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
 
 
 def _no_loop() -> None:
-    """The `wake` of an acceptor whose loop does not run yet."""
+    """Stand in for `wake` of an acceptor whose loop does not run yet."""

@@ -31,14 +31,14 @@ class AcceptorThread:
         self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{acceptor.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start to accept."""
         self._poller.register(self._acceptor.descriptor, READ)
         self._poller.register(self._waker.descriptor, READ)
         self._acceptor.run_in(self._waker.wake, None)
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more. The listening socket stays open."""
+        """Stop accepting. The listening socket stays open."""
         self._ending = True
         self._pause.set()
         self._waker.wake()

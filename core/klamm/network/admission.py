@@ -15,7 +15,7 @@ log = logging.getLogger("klamm.network")
 
 
 class GateOutcomes:
-    """Counts of gates' decisions on connections of a listener, by reason; its acceptor counts, and behind a proxy its
+    """Counts of gates' decisions on connections of a listener, by reason; its acceptor counts, or behind a proxy its
     processors. `refused`: closed at once; `delayed`: closed after a delay; `paused`: kept waiting.
     """
 
@@ -27,7 +27,7 @@ class GateOutcomes:
         self.paused: Counter[str] = Counter()
 
     def count(self, refusal: Refuse | Delay) -> None:
-        """A connection was refused, or has to wait."""
+        """Count a connection that was refused, or must wait."""
         counts = self.refused
         if isinstance(refusal, Delay):
             counts = self.paused if refusal.pause_acceptor else self.delayed
@@ -38,7 +38,9 @@ class GateOutcomes:
 def call_gates(
     listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
 ) -> Refuse | Delay | None:
-    """Call, in order, the gates that are not in `admitted` yet, and add those that admit; None if all do."""
+    """Call, in order, the gates that are not in `admitted` yet, and add those that admit. Return None if all admit,
+    else the refusal.
+    """
     for gate in gates[len(admitted) :]:
         try:
             answer = gate.admit(address)
@@ -55,5 +57,5 @@ def call_gates(
 
 
 def describe_refusal(refusal: Refuse | Delay) -> str:
-    """The detail that observers get beside the reason."""
+    """Return the detail that observers get in addition to the reason."""
     return refusal.detail if isinstance(refusal, Refuse) else f"closed after {refusal.delay_ms} ms"

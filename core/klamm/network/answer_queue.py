@@ -1,4 +1,4 @@
-"""`AnswerQueue`: the requests of one connection that were taken up and are not answered, in order."""
+"""`AnswerQueue`: the started but unanswered requests of one connection, in order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from klamm.wire.chunks import Chunk, total_bytes
 
 MAX_PENDING: Final = 100
 MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
-"""Requests of one connection that are taken up before the first is answered: clients send up to 5 by default."""
+"""Maximum number of requests of one connection that start before the first is answered; clients send up to 5 by
+default.
+"""
 
 
 class ReadyAnswer(NamedTuple):
-    """An answer that was there at once, behind others that are not; `requests` are those to be ended with it."""
+    """An answer that was ready at once but must wait for earlier ones; `requests` end when it is sent."""
 
     chunks: list[Chunk]
     requests: list[PendingRequest]
@@ -25,9 +27,10 @@ Entry: TypeAlias = PendingRequest | ReadyAnswer
 
 
 class AnswerQueue:
-    """`delivered` are requests whose answer has come and waits for its turn; `streamed` is one whose answer is being
-    sent as it arrives. While `muted_for` is not answered, no further request is taken up; `waits_for_room` says that
-    this is for the number or size of `pending` alone."""
+    """`delivered` are requests whose answer has come and waits for its turn; `streamed` is a request whose answer is
+    sent while it arrives. While `muted_for` is not answered, no further request starts; `waits_for_room` means that
+    only the number or size of `pending` prevents it.
+    """
 
     __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed", "waits_for_room")
 
@@ -51,9 +54,9 @@ class AnswerQueue:
 
     @property
     def holds_back(self) -> bool:
-        """Return True if no further answer may be read: a streamed answer waits for its turn, or many bytes do.
+        """Return True if no further answer may be read, because a streamed answer or many bytes wait for their turn.
 
-        Small answers hold back nothing: the answer before them may not have arrived yet.
+        Small answers do not hold back others: the answer before them may not have arrived yet.
         """
         size_bytes = 0
         for request in self.delivered:
@@ -65,7 +68,7 @@ class AnswerQueue:
         return size_bytes >= MAX_PENDING_BYTES
 
     def take_next(self) -> Entry | None:
-        """The next answer to be sent, if it is there."""
+        """Return the next answer to be sent, if it has come."""
         if self.streamed is not None or not self.pending:
             return None
         first = self.pending[0]
@@ -78,7 +81,7 @@ class AnswerQueue:
 
     @property
     def oldest(self) -> PendingRequest | None:
-        """The request that has waited longest."""
+        """Return the request that has waited longest."""
         if self.streamed is not None:
             return self.streamed
         for entry in self.pending:

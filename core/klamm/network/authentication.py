@@ -51,7 +51,7 @@ class ChannelOwner(Protocol):
 
 
 class ChannelAuthentication:
-    """One per processor; used on its thread. Raises nothing: a failure closes the channel it concerns."""
+    """One per processor; used on its thread. Raises nothing: a failure closes its channel."""
 
     def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
         self._listener = runtime.context
@@ -69,7 +69,7 @@ class ChannelAuthentication:
         self._owner = owner
 
     def advance(self, channel: KafkaChannel) -> None:
-        """Give what a channel has received to its authenticator, until that is complete or has to wait."""
+        """Pass the channel's received frames to its authenticator, until authentication is complete or must wait."""
         if channel.authenticator is None:
             channel.connection.transport_details = channel.transport.details
             if self._authenticators is None:
@@ -90,10 +90,10 @@ class ChannelAuthentication:
             self._become_ready(channel)
 
     def intercept(self, channel: KafkaChannel, frame: Buffer) -> list[Chunk] | None:
-        """On a READY channel: what to send for a frame of a re-authentication, or None to serve the frame (KIP-368).
+        """Return the reply to a frame of a re-authentication on a READY channel, or None to serve the frame (KIP-368).
 
         Raises InvalidRequestError when the session has expired or was ended: the next request closes the channel, as in
-        Kafka, and is no failed authentication.
+        Kafka, and does not count as a failed authentication.
         """
         authenticator = channel.authenticator
         assert authenticator is not None
@@ -116,14 +116,14 @@ class ChannelAuthentication:
         return self._selector.now_ns > expires_ns
 
     def end_expired(self, channel: KafkaChannel) -> None:
-        """A READY channel whose session has expired is closed, by its next request or by its authenticator."""
+        """Close a READY channel whose session has expired, at its next request or by its authenticator."""
         channel.session_expires_ns = None
         self._counts.expired.add()
         if self._observers is not None:
             self._observers.session_expired(channel.connection)
 
     def resume(self, channel: KafkaChannel) -> None:
-        """The outcome of a pending step is there."""
+        """Continue after a pending step whose outcome has come."""
         try:
             if channel.state is _CLOSING:
                 self._owner.close(channel, channel.close_reason)
@@ -143,7 +143,7 @@ class ChannelAuthentication:
         self._owner.proceed(channel)
 
     def _take_step(self, channel: KafkaChannel, step: AuthenticationStep) -> list[Chunk]:
-        """Apply the result of a step of an authentication or re-authentication; returns what is to be sent at once."""
+        """Apply the result of a step of an authentication or re-authentication; return the frames to send at once."""
         reply = with_sizes(step.send)
         if step.failed is not None:
             self._failures.count("authentication_failed")
@@ -192,7 +192,7 @@ class ChannelAuthentication:
         self._failure_log.log(channel.connection.client_address.host, level, message, *arguments)
 
     def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
-        """A handshake has failed: send the TLS alert, and close after the delay of failed authentications.
+        """Send the TLS alert after a failed handshake, and close after the delay for failed authentications.
 
         Kafka closes at once; the peer may then see a reset connection instead of the alert.
         """
@@ -201,7 +201,7 @@ class ChannelAuthentication:
         self._fail(channel, str(error), [])
 
     def refuse(self, channel: KafkaChannel, refusal: Refuse | Delay) -> None:
-        """A gate does not admit the client of a proxy: close, after the delay if there is one."""
+        """Close a channel because a gate does not admit the client of a proxy, after the delay if there is one."""
         self._failures.count(refusal.reason)
         channel.close_reason = f"refused: {refusal.reason}"
         if self._observers is not None:
@@ -214,7 +214,7 @@ class ChannelAuthentication:
             self._owner.close_later(channel, refusal.delay_ms * 1_000_000, [])
 
     def time_out(self, channel: KafkaChannel) -> None:
-        """Handshake and authentication have taken too long."""
+        """Close a channel whose handshake and authentication have taken too long."""
         if channel.authenticator is not None and self.end_abandoned(channel):
             self._owner.close(channel, _NOT_READY_IN_TIME)
             return
@@ -239,7 +239,7 @@ class ChannelAuthentication:
         return True
 
     def note_failure(self, channel: KafkaChannel, reason: str, *, again: bool) -> None:
-        """Record a failure that does not end the channel here, or that of a login at the server behind."""
+        """Record a failed authentication that leaves the channel open, or a failed login at the server behind."""
         self._failures.count("authentication_failed")
         self._record_failure(channel, reason, again=again)
         notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
@@ -250,7 +250,7 @@ class ChannelAuthentication:
             self._counts.reauthenticated.add()
         else:
             notify_identified(self._listener, channel.gates, channel.accepted_from)
-            # A TLS handshake has been counted already.
+            # A TLS handshake has already been counted.
             if self._listener.security_protocol == "PLAINTEXT":
                 self._counts.authenticated.add()
         if self._observers is not None:
@@ -280,6 +280,6 @@ class ChannelAuthentication:
 
 
 def with_sizes(frames: Sequence[Buffer]) -> list[Chunk]:
-    """Frames as they go out, in one piece; an empty list for none."""
+    """Return the frames with their sizes as one piece to send; an empty list if there are none."""
     joined = b"".join(_SIZE.pack(len(frame)) + bytes(frame) for frame in frames)
     return [joined] if joined else []

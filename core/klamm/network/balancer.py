@@ -41,9 +41,9 @@ class BalancedProcessor(Protocol):
 
 
 class LoadBalancer:
-    """`choose` on the acceptor's thread, `tick` on the scheduler's; neither touches a channel but to read its counters.
+    """`choose` runs on the acceptor's thread, `tick` on the scheduler's; both only read the counters of channels.
 
-    Nothing is measured before `tick` is called for the first time, nor while there is but one processor.
+    Nothing is measured before the first call of `tick`, nor while there is only one processor.
     """
 
     def __init__(self, name: str, assigner: ProcessorAssigner, clock: Clock) -> None:
@@ -58,9 +58,10 @@ class LoadBalancer:
         self._rates: dict[BalancedProcessor, tuple[float, float]] = {}
 
     def choose(self, peer: Address) -> Sequence[BalancedProcessor]:
-        """The processors that may take a new connection, in the order in which to ask them.
+        """Return the processors that may take a new connection, in the order in which to try them.
 
-        One that is stuck in a turn is left out while another is not. Loads are an interval old: they do not show it.
+        A processor that is stuck in a turn is left out while another is not stuck. The loads do not show that, because
+        they are an interval old.
         """
         now_ns = self._clock.monotonic_ns()
         processors = [p for p in self.processors if p.turn_age_ns(now_ns) < _STUCK_NS] or self.processors
@@ -121,7 +122,7 @@ class LoadBalancer:
 
 
 def spread(sources: Sequence[BalancedProcessor], targets: Sequence[BalancedProcessor]) -> None:
-    """Move connections from processors to new ones, each at its next quiet point, until all have about as many.
+    """Move connections from processors to new ones, each at its next quiet point, until all have about the same number.
 
     Channels with an `AnswerQueue` stay: they are bound to their processor.
     """

@@ -23,7 +23,7 @@ log = logging.getLogger("klamm.network")
 
 
 class IllegalTransitionError(Exception):
-    """A transition that the table of states does not allow: a bug, which closes the channel."""
+    """A transition that the state table does not allow: a bug, which closes the channel."""
 
 
 class ChannelState(enum.Enum):
@@ -118,13 +118,13 @@ MUTE_TRANSITIONS: Final[dict[tuple[MuteState, MuteEvent], MuteState]] = {
 class KafkaChannel:
     """One connection, owned by one processor thread.
 
-    `receive` holds what came in, `send` what is on its way out (one at a time). `in_flight` is the request that is
-    being answered elsewhere, `answering` says that `send` ends with its answer, `sending` are the requests whose
-    answers `send` holds. `accepted_from` is the peer as the gates saw it; until `admitted`, only the header of a proxy
-    is read. Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating`
-    says that it goes to another processor at its next quiet point. `last_bytes` are sent at the end of FINISHING.
-    `requests` counts those taken up. `busy_ns` and `network_ns` are the time it has cost its processor, and the part of
-    that spent on reading and writing since the last request; both are counted only where they are needed.
+    `receive` holds incoming bytes, `send` the outgoing answer (one at a time). `in_flight` is the request that is being
+    answered elsewhere, `answering` is True if `send` ends with its answer, `sending` are the requests whose answers
+    `send` holds. `accepted_from` is the peer as the gates saw it; until `admitted`, only the header of a proxy is read.
+    Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating` is True
+    if the channel moves to another processor at its next quiet point. `last_bytes` are sent at the end of FINISHING.
+    `requests` counts started requests. `busy_ns` and `network_ns` are the processor time that it has used, and the part
+    of it spent on reading and writing since the last request; both are counted only if they are needed.
     """
 
     __slots__ = (
@@ -211,8 +211,8 @@ class KafkaChannel:
     def has_requests(self) -> bool:
         """Return True if requests wait to be processed, or are being answered.
 
-        If the client has gone, its last request does not count while it waits: the client may have chosen the waiting
-        time.
+        If the client has disconnected, its last request does not count while it waits, because the client may have
+        chosen the waiting time.
         """
         if self.receive.frames or self.waiting_for_turn:
             return True
@@ -231,15 +231,15 @@ class KafkaChannel:
         )
 
     def admit(self, transport: TransportLayer) -> None:
-        """The gates have admitted the client: its bytes go through this transport from here on."""
+        """Use this transport from here on: the gates have admitted the client."""
         self.admitted = True
         self.transport = transport
         self.may_buffer = transport.may_buffer
 
     @property
     def is_quiet(self) -> bool:
-        """Return True if nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may
-        be there: they are the channel's own.
+        """Return True if nothing is under way: no request, no answer, no throttle, no wait. Bytes of the next request
+        may have arrived: they belong to the channel.
         """
         return (
             self.state is ChannelState.READY
@@ -264,19 +264,19 @@ class KafkaChannel:
         self.mute_state = state
 
     def request_received(self, request: PendingRequest) -> None:
-        """A request is executed elsewhere, or waits: no other one is taken up until its response has been sent."""
+        """Note that a request is executed elsewhere, or waits: no other one starts until its response has been sent."""
         self.in_flight = request
         self.on_mute_event(MuteEvent.MUTE)
         self.on_mute_event(MuteEvent.REQUEST_RECEIVED)
 
     def response_sent(self) -> None:
-        """The answer has left, or there is none."""
+        """Note that the answer has left, or that there is none."""
         self.in_flight = None
         self.on_mute_event(MuteEvent.RESPONSE_SENT)
         self.maybe_unmute()
 
     def maybe_unmute(self) -> None:
-        """Unmute if nothing is pending and no throttle holds."""
+        """Unmute if nothing is pending and no throttle is active."""
         if self.mute_state is MuteState.MUTED:
             self.on_mute_event(MuteEvent.UNMUTE)
 
@@ -296,7 +296,7 @@ def describe(channel: KafkaChannel) -> str:
 
 
 def close_transport(channel: KafkaChannel) -> None:
-    """Close its transport; what that raises is logged."""
+    """Close its transport, and log exceptions of the transport."""
     try:
         channel.transport.close()
     except Exception:

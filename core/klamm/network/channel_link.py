@@ -1,4 +1,4 @@
-"""`ChannelLink`: a connection's loop, as handler sets that forward requests see it."""
+"""`ChannelLink`: the loop of a connection, for handler sets that forward requests."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ _ACCEPTS_A_TURN: Final = 4
 class ConnectionSetup:
     """Set-up of connections on their processor's thread; other threads call only `listen` and `stop_listening`.
 
-    Only a processor that is alone on its listener accepts connections itself. `wake` wakes the thread,
-    `process_completed` has channels served that became ready.
+    A processor accepts connections itself only if it is the only one of its listener. `wake` wakes the thread,
+    `process_completed` serves channels that became ready.
     """
 
     def __init__(
@@ -55,13 +55,15 @@ class ConnectionSetup:
     # ---- from any thread
 
     def listen(self, acceptor: Acceptor) -> None:
-        """Accept connections as a step of the loop, from the next turn on. From any thread."""
+        """Accept connections as a step of the loop, from the next turn on. May be called from any thread."""
         acceptor.run_in(self._wake, self._take_over)
         self._acceptor = acceptor
         self._wake()
 
     def stop_listening(self) -> None:
-        """Accept no more. From any other thread, while the loop runs; the listening socket may be closed afterwards."""
+        """Stop accepting; the listening socket may be closed afterwards. May be called from any other thread, while the
+        loop runs.
+        """
         self._stopped_listening.clear()
         self._acceptor = None
         self._wake()
@@ -71,14 +73,14 @@ class ConnectionSetup:
 
     @property
     def paused_until_ns(self) -> int:
-        """The end of the acceptor's pause; 0 if there is none."""
+        """Return the end of the acceptor's pause; 0 if there is none."""
         acceptor = self._acceptor
         return acceptor.paused_until_ns if acceptor is not None else 0
 
     def step(self) -> None:
         """Accept a few connections, and take one step for those that are being set up."""
         inbox, selector = self._inbox, self._selector
-        # A listener may be online again already: what it accepts is not among what is to be closed.
+        # A listener may already be online again: connections that it accepts are not among those to close.
         acceptor = None if inbox.is_closing_connections else self._acceptor
         if acceptor is not None:
             if selector.has_connections or acceptor.paused_until_ns or selector.listening < 0:
@@ -89,12 +91,12 @@ class ConnectionSetup:
             self._set_up_one()
 
     def forget_listening(self) -> None:
-        """Watch the listening socket no more, and let `stop_listening` return."""
+        """Stop watching the listening socket, and let `stop_listening` return."""
         self._selector.stop_listening()
         self._stopped_listening.set()
 
     def connection_id(self, local: Address, peer: Address) -> str:
-        """Return a name that no other connection of this listener has."""
+        """Return an id that no other connection of this listener has."""
         return f"{local}-{peer}-{self._index}-{next(self._connection_index)}"
 
     def _accept(self, acceptor: Acceptor) -> None:
@@ -111,7 +113,7 @@ class ConnectionSetup:
         return True
 
     def _set_up_one(self) -> None:
-        # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
+        # One per turn, because a step takes as long as many requests, and connected clients must not wait for new ones.
         setup = self._selector.setup
         self._configured_last = bool(self._inbox.connections) and not (self._configured_last and setup)
         if self._configured_last:
@@ -134,7 +136,7 @@ class ConnectionSetup:
         local = _local_address(sock) or runtime.context.bound
         name, opened_ns = self.connection_id(local, peer), self._clock.monotonic_ns()
         connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
-        # Read before the transport takes the socket over.
+        # Read before the transport takes over the socket.
         descriptor = sock.fileno()
         proxies = runtime.proxies
         layer = runtime.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
@@ -151,6 +153,6 @@ class ConnectionSetup:
 
 
 def _local_address(sock: socket.socket) -> Address | None:
-    """Host and port; None for a Unix domain socket, which has neither."""
+    """Return host and port; None for a Unix domain socket, which has neither."""
     name = sock.getsockname()
     return Address(*name[:2]) if isinstance(name, tuple) else None

@@ -13,7 +13,7 @@ _AFTER_LAST_ANSWER_NS: Final = 50_000_000
 
 
 class DelayedClose(NamedTuple):
-    """`order` keeps those that are due at the same time in their order, and channels out of comparisons."""
+    """A close that is due at some time; `order` keeps equal times in order and prevents comparisons of channels."""
 
     due_ns: int
     order: int
@@ -29,16 +29,17 @@ class DelayedCloses:
         self._order = itertools.count()
 
     def add(self, due_ns: int, channel: KafkaChannel, reply: list[Chunk]) -> None:
-        """At `due_ns` send `reply` to the peer, if there is one, and close the channel."""
+        """Send `reply` to the peer, if there is one, and close the channel at `due_ns`."""
         heapq.heappush(self.heap, DelayedClose(due_ns, next(self._order), channel, reply))
 
     def add_after_reply(self, now_ns: int, channel: KafkaChannel) -> None:
-        """Close a channel that has just got its last answer: some clients notice the end of a connection before they
-        read what was sent ahead of it."""
+        """Close a channel shortly after its last answer: some clients notice the end of a connection before they read
+        data that was sent before it.
+        """
         self.add(now_ns + _AFTER_LAST_ANSWER_NS, channel, [])
 
     def pop_due(self, now_ns: int) -> tuple[KafkaChannel, list[Chunk]] | None:
-        """The next one that is due, or None."""
+        """Return the next close that is due, or None."""
         if not self.heap or self.heap[0].due_ns > now_ns:
             return None
         due = heapq.heappop(self.heap)

@@ -1,4 +1,4 @@
-"""`ChannelExpiry`: which channels are too old, or have been idle for too long."""
+"""`ChannelExpiry`: finds channels that are too old, or have been idle for too long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK_EVERY_NS: Final = 1_000_000_000
 
 
 class ChannelExpiry:
-    """Looks at all channels at most once a second: a request then costs no more than setting a time.
+    """Examines all channels at most once a second, so that a request only needs to set a time.
 
     `channels` are the processor's, `setting_up` those of them that are not READY yet. Times are monotonic nanoseconds.
     """
@@ -30,10 +30,10 @@ class ChannelExpiry:
         self._aged: set[KafkaChannel] = set()
 
     def idle(self, now_ns: int) -> list[KafkaChannel]:
-        """Channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
+        """Return channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
 
-        A channel whose peer does not read its response is idle too; so is one whose request waits for records, members,
-        time or another server, as its peer may have gone unseen.
+        A channel whose peer does not read its response is also idle. So is one whose request waits for records,
+        members, time or another server, because its peer may have disconnected unnoticed.
         """
         if self._idle_ns <= 0 or now_ns < self._next_idle_ns:
             return []
@@ -45,7 +45,7 @@ class ChannelExpiry:
         return idle
 
     def overdue(self, now_ns: int) -> list[KafkaChannel]:
-        """Channels whose handshake and authentication take longer than they may.
+        """Return channels whose handshake and authentication take longer than allowed.
 
         The time counts from the accept: a peer that sends a byte now and then does not extend it.
         """
@@ -56,7 +56,9 @@ class ChannelExpiry:
         return [channel for channel in self._setting_up if channel.connection.opened_ns <= limit_ns]
 
     def aged(self, now_ns: int) -> list[KafkaChannel]:
-        """Channels older than `max_connection_age_ms` that are quiet now; the others are checked again each turn."""
+        """Return channels older than `max_connection_age_ms` that are quiet now; the others are checked again each
+        turn.
+        """
         if self._age_ns <= 0:
             return []
         if now_ns >= self._next_age_ns:
@@ -73,7 +75,7 @@ class ChannelExpiry:
         return due
 
     def forget(self, channel: KafkaChannel) -> None:
-        """A channel has migrated to another processor."""
+        """Forget a channel that has migrated to another processor."""
         self._aged.discard(channel)
 
     def least_recently_used(self, count: int) -> list[KafkaChannel]:

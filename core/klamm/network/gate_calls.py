@@ -21,7 +21,7 @@ def notify_authenticated(listener: ListenerContext, gates: Sequence[ConnectionGa
 
 
 def notify_identified(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
-    """The connection's client has proved who it is."""
+    """Notify the gates that the connection's client has proved its identity."""
     for gate in gates:
         try:
             gate.identified(address)

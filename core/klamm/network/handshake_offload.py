@@ -1,4 +1,4 @@
-"""`HandshakeOffload`: steps of handshakes on threads of their own, so that requests do not wait for cryptography."""
+"""`HandshakeOffload`: runs steps of handshakes on separate threads, so that requests do not wait for cryptography."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from klamm.shared.addresses import source_of
 class HandshakeOffload:
     """The handshakes of one selector's channels; Kafka takes their steps on its network threads.
 
-    Between `begin` and `take_back` a channel's transport belongs to one of the threads, and no other may touch it:
-    a channel that is closed meanwhile keeps its transport open until then. `done` is what waits for `take_back`. The
-    selector's thread calls all of this.
+    Between `begin` and `take_back` a channel's transport belongs to one of the threads, and no other thread may use it:
+    a channel that is closed meanwhile keeps its transport open until then. `done` holds outcomes that wait for
+    `take_back`. Only the selector's thread calls these methods.
     """
 
     def __init__(self, workers: Workers, waker: Waker) -> None:
@@ -27,17 +27,17 @@ class HandshakeOffload:
         self._under_way: set[KafkaChannel] = set()
         self._outcomes: dict[KafkaChannel, Interest | Exception] = {}
         self.done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
-        # Protects `_closed`: an outcome after the close has no processor that takes it.
+        # Protects `_closed`: an outcome after the close has no processor to take it.
         self._lock = threading.Lock()
         self._closed = False
 
     def begin(self, channel: KafkaChannel) -> None:
-        """Have the next step taken."""
+        """Start the next step on a thread."""
         self._under_way.add(channel)
         self._workers.submit(partial(self._step, channel), source_of(channel.connection.client_address.host))
 
     def take_back(self) -> list[KafkaChannel]:
-        """Channels whose step is over, the first one first; those that were closed meanwhile are let go."""
+        """Return channels whose step is over, in that order; those that were closed meanwhile are released."""
         found = []
         while self.done:
             channel, outcome = self.done.popleft()
@@ -50,19 +50,23 @@ class HandshakeOffload:
         return found
 
     def outcome(self, channel: KafkaChannel) -> Interest:
-        """The result of `handshake` of a channel that was taken back. Raises what `handshake` raised."""
+        """Return the result of `handshake` of a channel that was taken back. Raises the exception that `handshake`
+        raised.
+        """
         outcome = self._outcomes.pop(channel)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """A channel is closed. True if a thread still uses its transport, which is closed after that."""
+        """Forget a closed channel. Return True if a thread still uses its transport, which is then closed
+        afterwards.
+        """
         self._outcomes.pop(channel, None)
         return channel in self._under_way
 
     def close(self) -> None:
-        """Take no channel back to the selector: a channel that is under way closes when its step is over."""
+        """Stop returning channels to the selector: a channel that is under way closes when its step is over."""
         with self._lock:
             self._closed = True
         self._close_done()
@@ -85,7 +89,7 @@ class HandshakeOffload:
         self._close_done()
 
     def _close_done(self) -> None:
-        # Both the selector and the threads come here: each channel goes to one of them.
+        # Both the selector and the threads use this: each channel goes to one of them.
         while True:
             try:
                 channel, _ = self.done.popleft()

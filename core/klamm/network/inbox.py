@@ -1,4 +1,6 @@
-"""`Inbox`: what other threads hand to a processor: new connections, migrated channels, calls, requests to close."""
+"""`Inbox`: items that other threads pass to a processor: new connections, migrated channels, calls, requests to
+close.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Inbox:
     def __init__(self, waker: Waker, max_incoming: int) -> None:
         self._waker = waker
         self._max_incoming = max_incoming
-        # Protects all but `calls`, whose deque is safe by itself, and `_sleeping`.
+        # Protects everything except `calls`, whose deque is thread safe, and `_sleeping`.
         self._lock = threading.Lock()
         self.connections: deque[NewConnection] = deque()
         self.adopted: deque[KafkaChannel] = deque()
@@ -40,8 +42,9 @@ class Inbox:
         self._sleeping = False
 
     def accept(self, connection: NewConnection) -> bool:
-        """Take a connection over, if there is room in the queue of new ones. False if not, and while all that it has
-        are to be closed: one that comes afterwards is not among them."""
+        """Take over a connection if the queue of new ones has room. Return False if not, and while all connections are
+        to be closed: one that comes later is not among them.
+        """
         with self._lock:
             if not self._accepting or self.is_closing_connections or len(self.connections) >= self._max_incoming:
                 return False
@@ -50,7 +53,7 @@ class Inbox:
         return True
 
     def adopt(self, channel: KafkaChannel) -> bool:
-        """Take a quiet channel over from another processor; False if this one has ended."""
+        """Take over a quiet channel from another processor; return False if this one has ended."""
         with self._lock:
             if self._ended:
                 return False
@@ -59,7 +62,7 @@ class Inbox:
         return True
 
     def evict_one(self, connections: int) -> bool:
-        """Have one of `connections` channels closed in the next turn; False if none is left."""
+        """Close one of `connections` channels in the next turn; return False if none is left."""
         with self._lock:
             if connections <= self.evictions:
                 return False
@@ -68,7 +71,7 @@ class Inbox:
         return True
 
     def close_connections(self) -> None:
-        """Have all channels and new connections closed in the next turn."""
+        """Close all channels and new connections in the next turn."""
         self.is_closing_connections = True
         self.wakeup()
 
@@ -90,7 +93,7 @@ class Inbox:
     # ---- on the processor's thread
 
     def going_to_sleep(self) -> None:
-        """Called before the last check of `has_work`: what is added after it wakes the processor."""
+        """Called before the last check of `has_work`: an item that is added afterwards wakes the processor."""
         self._sleeping = True
 
     def awake(self) -> None:
@@ -99,16 +102,16 @@ class Inbox:
 
     @property
     def has_work(self) -> bool:
-        """Return True if an item waits to be taken."""
+        """Return True if an item waits."""
         return bool(self.calls or self.connections or self.adopted or self.evictions or self.is_closing_connections)
 
     def take_connection(self) -> NewConnection:
-        """The new connection that has waited longest."""
+        """Return the new connection that has waited longest."""
         with self._lock:
             return self.connections.popleft()
 
     def take_all_connections(self) -> list[NewConnection]:
-        """All new connections, which are to be closed."""
+        """Return all new connections, which are to be closed."""
         with self._lock:
             self.is_closing_connections = False
             taken = [*self.connections]

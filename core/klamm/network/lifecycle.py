@@ -1,7 +1,7 @@
-"""`ChannelLifecycle`: what a processor does for a channel: serve its requests, send responses, throttle, close.
+"""`ChannelLifecycle`: serves a channel's requests, sends responses, throttles and closes.
 
-Runs on the processor's thread only. A failure closes the channel it concerns and affects no other. It knows
-connections and bytes; requests are the pipeline's.
+Runs on the processor's thread only. A failure closes its channel and affects no other. It knows connections and bytes;
+the pipeline knows requests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ChannelLifecycle:
         return self._authentication
 
     def advance(self, channel: KafkaChannel) -> None:
-        """Take up what a channel has received."""
+        """Start the requests that a channel has received."""
         try:
             if channel.state is _READY:
                 self._serve(channel)
@@ -80,7 +80,7 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def fail(self, channel: KafkaChannel, error: Exception) -> None:
-        """Something has raised for a channel: log it and close the channel. Called in the `except` block."""
+        """Log an exception about a channel and close the channel. Called in the `except` block."""
         if isinstance(error, InvalidRequestError):
             self._close_for(channel, str(error), error.last_bytes)
         elif isinstance(error, OSError):
@@ -90,7 +90,7 @@ class ChannelLifecycle:
             self.close(channel, f"channel failed: {error!r}")
 
     def _refuse(self, channel: KafkaChannel, error: InvalidRequestError) -> None:
-        """A frame is no request: no later one is looked at, and the channel closes after the answers before it."""
+        """Stop serving a channel at a frame that is not a request; it closes after the answers to earlier requests."""
         channel.receive.discard()
         if channel.state is _FINISHING:
             self._maybe_finish(channel)
@@ -104,7 +104,7 @@ class ChannelLifecycle:
         self.close(channel, reason)
 
     def proceed(self, channel: KafkaChannel) -> None:
-        """A channel may go on: first with what it has received, then with reading. One that migrates waits."""
+        """Let a channel continue, first with received frames, then with reading. A channel that migrates waits."""
         if channel.migrating and channel.state is _READY:
             return
         if channel.receive.frames or channel.state is _CLOSING or channel.state is _FINISHING:
@@ -113,7 +113,7 @@ class ChannelLifecycle:
             self._selector.resume(channel)
 
     def answered(self, request: PendingRequest) -> None:
-        """The answer of a request has come back from a handler, a delayed operation or a timer."""
+        """Process the answer of a request that has come back from a handler, a delayed operation or a timer."""
         channel: KafkaChannel = request.channel
         if channel.state is _CLOSED or channel.in_flight is not request:
             self._pipeline.drop(request)
@@ -127,7 +127,7 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def sent(self, channel: KafkaChannel) -> None:
-        """A send that had to wait is complete, or was lost with its connection."""
+        """Process the end of a send that had to wait: it is complete, or was lost with its connection."""
         if channel.state is _CLOSING and channel.send is not None:
             channel.send = None
             self._end_sending(channel, RequestOutcome.LOST_AFTER)
@@ -141,7 +141,7 @@ class ChannelLifecycle:
         self.proceed(channel)
 
     def take_turns(self) -> None:
-        """Go on with the channels that had more to serve than one turn allows."""
+        """Continue with the channels that had more requests than one turn allows."""
         for _ in range(len(self.unfinished)):
             channel = self.unfinished.popleft()
             channel.waiting_for_turn = False
@@ -150,7 +150,7 @@ class ChannelLifecycle:
     # ---- requests
 
     def _serve(self, channel: KafkaChannel) -> None:
-        """Serve received frames in order until one has to wait; answers that are there at once leave together."""
+        """Serve received frames in order until one must wait; answers that are ready at once are sent together."""
         frames = channel.receive.frames
         out: list[bytes] = []
         served: list[PendingRequest] = []
@@ -160,7 +160,7 @@ class ChannelLifecycle:
             # `channel.can_process`, inlined: this runs for every request.
             while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
-                    # Let the others have their turn; what is unsent by then stops this channel.
+                    # Let the others have their turn; if something is still unsent then, this channel waits.
                     channel.waiting_for_turn = True
                     self.unfinished.append(channel)
                     break
@@ -179,14 +179,14 @@ class ChannelLifecycle:
                     self._send(channel, ready, sending)
         finally:
             channel.requests += _FRAMES_A_TURN - left
-            # Also when a later request fails: what was answered before it goes out.
+            # Also when a later request fails: earlier answers are sent.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
         if channel.waiting_for_turn:
             self._selector.update_interest(channel)
 
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[PendingRequest]) -> list[Chunk] | None:
-        """Start one request; its answer, if that is there at once and is to be sent."""
+        """Start one request; return its answer, if it is ready at once and is to be sent."""
         connection = channel.connection
         throttles = self._listener.throttles
         network_ns = 0
@@ -219,11 +219,11 @@ class ChannelLifecycle:
         return result  # type: ignore[return-value]
 
     def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
-        """A request is executed elsewhere, or waits: the next one is taken up when it has been answered."""
+        """Note that a request is executed elsewhere, or waits: the next one starts when it has been answered."""
         channel.request_received(request)
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], answers_of: list[PendingRequest]) -> bool:
-        """Send answers; True if they went whole at once, else `sent` follows."""
+        """Send answers; return True if they were sent completely at once, else `sent` follows."""
         if answers_of:
             channel.sending = [*channel.sending, *answers_of] if channel.sending else answers_of
         if channel.state is _CLOSING:
@@ -284,7 +284,7 @@ class ChannelLifecycle:
     # ---- the end of a channel
 
     def close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None:
-        """After the delay send `reply`, if there is one, and close the channel for its `close_reason`."""
+        """Send `reply`, if there is one, after the delay, and close the channel for its `close_reason`."""
         self.delayed_closes.add(self._selector.now_ns + delay_ns, channel, reply)
 
     def close_due(self, now_ns: int) -> None:
@@ -303,7 +303,7 @@ class ChannelLifecycle:
             self.close(channel, channel.close_reason)
 
     def close(self, channel: KafkaChannel, reason: str) -> None:
-        """Close a channel in any state, end its requests and release all it holds. A second call does nothing."""
+        """Close a channel in any state, end its requests and release its resources. A second call does nothing."""
         if channel.state is _CLOSED:
             return
         if channel.state in _SERVED and self._authentication.has_expired(channel):

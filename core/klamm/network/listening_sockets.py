@@ -1,4 +1,4 @@
-"""`ListeningSockets`: several listening sockets of one listener, which accept as one."""
+"""`ListeningSockets`: several listening sockets of one listener, which accept like one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm.runtime.platform import PLATFORM
 
 
 class ListeningSockets:
-    """Used as a `socket.socket` is by an acceptor. The first is the listener's own address.
+    """An acceptor uses it like a `socket.socket`. The first one has the listener's own address.
 
     Its descriptor is that of a poller, which another poller can watch: epoll and kqueue can be nested. Where none can,
     a thread watches.
@@ -47,7 +47,9 @@ class ListeningSockets:
         return self.sockets[0].getsockname()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """A connection that waits at one of them; the sockets take turns. Raises BlockingIOError if there is none."""
+        """Return a connection that waits at one of the sockets, which take turns. Raises BlockingIOError if there is
+        none.
+        """
         if not self._ready:
             self._ready.extend(key.fileobj for key, _ in self._selector.select(0))  # type: ignore[misc]
         while self._ready:

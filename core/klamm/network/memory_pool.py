@@ -29,34 +29,33 @@ class Claim:
 
 
 class MemoryPool:
-    """Counts bytes; holds none. All methods may be called from any thread.
+    """Counts bytes, but does not hold them. All methods may be called from any thread.
 
-    Bytes are taken as they arrive, so what is held belongs either to *complete* requests, which are answered in the end
-    without any more memory, or to *partial* ones, which need more. Partial ones could fill the pool and then wait for
-    each other for ever. So:
+    Memory is taken as bytes arrive, so it belongs either to *complete* requests, which are answered without more
+    memory, or to *partial* ones, which need more. Partial requests could fill the pool and then wait for each other for
+    ever. So:
 
     1. All partial requests together may grow to half of the pool. Beyond that only one does, the *first*.
     2. A claim that would be refused while there is no first one becomes the first. While the first lacks memory, no
-       other claim gets memory that is given back.
-       Small requests are not partial in this sense if all that they lack has come, and is only still to be read: they
-       may have the other half too, as complete ones.
-    3. If the first lacks memory and nothing complete is held, no waiting helps. A connection that was first before, is
-       not complete and has been silent for a second is closed then. If there is none, the first exceeds the limit; if
-       another one exceeds it already, the connection that was first most often is closed.
+       other claim gets memory that is released. Small requests do not count as partial if their missing bytes have
+       arrived and only remain to be read: they may use the other half too, like complete ones.
+    3. If the first lacks memory and no complete request holds any, waiting does not help. Then a connection is closed
+       that was first before, is not complete and has been silent for a second. If there is none, the first exceeds the
+       limit; if another one exceeds it already, the connection that was first most often is closed.
     4. The first stays first while its bytes keep coming: 64 KiB in half a second, or all that it lacks. Else the next
-       claim that needs memory is first. It has bytes to store, so a silent connection does not hold up the others; one
-       that has lost its turn gets another only when no other claim needs it.
+       claim that needs memory is first. That claim has bytes to store, so a silent connection does not hold up the
+       others; a claim that has lost its turn gets another turn only when no other claim needs it.
 
-    Hence the first is completed or loses its turn to one that is, and each end frees memory: no request waits for ever.
-    The limit is exceeded by less than one request at any time, and not at all while no request is larger than half of
-    the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
+    Hence the first is completed, or loses its turn to one that will be, and each end frees memory: no request waits for
+    ever. The limit is exceeded by less than one request at any time, and not at all while no request is larger than
+    half of the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
     """
 
     def __init__(self, size_bytes: int, *, strict: bool = False, clock: Clock | None = None) -> None:
         self.size_bytes = size_bytes
         self.strict = strict
         self._clock = clock or SystemClock()
-        # Protects the bytes that are left, the claims and their queue.
+        # Protects the number of free bytes, the claims and their queue.
         self._lock = threading.Lock()
         self._available = size_bytes
         self._partial = 0
@@ -76,7 +75,7 @@ class MemoryPool:
 
     @property
     def largest_bytes(self) -> int | None:
-        """The largest request that may come; None is no limit of the pool's."""
+        """Return the largest request that the pool allows; None if the pool has no limit."""
         return self._partial_limit if self.strict else None
 
     @property
@@ -98,12 +97,13 @@ class MemoryPool:
 
     @property
     def is_low(self) -> bool:
-        """Less than a tenth is left, or partial requests have all that they may: then reads are served in random order,
-        and little is read before it is known what it is."""
+        """Return True if less than a tenth is free, or partial requests use all that they may: then reads are served in
+        random order, and little is read before the size of a request is known.
+        """
         return self._available * 10 < self.size_bytes or self._partial >= self._partial_limit
 
     def try_allocate(self, size_bytes: int) -> bool:
-        """Take memory for a request that has come whole; the common case."""
+        """Take memory for a request that has arrived completely; the common case."""
         with self._lock:
             if size_bytes <= self._available and not self._first_lacks:
                 self._available -= size_bytes
@@ -111,7 +111,7 @@ class MemoryPool:
         return False
 
     def allocate_whole(self, claim: Claim, size_bytes: int) -> bool:
-        """`try_allocate` for a claim, which waits in line if there is no memory."""
+        """Do `try_allocate` for a claim, which waits in line if there is no memory."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks
@@ -124,7 +124,9 @@ class MemoryPool:
             return True
 
     def grow(self, claim: Claim, wanted_bytes: int, at_least: int = 1) -> int:
-        """Take memory for bytes of a partial request: how much was granted, 0 or from `at_least` to what is wanted."""
+        """Take memory for bytes of a partial request. Return the granted number: 0, or from `at_least` to
+        `wanted_bytes`.
+        """
         with self._lock:
             now_ns = claim.asked_ns = self._clock.monotonic_ns()
             granted = 0
@@ -141,8 +143,9 @@ class MemoryPool:
             return granted
 
     def grow_to_the_end(self, claim: Claim, lacking_bytes: int) -> int:
-        """Take memory for all that a partial request lacks, which its peer has sent already: how much was granted, 0 or
-        `lacking_bytes`."""
+        """Take memory for all bytes that a partial request lacks and that its peer has already sent. Return the granted
+        number: 0 or `lacking_bytes`.
+        """
         with self._lock:
             if self._first_lacks or lacking_bytes > self._available:
                 return 0
@@ -152,7 +155,7 @@ class MemoryPool:
             return lacking_bytes
 
     def settle(self, claim: Claim, arrived_bytes: int, unused_bytes: int) -> None:
-        """A read for which memory was granted is over: `arrived_bytes` were used, `unused_bytes` are given back."""
+        """End a read for which memory was granted: `arrived_bytes` were used, `unused_bytes` are released."""
         with self._lock:
             self._available += unused_bytes
             self._partial -= unused_bytes
@@ -164,7 +167,7 @@ class MemoryPool:
                     self._first_until_ns = self._clock.monotonic_ns() + _TENURE_NS
 
     def complete(self, claim: Claim) -> None:
-        """The partial request has come whole: `release` gives back its memory."""
+        """Note that the partial request has arrived completely: `release` later frees its memory."""
         with self._lock:
             self._partial -= claim.held_bytes
             claim.held_bytes = claim.lapses = 0
@@ -172,14 +175,14 @@ class MemoryPool:
             self._forget(claim)
 
     def release(self, size_bytes: int) -> None:
-        """Give memory of a complete request back."""
+        """Release the memory of a complete request."""
         with self._lock:
             self._available += size_bytes
             if self._depleted_since_ns is not None:
                 self._end_depletion()
 
     def abandon(self, claim: Claim) -> None:
-        """The connection is closed: release what it holds for a partial request, and its place."""
+        """Release the memory of a partial request, and its place, because its connection is closed."""
         with self._lock:
             self._available += claim.held_bytes
             self._partial -= claim.held_bytes
@@ -191,7 +194,7 @@ class MemoryPool:
     # ---- with the lock held
 
     def _goes_first(self, claim: Claim, size_bytes: int, now_ns: int) -> bool:
-        """Return True if the claim is first, or becomes the first, and may have the memory for that reason."""
+        """Return True if the claim is first, or becomes the first, and may therefore have the memory."""
         first = self._first
         if first is not None and first is not claim and now_ns >= self._first_until_ns:
             first.lapses += 1

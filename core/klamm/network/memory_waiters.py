@@ -29,7 +29,9 @@ class ChannelReads(Protocol):
 
 
 class MemoryWaiters:
-    """Channels of one selector that wait for memory. `shuffle` puts them in random order, so none is always last."""
+    """Channels of one selector that wait for memory. `shuffle` puts them in random order, so that none is always
+    last.
+    """
 
     def __init__(self, reads: ChannelReads, pool: MemoryPool | None, shuffle: Callable[[list[Any]], None]) -> None:
         self._reads = reads
@@ -39,7 +41,7 @@ class MemoryWaiters:
         self._seen_evictions = 0
 
     def add(self, channel: KafkaChannel) -> None:
-        """A channel has to wait: it is not read until there is memory."""
+        """Add a channel, which is not read until there is memory."""
         self._waiting.add(channel)
         self._reads.update_interest(channel)
 
@@ -48,10 +50,12 @@ class MemoryWaiters:
         self._waiting.discard(channel)
 
     def before_poll(self, timeout_s: float) -> float:
-        """Let channels go on that get memory now, and close those that the pool has taken it from; how long to poll."""
+        """Let channels continue that now get memory, and close those whose memory the pool has taken. Return how long
+        to poll.
+        """
         assert self._pool is not None
         if self._waiting:
-            # Memory may come back on another processor, which does not wake this one.
+            # Memory may be released on another processor, which does not wake this one.
             timeout_s = 0.0 if self._resume() else min(timeout_s, _MEMORY_POLL_S)
         if self._pool.evictions != self._seen_evictions:
             self._seen_evictions = self._pool.evictions

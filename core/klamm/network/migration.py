@@ -1,4 +1,4 @@
-"""`ChannelMigration`: channels that go from one processor to another, each at its next quiet point."""
+"""`ChannelMigration`: moves channels from one processor to another, each at its next quiet point."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class ChannelMigration:
-    """Migration of one processor's channels. `request` and `retire` may be called from any thread, all other methods on
-    the processor's.
+    """Migration of one processor's channels. `request` and `retire` may be called from any thread, all other methods
+    only on the processor's.
     """
 
     def __init__(self, selector: Selector, lifecycle: ChannelLifecycle) -> None:
@@ -48,15 +48,15 @@ class ChannelMigration:
         return bool(self._wanted)
 
     def request(self, channel: KafkaChannel, target: Target) -> None:
-        """Have another processor take a channel over once it is quiet; without effect if it closes before."""
+        """Ask for a channel to be moved to another processor when it is quiet; has no effect if it closes before."""
         self._wanted.append((channel, target))
 
     def retire(self, successors: Sequence[Target]) -> None:
-        """Give all channels to `successors`, in turns, as each becomes quiet."""
+        """Move all channels to `successors` in turn, each when it becomes quiet."""
         self._successors = successors
 
     def step(self, adopt_again: Callable[[KafkaChannel], None], *, draining: bool) -> list[KafkaChannel]:
-        """Migrate the channels that are quiet now, and return them. One that its target refuses stays here."""
+        """Migrate the channels that are quiet now, and return them. A channel that its target refuses stays here."""
         while self._wanted:
             channel, target = self._wanted.popleft()
             self._begin(channel, target)

@@ -1,4 +1,4 @@
-"""`PeerFailureLog`: log lines that any peer can cause, so many a minute for each address."""
+"""`PeerFailureLog`: log lines that any peer can cause, limited per minute and address."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SUPPRESSED_DOC: Final = (
 
 
 class PeerFailureLog:
-    """The log of failed peers of one listener, from any thread. At the end of a minute one line has the number of
-    suppressed ones.
+    """The log of failed peers of one listener; any thread may call it. At the end of a minute one line gives the number
+    of suppressed lines.
 
     An IPv6 address counts as its /64. From the thousandth address of a minute on, all further addresses share their
     lines.
@@ -32,7 +32,7 @@ class PeerFailureLog:
 
     @property
     def suppressed(self) -> int:
-        """Lines that were left out."""
+        """Return the number of suppressed lines."""
         return self._lines.suppressed
 
     def log(self, host: str, level: int, message: str, *arguments: object) -> None:
@@ -41,7 +41,7 @@ class PeerFailureLog:
 
 
 def failure_log_of(listener: ListenerContext, lines_per_minute: int, scheduler: Scheduler) -> PeerFailureLog:
-    """The log of a listener, and the metric of what it leaves out."""
+    """Return the log of a listener, and register the metric of suppressed lines."""
     made = PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, lines_per_minute)
     labels = {"listener": listener.name}
     listener.services.metrics.register(SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),))

@@ -1,7 +1,7 @@
-"""`PipelinedLifecycle`: channels whose requests are taken up while earlier ones wait for their answers.
+"""`PipelinedLifecycle`: channels whose requests start while earlier ones wait for their answers.
 
-For handler sets that forward requests (`ApiSet.pipelined`). Answers leave in the order of the requests; one may be
-sent as it arrives.
+For handler sets that forward requests (`ApiSet.pipelined`). Answers are sent in the order of the requests; one may be
+sent while it arrives.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class PipelinedLifecycle(ChannelLifecycle):
         assert answers is not None
         answers.add(request)
         channel.in_flight = answers.oldest
-        # One that goes to a handler's thread, or that a filter holds, must not be overtaken. The answer to a login says
-        # who sends what follows.
+        # A request that goes to a handler's thread, or that a filter holds, must not be overtaken. The answer to a
+        # login determines who sends the following requests.
         if not request.inline or request.result is GO_ON or request.context.api_key in _SASL:
             self._mute_for(channel, answers, request)
         elif answers.is_full:
             self._wait_for_room(channel, answers, request)
 
     def _wait_for_room(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:
-        # A client that has gone sends no more: what it has sent is taken up at once.
+        # A disconnected client sends no more requests: those that it has sent start at once.
         if channel.state is not ChannelState.CLOSING:
             self._mute_for(channel, answers, entry)
             answers.waits_for_room = True
@@ -89,7 +89,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         channel.maybe_unmute()
 
     def answered(self, request: PendingRequest) -> None:
-        """The answer of a request has come: it is sent when those before it were."""
+        """Process the answer of a request: it is sent after the answers to earlier ones."""
         channel: KafkaChannel = request.channel
         answers = channel.answers
         if channel.state is ChannelState.CLOSED or answers is None:
@@ -105,13 +105,13 @@ class PipelinedLifecycle(ChannelLifecycle):
             self.fail(channel, error)
 
     def sent(self, channel: KafkaChannel) -> None:
-        """A send that had to wait is complete."""
+        """Process the end of a send that had to wait."""
         super().sent(channel)
         if channel.answers is not None:
             self._flush(channel, channel.answers)
 
     def _flush(self, channel: KafkaChannel, answers: AnswerQueue) -> None:
-        """Send the answers whose turn it is, until the client takes no more."""
+        """Send the answers whose turn it is, until the client accepts no more."""
         while channel.send is None and channel.state is not ChannelState.CLOSED:
             entry = answers.take_next()
             if entry is None:
@@ -149,7 +149,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         else:
             self._send(channel, result, [request])
 
-    # ---- answers that are sent as they arrive
+    # ---- answers that are sent while they arrive
 
     def _stream(self, channel: KafkaChannel, request: PendingRequest, chunks: list[Any]) -> None:
         stream: ResponseStream = chunks[-1]
@@ -174,7 +174,7 @@ class PipelinedLifecycle(ChannelLifecycle):
             request, answers.streamed = answers.streamed, None
             self._send(channel, [data], [request])
             channel.in_flight = answers.oldest
-            # Not within the call: what it answers may come back here.
+            # Not within the call, because its answers may come back here.
             self._call_soon(channel, self._flush_soon, channel)
         except Exception as error:
             self.fail(channel, error)
@@ -190,7 +190,7 @@ class PipelinedLifecycle(ChannelLifecycle):
     # ---- the end of a channel
 
     def close(self, channel: KafkaChannel, reason: str) -> None:
-        """Close the channel as the base class does, and end every request that waits for its answer."""
+        """Close the channel like the base class, and end every request that waits for its answer."""
         answers = channel.answers
         if channel.state is ChannelState.CLOSED or answers is None:
             super().close(channel, reason)
@@ -214,7 +214,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers.pending.clear()
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        # What was forwarded needs this connection no more; no client is there to take the answers.
+        # Forwarded requests no longer need this connection; there is no client to take the answers.
         answers = channel.answers
         if channel.state is ChannelState.CLOSING and answers is not None and answers.waits_for_room:
             self._unmute(channel, answers)

@@ -1,4 +1,4 @@
-"""`Pipes`: what brings bytes from one socket to another while they stay in the kernel."""
+"""`Pipes`: move bytes from one socket to another within the kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from klamm.wire.chunks import Chunk
 
 PIPE_BYTES: Final = 512 * 1024
-"""What a pipe may hold: a client that stops reading in the middle of a response keeps one of them."""
+"""Capacity of a pipe; a client that stops reading in the middle of a response occupies one pipe."""
 MAX_IDLE: Final = 4
 """Empty pipes that are kept for the next responses."""
 _COPIED_BYTES: Final = 64 * 1024
@@ -18,12 +18,12 @@ _SET_SIZE: Final = 1031
 
 
 class Pipe:
-    """Its two ends, which are closed with it. Raises OSError if the system grants no more."""
+    """Both ends of a pipe, which are closed together. Raises OSError if the system grants no more."""
 
     __slots__ = ("reader", "writer")
 
     def __init__(self) -> None:
-        # Not there on every system: only where `Platform.has_splice` are there pipes.
+        # Not available on every system: pipes exist only if `Platform.has_splice` is True.
         import fcntl
 
         self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,7 +59,7 @@ class PipedBytes:
         return os.readv(self.pipe.reader, [buffer])
 
     def close(self) -> None:
-        """They have left, or will not be sent."""
+        """Release the pipe: its bytes were sent, or will not be."""
         if not self.size_bytes:
             self._pipes.give_back(self.pipe)
 
@@ -72,9 +72,9 @@ class Pipes:
         self._idle: list[Pipe] = []
 
     def fill(self, descriptor: int, count: int) -> Chunk:
-        """Take up to `count` bytes that a socket has; none at its end.
+        """Take up to `count` bytes from a socket; none at its end.
 
-        They are copied if there is no pipe to be had. Raises BlockingIOError if nothing has come, OSError.
+        They are copied if no pipe is available. Raises BlockingIOError if nothing has arrived, and OSError.
         """
         if sys.platform != "linux":
             raise NotImplementedError
@@ -97,7 +97,7 @@ class Pipes:
         try:
             return self._open_pipe()
         except OSError:
-            # No descriptor, or the user has as much memory in pipes as the system grants.
+            # No descriptor is free, or the user has reached the system's limit of memory in pipes.
             return None
 
     def give_back(self, pipe: Pipe) -> None:

@@ -1,4 +1,4 @@
-"""Readiness: epoll where there is one, else what `selectors` gives, with the same four methods."""
+"""Readiness of sockets: epoll if the system has it, else the pollers of `selectors`, with the same four methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 class Poller(Protocol):
-    """Level-triggered readiness of file descriptors; masks are of READ, WRITE, and on return ERROR, HANG_UP too.
+    """Level-triggered readiness of file descriptors; masks consist of READ and WRITE, and on return also of ERROR and
+    HANG_UP.
 
     `select.epoll` has this interface.
     """
@@ -107,7 +108,7 @@ class SelectorsPoller:
 
 
 def make_poller(kind: str = "auto") -> Poller:
-    """`auto` takes epoll where the system has it; `epoll` and `selectors` force one."""
+    """Return a poller. `auto` uses epoll if the system has it; `epoll` and `selectors` force one."""
     if PLATFORM.epoll is not None and kind != "selectors":
         made: Poller = PLATFORM.epoll()
         return made
@@ -117,7 +118,7 @@ def make_poller(kind: str = "auto") -> Poller:
 
 
 class Waker:
-    """Makes a sleeping `poll` return: an eventfd, or a socket pair where there is none."""
+    """Makes a sleeping `poll` return: an eventfd, or a socket pair if there is none."""
 
     def __init__(self, kind: str = "auto") -> None:
         self._pair: tuple[socket.socket, socket.socket] | None = None

@@ -1,4 +1,4 @@
-"""`Processor`: a thread that owns connections, as other threads see it."""
+"""`Processor`: a thread that owns connections; this is the interface for other threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE_S: Final = 0.02
 
 
 class Processor:
-    """Kafka's `Processor`: runs the turns of its `Reactor` until that is drained. All methods are for other threads."""
+    """Kafka's `Processor`: runs the turns of its `Reactor` until it is drained. All methods are for other threads."""
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
         self.index = index
@@ -33,12 +33,12 @@ class Processor:
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{runtime.name}-{index}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def connection_count(self) -> int:
-        """Connections it has or is about to have."""
+        """Return the number of connections that it has or is about to get."""
         return self._reactor.connection_count
 
     @property
@@ -62,19 +62,20 @@ class Processor:
         return self._reactor.selector.now_ns
 
     def turn_age_ns(self, now_ns: int) -> int:
-        """For how long its turn has taken; 0 while it sleeps."""
+        """Return the duration of its current turn; 0 while it sleeps."""
         return 0 if self._reactor.poll_start_ns else max(0, now_ns - self._reactor.selector.now_ns)
 
     def served_until_ns(self) -> int:
-        """Requests that had arrived by this moment, in monotonic nanoseconds, have run or are in the request queue.
+        """Return a moment, in monotonic nanoseconds: requests that had arrived by then have run or are in the request
+        queue.
 
-        Wakes an idle processor, so that the next call returns a later moment. Any thread.
+        Wakes an idle processor, so that the next call returns a later moment. May be called from any thread.
         """
         self.inbox.wakeup()
         return self._reactor.served_until_ns
 
     def queued_since_ns(self) -> int | None:
-        """Return the arrival time of the oldest request that waits for a handler; None if none does."""
+        """Return the arrival time of the oldest request that waits for a handler; None if there is none."""
         received = [
             request.received_ns
             for channel in self.channels
@@ -84,7 +85,9 @@ class Processor:
 
     @property
     def waiting_requests(self) -> int:
-        """Requests that it holds because the request queue had no room; the metric WaitingRequests."""
+        """Return the number of requests that it holds because the request queue had no room; the metric
+        WaitingRequests.
+        """
         return len(self._reactor.waiting)
 
     @property
@@ -97,7 +100,7 @@ class Processor:
         self._reactor.setup.listen(acceptor)
 
     def stop_listening(self) -> None:
-        """Accept no more; the listening socket may be closed afterwards."""
+        """Stop accepting; the listening socket may be closed afterwards."""
         self._reactor.setup.stop_listening()
 
     def measure(self) -> None:
@@ -105,38 +108,40 @@ class Processor:
         self._reactor.balanced = True
 
     def migrate(self, channel: KafkaChannel, target: Processor) -> None:
-        """Have another processor take a channel over, once it is quiet; without effect if it closes before."""
+        """Ask for a channel to be moved to another processor when it is quiet; has no effect if it closes before."""
         self._reactor.migration.request(channel, target)
         self.inbox.wakeup()
 
     def adopt(self, channel: KafkaChannel) -> bool:
-        """Take a quiet channel over from another processor; False if this one has ended."""
+        """Take over a quiet channel from another processor; return False if this one has ended."""
         return self.inbox.adopt(channel)
 
     def retire(self, successors: Sequence[Processor]) -> None:
-        """Give all connections to `successors`, in turns, as each becomes quiet, and end when none is left."""
+        """Move all connections to `successors` in turn, each when it becomes quiet, and end when none is left."""
         self.inbox.stop_accepting()
         self._reactor.migration.retire(successors)
         self.inbox.wakeup()
 
     def close_least_recently_used(self) -> bool:
-        """Close, in the next turn, the connection with the lowest priority. False: there is none.
+        """Close the connection with the lowest priority in the next turn; return False if there is none.
 
         Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
         """
         return self.inbox.evict_one(len(self._reactor.selector.channels))
 
     def close_connections(self) -> None:
-        """Close all connections, in the next turn: the listener goes offline."""
+        """Close all connections in the next turn, because the listener goes offline."""
         self.inbox.close_connections()
 
     def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
-        """Finish what is at hand and end: running requests until `deadline_ns`, parked ones until `grace_end_ns`."""
+        """Finish current work and end: wait for running requests until `deadline_ns`, for parked ones until
+        `grace_end_ns`.
+        """
         self._reactor.drain(deadline_ns, grace_end_ns)
 
     @property
     def ended(self) -> bool:
-        """Return True if it has closed or given away everything that it had."""
+        """Return True if it has closed or given away all its connections."""
         return self.inbox.ended
 
     def join(self) -> None:
@@ -156,6 +161,6 @@ class Processor:
                     self.index,
                     error=error,
                 )
-                # Only a bug gets here. If every turn fails, the pause lets other threads run.
+                # Only a bug leads here. If every turn fails, the pause lets other threads run.
                 self._pause.wait(_PAUSE_S)
         self._reactor.end()

@@ -1,4 +1,4 @@
-"""`Reactor`: what a processor does in its turns, in Kafka's order; nothing that one channel does may stop it."""
+"""`Reactor`: the turns of a processor, in Kafka's order; no channel can stop a turn."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
-# How often channels are checked for age and idleness.
+# Interval at which channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
 _OFFLINE: Final = "the listener goes offline"
 
 
 class Reactor:
-    """Runs on its processor's thread alone. `inbox` holds what other threads hand to it.
+    """Runs only on its processor's thread. `inbox` holds items from other threads.
 
-    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`. Requests
-    that had arrived by `served_until_ns` are served; it does not advance while a channel has more than a turn may run.
+    While `balanced`, the time that each channel uses is measured for the `LoadBalancer`. Requests that had arrived by
+    `served_until_ns` are served; that time does not advance while a channel has more requests than one turn may run.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
@@ -70,7 +70,7 @@ class Reactor:
     def _proxy_admission(self) -> ProxyAdmission | None:
         if self._runtime.proxies is None:
             return None
-        # Not for listeners without proxies: what takes time to load is start-up time.
+        # Imported only for listeners with proxies: loading takes start-up time.
         from klamm.network.proxy.admission import ProxyAdmission
 
         return ProxyAdmission(
@@ -85,11 +85,13 @@ class Reactor:
 
     @property
     def connection_count(self) -> int:
-        """Connections it has or is about to have; from any thread."""
+        """Return the number of connections that it has or is about to get. May be called from any thread."""
         return len(self.selector.channels) + len(self.inbox.connections) + len(self.inbox.adopted)
 
     def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
-        """From any thread: finish running requests until `deadline_ns`, parked ones until `grace_end_ns`, and end."""
+        """Finish running requests until `deadline_ns`, parked ones until `grace_end_ns`, and end. May be called from
+        any thread.
+        """
         self.inbox.stop_accepting()
         self._drain_deadline_ns = deadline_ns
         self._grace_end_ns = grace_end_ns
@@ -113,7 +115,7 @@ class Reactor:
             release_gates(self._runtime.context, gates, peer)
 
     def run_once(self) -> None:
-        """One turn, in the order of Kafka's `Processor.run`, but that new connections come last."""
+        """Run one turn, in the order of Kafka's `Processor.run`, except that new connections come last."""
         inbox = self.inbox
         self.selector.timed = self.balanced or bool(self._runtime.context.throttles)
         while inbox.adopted:
@@ -156,7 +158,7 @@ class Reactor:
         paused_until_ns = self.setup.paused_until_ns
         if paused_until_ns:
             timeout_s = min(timeout_s, max(0.0, (paused_until_ns - self._clock.monotonic_ns()) / 1e9))
-        # What is handed over from here on either wakes this thread or is seen below.
+        # An item that is added from here on either wakes this thread or is seen below.
         self.inbox.going_to_sleep()
         selector = self.selector
         if (

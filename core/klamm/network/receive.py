@@ -1,10 +1,10 @@
 """`NetworkReceive`: bytes in, frames out. A frame is a 4-byte big-endian size and that many bytes.
 
-One read takes sizes, bodies and further pipelined frames together into a buffer that all channels of a processor
-share; only a frame that has not come whole gets a buffer of its own. A declared size costs no memory: large buffers
-are anonymous maps, whose pages the system hands out as bytes arrive. That takes twice the time of memory that the
-process has already, so a connection that has sent a large frame whole gets such memory for its next ones, unless a
-`MemoryPool` counts the bytes.
+One read takes sizes, bodies and further pipelined frames together into a buffer that all channels of a processor share;
+only an incomplete frame gets its own buffer. A declared size costs no memory: large buffers are anonymous maps, whose
+pages the system allocates as bytes arrive. That takes twice as long as memory that the process already has, so a
+connection that has sent a complete large frame gets such memory for its next ones, unless a `MemoryPool` counts the
+bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _SIZE_AND_KEY_BYTES: Final = 6
 _MAP_FROM_BYTES: Final = 64 * 1024
 _POOLED_MAP_FROM_BYTES: Final = 16 * 1024
 _STEP_BYTES: Final = 1024 * 1024
-# What one channel reads at once of a large frame: the others of its processor wait that long, a fraction of a ms.
+# The number of bytes of a large frame that one channel reads at once; the others of its processor wait that long, a
+# fraction of a ms.
 _FAIR_READ_BYTES: Final = 512 * 1024
 _LOW_READ_BYTES: Final = 4096
-# A system takes in as much for a connection, as a rule, while it is not read.
+# The number of bytes that a system usually accepts for a connection while it is not read.
 _AT_HAND_UP_TO_BYTES: Final = 64 * 1024
 _TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
 # The first two bytes of a TLS handshake: its content type and the major version.
@@ -40,7 +41,7 @@ def _unknown() -> int:
 
 
 class InvalidReceiveError(Exception):
-    """The peer declared a size that no request may have. Kafka's `InvalidReceiveException`.
+    """A peer declared a size that no request may have. Kafka's `InvalidReceiveException`.
 
     `reason` is a metric label.
     """
@@ -107,13 +108,15 @@ class NetworkReceive:
         return self._claim is not None and self._claim.evicted
 
     def reserve(self) -> int:
-        """Get memory from the pool for the next read; how much may be read, 0 if it has to wait."""
+        """Get memory from the pool for the next read; return the number of bytes that may be read, 0 if it must
+        wait.
+        """
         pool, claim, target = self._pool, self._claim, self.target
         assert pool is not None
         assert claim is not None
         most_bytes = _LOW_READ_BYTES if pool.is_low else _STEP_BYTES
         if target is None:
-            # What comes is not known yet: memory for it is taken when it is.
+            # The frame is not known yet; memory for it is taken later.
             return most_bytes
         lacking = len(target) - self._filled
         if not self._granted_bytes:
@@ -126,7 +129,7 @@ class NetworkReceive:
         return lacking + most_bytes
 
     def settle(self, arrived_bytes: int) -> None:
-        """Give back what was reserved and has not come."""
+        """Release the reserved memory for which no bytes have arrived."""
         if self._granted_bytes:
             assert self._pool is not None
             assert self._claim is not None
@@ -145,7 +148,7 @@ class NetworkReceive:
         return None
 
     def filled(self, count: int) -> None:
-        """`count` bytes have been read to `direct_buffer`."""
+        """Note that `count` bytes have been read to `direct_buffer`."""
         target = self.target
         assert target is not None
         self._filled += count
@@ -161,7 +164,7 @@ class NetworkReceive:
             self.target = None
 
     def feed(self, data: memoryview, count: int) -> None:
-        """Take `count` bytes read to `data`, which the caller may use again afterwards.
+        """Take `count` bytes from `data`, which the caller may then reuse.
 
         Raises InvalidReceiveError for a negative or too large size.
         """
@@ -222,7 +225,7 @@ class NetworkReceive:
             )
 
     def _take_in(self, size_bytes: int, arrived_bytes: int) -> bool:
-        """Take memory for a frame that begins: for all of it if it is there, else for what has come."""
+        """Take memory for a new frame: for all of it if possible, else for the bytes that have arrived."""
         pool, claim = self._pool, self._claim
         assert pool is not None
         assert claim is not None
@@ -251,7 +254,7 @@ class NetworkReceive:
         return not self.waiting_for_memory
 
     def release(self, frame_bytes: int) -> None:
-        """A frame has been dealt with; its memory goes back to the pool."""
+        """Return the memory of a frame to the pool."""
         if self._pool is not None:
             self._pool.release(frame_bytes)
 

@@ -1,4 +1,4 @@
-"""`RefusedChannels`: how channels end whose peers send what is no request."""
+"""`RefusedChannels`: ends channels whose peers send bytes that are not requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class RefusedChannels(WatchedChannels):
-    """One that is READY ends once the requests before are answered; any other at once, by way of `disconnected`."""
+    """A READY channel ends after its earlier requests are answered; any other channel ends at once, through
+    `disconnected`.
+    """
 
     _memory: MemoryWaiters
 
@@ -28,18 +30,20 @@ class RefusedChannels(WatchedChannels):
         self._failure_log = runtime.failure_log
 
     def report(self, channel: KafkaChannel, reason: str) -> None:
-        """Log why a connection is closed, or is going to be."""
+        """Log the reason why a connection is closed, or is going to be."""
         host = channel.connection.client_address.host
         self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
 
     def reject(self, channel: KafkaChannel, reason: str) -> None:
-        """Give up a channel because of what its peer did, and log the reason."""
+        """Close a channel because of its peer's fault, and log the reason."""
         self.report(channel, reason)
         channel.close_reason = reason
         self.disconnected.append(channel)
 
     def reject_receive(self, channel: KafkaChannel, error: InvalidReceiveError) -> None:
-        """A channel declared a size that no request may have; frames received before it are still answered."""
+        """Close a channel that declared a size that no request may have; frames received before it are still
+        answered.
+        """
         self._failures.count(error.reason)
         self.completed_receives.append(channel)
         if not self.finish(channel, f"invalid receive: {error}"):
@@ -48,7 +52,7 @@ class RefusedChannels(WatchedChannels):
     def finish(self, channel: KafkaChannel, reason: str, last_bytes: bytes = b"") -> bool:
         """Log the reason and read no more from a READY channel, which is closed when its requests are answered.
 
-        `last_bytes` go out behind the answers. False if it has no requests, or is not READY.
+        `last_bytes` are sent after the answers. Return False if it has no requests, or is not READY.
         """
         if channel.state is not ChannelState.READY or not (channel.has_requests or channel.has_answers):
             return False
@@ -63,7 +67,7 @@ class RefusedChannels(WatchedChannels):
         return True
 
     def send_last(self, channel: KafkaChannel) -> None:
-        """Send a channel's last bytes, as far as the socket takes them at once."""
+        """Send a channel's last bytes, as far as the socket accepts them at once."""
         if channel.last_bytes and channel.send is None:
             with contextlib.suppress(OSError):
                 channel.transport.write((channel.last_bytes,))

@@ -51,7 +51,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ListenerRuntime:
-    """See the module. `new_recorder` makes what a processor counts its requests in, None where nothing is counted."""
+    """See the module. `new_recorder` makes the object in which a processor counts its requests; None if nothing is
+    counted.
+    """
 
     context: ListenerContext
     limits: Limits

@@ -1,7 +1,7 @@
-"""`Selector`: the channels of one processor: what can be read or sent, and what is disconnected.
+"""`Selector`: finds the channels of one processor that can be read or sent to, or are disconnected.
 
-Not thread safe: one processor thread uses it. What happens in one `poll` is left in `completed_receives`,
-`completed_sends` and `disconnected`, as in Kafka's class of that name; a failure of one channel never leaves it.
+Not thread safe: one processor's thread uses it. The results of one `poll` are in `completed_receives`,
+`completed_sends` and `disconnected`, as in Kafka's class of that name; a failure of one channel never escapes from it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 class Selector(RefusedChannels):
     """See the module. `channels` are by descriptor; those in `closing` are disconnected and still have requests
-    (Kafka's `closingChannels`); `setup` are those that are not READY yet. While `timed`, each channel
-    is charged with the time that it takes (`network_ns`, `busy_ns`)."""
+    (Kafka's `closingChannels`); `setup` are those that are not READY yet. While `timed`, the time that each channel
+    uses is added to it (`network_ns`, `busy_ns`).
+    """
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Selector(RefusedChannels):
         self.setup.begin(channel)
 
     def adopt(self, channel: KafkaChannel) -> None:
-        """Take over a channel from another selector, with all that it has received."""
+        """Take over a channel from another selector, with everything that it has received."""
         channel.last_active_ns = self.now_ns
         channel.interest = 0 if self._reading_stopped else channel.wanted_interest
         self._poller.register(channel.descriptor, channel.interest)
@@ -143,7 +144,7 @@ class Selector(RefusedChannels):
                 if mask & READ:
                     self.read(channel)
                 elif mask & (HANG_UP | ERROR):
-                    # The peer may have sent bytes before, which a channel that waits for its turn still reads.
+                    # The peer may have sent bytes before, which a channel that waits for its turn must still read.
                     if channel not in self.setup:
                         self._lost(channel, "connection reset by peer")
                 elif mask & WRITE and channel.state is _HANDSHAKE:
@@ -152,7 +153,7 @@ class Selector(RefusedChannels):
                 self.failed(channel, error)
 
     def read(self, channel: KafkaChannel) -> None:
-        """Read what a channel has, if it may be read now."""
+        """Read a channel's bytes, if it may be read now."""
         if channel.state is not _READY and self.setup.put_off(channel):
             return
         receive = channel.receive
@@ -198,8 +199,8 @@ class Selector(RefusedChannels):
             self.buffered.add(channel)
 
     def _read_buffered(self) -> None:
-        # Bytes inside a transport never make its socket readable again.
-        # One that cannot be read now is taken up again by `resume` once it may go on.
+        # Bytes inside a transport never make its socket readable again. If a channel cannot be read now, `resume` reads
+        # it when it may continue.
         channels, self.buffered = self.buffered, set()
         for channel in channels:
             try:
@@ -230,9 +231,10 @@ class Selector(RefusedChannels):
     # ---- sending
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
-        """Send one response (or several joined ones); True if it went whole at once, which needs no event.
+        """Send one response (or several joined ones); return True if it was sent completely at once, which needs no
+        event.
 
-        The rest is sent in later polls, behind what was waiting already, as one send.
+        The rest is sent in later polls, after earlier data, as one send.
         """
         if channel.send is not None:
             channel.send.extend(chunks)
@@ -268,7 +270,7 @@ class Selector(RefusedChannels):
     # ---- the end of a channel
 
     def failed(self, channel: KafkaChannel, error: Exception) -> None:
-        """Reading or writing a channel has raised; called while the error is handled."""
+        """Handle an exception from reading or writing a channel; called in the `except` block."""
         if isinstance(error, OSError):
             self._lost(channel, str(error))
         elif isinstance(error, InvalidReceiveError):
@@ -278,7 +280,7 @@ class Selector(RefusedChannels):
             self.reject(channel, f"channel failed: {error!r}")
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
-        """The peer has disconnected, or a part has ended its session.
+        """Handle a channel whose peer has disconnected, or whose session a part has ended.
 
         Frames received before that are still served: Kafka's closing channels.
         """
@@ -291,7 +293,7 @@ class Selector(RefusedChannels):
             self.forget(channel)
             self.closing.add(channel)
             if channel.send is not None:
-                # It stays, to say that its answers were lost; what waits for its end goes on.
+                # It stays, to report that its answers were lost; code that waits for its end continues.
                 channel.send.close()
                 self.completed_sends.append(channel)
             else:
@@ -321,7 +323,7 @@ class Selector(RefusedChannels):
             close_transport(channel)
 
     def close_all(self) -> None:
-        """Close what is left, and the poller."""
+        """Close the remaining channels, and the poller."""
         for channel in list(self.channels.values()):
             self.close(channel)
         self.setup.close()

@@ -10,7 +10,7 @@ from klamm.api.transport import TransportLayer
 from klamm.network.pipes import PipedBytes
 from klamm.wire.chunks import Buffer, Chunk, FileRegion, close_chunks
 
-# A peer that reads as fast as it is sent to would keep one sendfile going, at the cost of all other channels.
+# A peer that reads as fast as it is sent to would keep one sendfile going, at the expense of all other channels.
 _TURN_BYTES: Final = 256 * 1024
 _GATHER: Final = 64
 _JOIN_UP_TO_BYTES: Final = 4096
@@ -19,8 +19,8 @@ _JOIN_UP_TO_BYTES: Final = 4096
 class NetworkSend:
     """The unsent rest of an answer on one channel. Call `write_to` until it returns True, and `close` in any case.
 
-    File regions are read into `scratch`, which is borrowed for a call, and written from there; without `scratch`,
-    `send_file` sends them.
+    Regions of files are read into `scratch`, which is used only during a call, and written from there; without
+    `scratch`, `send_file` sends them.
     """
 
     __slots__ = ("_chunks", "_position", "_remaining", "_scratch", "size_bytes")
@@ -33,9 +33,9 @@ class NetworkSend:
         self.size_bytes = 0
 
     def write_to(self, transport: TransportLayer) -> bool:
-        """Write what the socket takes; True once everything is written.
+        """Write as much as the socket accepts; return True once everything is written.
 
-        A call sends about 256 KiB of files, so that no channel holds the others up.
+        A call sends about 256 KiB of files, so that no channel holds up the others.
         """
         budget = self.size_bytes + _TURN_BYTES
         while self._chunks:
@@ -91,7 +91,7 @@ class NetworkSend:
             self._remaining = -1
             region.close()
             return 1
-        # Less than was offered went: the next try would only block.
+        # Less than offered was sent: the next try would only block.
         return 1 if sent == wanted else 0
 
     def _write_piped(self, piped: PipedBytes, transport: TransportLayer) -> int:
@@ -105,7 +105,7 @@ class NetworkSend:
         return 1
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
-        """Send these after what is left."""
+        """Send these chunks after the remaining ones."""
         self._chunks.extend(chunks)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`SetupQueue`: handshakes and authentications of one processor, taken step by step after requests have been served."""
+"""`SetupQueue`: takes handshakes and authentications of one processor step by step, after requests have been served."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ChannelIo(Protocol):
 class SetupQueue:
     """Channels that are not READY and have something to do, in the order in which they came.
 
-    A step takes as long as many requests, so it comes after them. With `handshakes`, its threads take the steps of
+    A step takes as long as many requests, so it comes after them. With `handshakes`, threads take the steps of
     handshakes.
     """
 
@@ -61,7 +61,7 @@ class SetupQueue:
         return channel in self._ready
 
     def begin(self, channel: KafkaChannel) -> None:
-        """Take the first step of what the transport has to do."""
+        """Take the first step of the transport's handshake."""
         if self._handshakes is not None and channel.admitted:
             self._io.watch(channel, Interest.READ)
             return
@@ -74,11 +74,11 @@ class SetupQueue:
             self._io.failed(channel, error)
 
     def put_off(self, channel: KafkaChannel) -> bool:
-        """Have a channel that is not set up wait for its turn; False if it has none to wait for."""
+        """Make a channel that is not set up wait for its turn; return False if it has nothing to wait for."""
         if channel is self._current or channel.state not in _NOT_SET_UP:
             return False
         if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
-            # Not even an interest in nothing: the poller would report a disconnected peer all the time.
+            # Not even watched without interest: the poller would report a disconnected peer all the time.
             self._io.unwatch(channel)
             channel.interest = UNWATCHED
             self._handshakes.begin(channel)
@@ -130,7 +130,7 @@ class SetupQueue:
             return
         if interest is Interest.NONE:
             channel.transition_to(_AUTHENTICATE)
-            # Data may have come with the last flight of the handshake, and the state needs a look even without.
+            # Data may have come with the last flight of the handshake, and the state needs a check even without data.
             self._io.completed_receives.append(channel)
             self._io.look_for_buffered(channel)
             interest = Interest.READ
@@ -141,12 +141,12 @@ class SetupQueue:
         self.setting_up.discard(channel)
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """A channel is closed. False if a handshake's thread has its transport, which closes it then."""
+        """Forget a closed channel. Return False if a handshake's thread has its transport, and will close it."""
         self._ready.pop(channel, None)
         self.setting_up.discard(channel)
         return self._handshakes is None or not self._handshakes.forget(channel)
 
     def close(self) -> None:
-        """Nothing more is taken from the handshakes' threads."""
+        """Take nothing more from the threads of handshakes."""
         if self._handshakes is not None:
             self._handshakes.close()

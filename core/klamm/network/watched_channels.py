@@ -1,4 +1,4 @@
-"""`WatchedChannels`: the channels of one processor, and what its poller watches them for."""
+"""`WatchedChannels`: the channels of one processor, and the events for which its poller watches them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ def nothing() -> None:
 class WatchedChannels:
     """`channels` are by descriptor; those in `buffered` have bytes inside their transport.
 
-    What has happened to them is in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class
-    `Selector`.
-    Mutes are lazy: a channel's mask changes only when it matters. `awake` says that the thread looks at its inbox
-    before it sleeps again.
+    Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class `Selector`.
+    Mutes are lazy: a channel's mask changes only when it matters. `awake` is called to note that the thread will look
+    at its inbox before it sleeps again.
     """
 
     def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:
@@ -42,7 +41,9 @@ class WatchedChannels:
         self._others_watched: dict[int, int] = {}
 
     def watch_other(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
-        """Call `ready` with a mask when a descriptor that is no channel's is ready; see `ConnectionLink.watch`."""
+        """Call `ready` with a mask when a descriptor that belongs to no channel is ready; see
+        `ConnectionLink.watch`.
+        """
         self.others[descriptor] = ready
         before = self._others_watched.get(descriptor, 0)
         if interest and before:
@@ -51,18 +52,18 @@ class WatchedChannels:
         elif interest:
             self._poller.register(descriptor, interest)
         elif before:
-            # An empty mask is not enough: the end of a connection that is watched for nothing would end each poll.
+            # An empty mask is not enough: the end of a connection that is watched without interest would end each poll.
             self._poller.unregister(descriptor)
         self._others_watched[descriptor] = interest
 
     def forget_other(self, descriptor: int) -> None:
-        """Watch it no more."""
+        """Stop watching it."""
         self.others.pop(descriptor, None)
         if self._others_watched.pop(descriptor, 0):
             self._poller.unregister(descriptor)
 
     def other_ready(self, descriptor: int, mask: int) -> None:
-        """A descriptor that is no channel's is ready: the listening socket, or one of `watch_other`."""
+        """Handle a ready descriptor that belongs to no channel: the listening socket, or one of `watch_other`."""
         if descriptor == self.listening:
             self.has_connections = True
             return
@@ -79,7 +80,7 @@ class WatchedChannels:
                 self.forget_other(descriptor)
 
     def hand_over(self, channel: KafkaChannel) -> bool:
-        """Give a quiet channel away, so that another selector can `adopt` it; False if it is not quiet."""
+        """Release a quiet channel, so that another selector can `adopt` it; return False if it is not quiet."""
         if (
             not channel.is_quiet
             or self.channels.get(channel.descriptor) is not channel
@@ -93,40 +94,42 @@ class WatchedChannels:
         return True
 
     def listen(self, descriptor: int) -> None:
-        """Watch a listening socket: `has_connections` says that some wait there."""
+        """Watch a listening socket: `has_connections` is True if connections wait there."""
         self.listening = descriptor
         self._listening_watched = True
         self._poller.register(descriptor, READ)
 
     def watch_listening(self, watched: bool) -> None:
-        """While an acceptor pauses, connections that wait must not end each poll at once."""
+        """Watch the listening socket or not: while an acceptor pauses, waiting connections must not end each poll at
+        once.
+        """
         if watched != self._listening_watched:
             self._listening_watched = watched
             self._poller.modify(self.listening, READ if watched else 0)
 
     def stop_listening(self) -> None:
-        """Watch the listening socket no more."""
+        """Stop watching the listening socket."""
         if self.listening >= 0:
             self._poller.unregister(self.listening)
             self.listening = -1
             self.has_connections = False
 
     def watch(self, channel: KafkaChannel, interest: int) -> None:
-        """Have the poller watch a channel for this."""
+        """Make the poller watch a channel for `interest`."""
         if channel.interest != interest and channel.interest != UNWATCHED:
             channel.interest = int(interest)
             self._poller.modify(channel.descriptor, channel.interest)
 
     def unwatch(self, channel: KafkaChannel) -> None:
-        """Take a channel from the poller; `watch_again` brings it back."""
+        """Remove a channel from the poller; `watch_again` adds it again."""
         self._poller.unregister(channel.descriptor)
 
     def watch_again(self, channel: KafkaChannel) -> None:
-        """Have the poller watch an unwatched channel for bytes to read."""
+        """Make the poller watch an unwatched channel for bytes to read."""
         self._poller.register(channel.descriptor, READ)
 
     def update_interest(self, channel: KafkaChannel) -> None:
-        """Have the poller watch for what the channel's state wants, if that has changed."""
+        """Make the poller watch for the events that the channel's state needs, if these have changed."""
         if self.channels.get(channel.descriptor) is not channel:
             return
         interest = channel.wanted_interest
@@ -135,7 +138,7 @@ class WatchedChannels:
         self.watch(channel, interest)
 
     def stop_reading(self) -> None:
-        """Read no more from any channel: the server drains."""
+        """Stop reading from all channels, because the server drains."""
         if not self._reading_stopped:
             self._reading_stopped = True
             for channel in self.channels.values():

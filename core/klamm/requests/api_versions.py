@@ -1,4 +1,4 @@
-"""ApiVersions, which follows from what a handler set handles and its features (KIP-35, KIP-511, KIP-584, KIP-1242)."""
+"""ApiVersions, which follows from the APIs and the features of a handler set (KIP-35, KIP-511, KIP-584, KIP-1242)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _PreparedResponse(ApiVersionsResponse):
 def api_versions_response(
     handlers: Iterable[ApiHandler], own_versions: range = api_versions.VERSIONS
 ) -> ApiVersionsResponse:
-    """The API versions that clients are offered, ordered by API key; `own_versions` are those of ApiVersions."""
+    """Return the API versions offered to clients, ordered by API key; `own_versions` are those of ApiVersions."""
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
     ranges.setdefault(api_versions.API_KEY, (own_versions.start, own_versions.stop - 1))
     if _PRODUCE in ranges:
@@ -79,10 +79,11 @@ def unsupported_version_response(min_version: int, max_version: int) -> ApiVersi
 
 
 def error_of_request(request: ApiVersionsRequest, context: RequestContext, is_meant: IsMeant) -> ErrorCode:
-    """Return what is wrong with a request or with its way here; else NONE, and the client's software is stored.
+    """Return the error of a request or of its destination; if there is none, store the client's software and return
+    NONE.
 
-    INVALID_REQUEST: the software has no valid name, or the request names a cluster without a node, or the reverse.
-    REBOOTSTRAP_REQUIRED: the client means another node, or another cluster (KIP-1242).
+    INVALID_REQUEST: the software has no valid name, or the request names only one of cluster and node.
+    REBOOTSTRAP_REQUIRED: the client wanted to reach another node, or another cluster (KIP-1242).
     """
     cluster_id, node_id = request.cluster_id, request.node_id
     if (cluster_id is None) is not (node_id == _NO_NODE) or not note_client_software(request, context):
@@ -130,7 +131,7 @@ def _always(cluster_id: str, node_id: int, connection: ConnectionContext) -> boo
 def api_versions_handler(
     answer: ApiVersionsResponse, features: Features, report: _Report = _everything, is_meant: IsMeant = _always
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
-    """A handler that gives this answer with the current features, as far as `report` lets them through.
+    """Return a handler that gives this answer with the current features, as `report` filters them.
 
     Its errors are those of `error_of_request`.
     """
@@ -150,7 +151,7 @@ def api_versions_handler(
 
 
 class ApiVersionsAnswerer:
-    """Answers ApiVersions to clients that are not authenticated yet: a frame in, a frame out."""
+    """Answers ApiVersions for clients that are not authenticated yet: takes a frame and returns a frame."""
 
     def __init__(self, handlers: Iterable[ApiHandler]) -> None:
         handler = next(one for one in handlers if one.api_key == api_versions.API_KEY)
@@ -158,7 +159,9 @@ class ApiVersionsAnswerer:
         self._versions = range(handler.min_version, handler.max_version + 1)
 
     def __call__(self, frame: Buffer, connection: ConnectionContext) -> bytes:
-        """The answer, with its header and without its length. Raises ValueError for what cannot be parsed."""
+        """Return the answer with its header and without its length. Raises ValueError for a frame that cannot be
+        parsed.
+        """
         try:
             api_key, version, correlation_id, client_id, offset = decode_request_header(frame)
             context = RequestContext(connection, _NO_RESPONDER, api_key, version, correlation_id, client_id, len(frame))
@@ -168,7 +171,7 @@ class ApiVersionsAnswerer:
             else:
                 request = ApiVersionsRequest.decode(version, frame, offset)
                 if request.cluster_id is not None and request.node_id != _NO_NODE:
-                    # As in Kafka, only who is authenticated learns that another node is here.
+                    # As in Kafka, only authenticated clients learn that they have reached another node.
                     request.cluster_id, request.node_id = None, _NO_NODE
                 answer = self._handle(request, context)
         except WireError as error:
@@ -177,7 +180,7 @@ class ApiVersionsAnswerer:
 
 
 class _NoResponder:
-    """A responder for requests that are answered on the spot: it is never called."""
+    """A responder for requests that are answered at once: it is never called."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
         raise AssertionError
@@ -196,10 +199,10 @@ def with_api_versions(
     report: _Report = _everything,
     is_meant: IsMeant = _always,
 ) -> list[ApiHandler]:
-    """The handlers of a set, with ApiVersions if it has none of its own.
+    """Return the handlers of a set, with ApiVersions if it has none of its own.
 
-    `limits` are the oldest and the latest version by API key: APIs and versions that they leave out are not served.
-    `report(levels)` are the features that ApiVersions reports. `is_meant` is `ApiSet.is_meant`.
+    `limits` are the oldest and the latest version by API key: APIs and versions beyond them are not served.
+    `report(levels)` returns the features that ApiVersions reports. `is_meant` is `ApiSet.is_meant`.
     """
     complete: list[ApiHandler] = list(handlers if limits is None else _within(limits, handlers))
     if not any(handler.api_key == api_versions.API_KEY for handler in complete):

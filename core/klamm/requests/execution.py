@@ -36,10 +36,11 @@ _HEADER_V1: Final = Struct(">iiB")
 
 
 def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pending:
-    """Run the handler: the whole frame to send, LATER or NO_RESPONSE.
+    """Run the handler and return the whole frame to send, LATER or NO_RESPONSE.
 
-    Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer; NotInlineError
-    for what is too much for a processor's thread: then it is called again, on another one.
+    Raises InvalidRequestError for a body that cannot be parsed and for a failure that cannot be answered. Raises
+    NotInlineError for a request that is too much for a processor's thread: the function is then called again on another
+    thread.
     """
     route, context = request.route, request.context
     timed = request.received_ns
@@ -78,7 +79,7 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     if isinstance(response, Pending) and response is LATER:
         return response
     if not timed and not passed and not isinstance(response, (Exception, Pending)):
-        # Without times there are no observers and no throttles either: the short way of most requests.
+        # Without times there are no observers and no throttles either: the short path of most requests.
         try:
             return _encode(request, route, response)
         except Exception as error:
@@ -97,7 +98,7 @@ def _decode_large(request: PendingRequest, route: Route) -> Any:
 
 
 def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> list[Chunk] | Pending:
-    """The answer to a body that cannot be read, or that has too many elements. Raises InvalidRequestError."""
+    """Return the answer to a body that cannot be read, or that has too many elements. Raises InvalidRequestError."""
     route, context = request.route, request.context
     request.outcome = RequestOutcome.FAILED
     request.error_code = int(ErrorCode.INVALID_REQUEST)
@@ -108,7 +109,7 @@ def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> l
         f"{route.name} v{context.api_version} request has more than {route.max_elements} elements "
         "(request_max_elements)"
     )
-    # Without elements there is nothing that errors could stand beside: only an answer with an error of its own fits.
+    # Without elements there is no place for the errors of elements: only an answer with a top-level error is possible.
     answer = error_response(route.request_class(), context.api_version, ErrorCode.INVALID_REQUEST, reason)
     if answer is None or not _carries_error(route, context.api_version, answer):
         raise InvalidRequestError(reason)
@@ -126,7 +127,7 @@ def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> l
 
 
 def _carries_error(route: Route, version: int, answer: Any) -> bool:
-    """Return True if the client sees the error: early versions of some answers have no field for it."""
+    """Return True if the client can see the error: early versions of some answers have no field for it."""
     try:
         read = route.response_class.decode(version, answer.encode(version))
     except WireError:
@@ -135,7 +136,9 @@ def _carries_error(route: Route, version: int, answer: Any) -> bool:
 
 
 def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Answer | None, int]:
-    """The message for the handler, or a filter's own answer; and how many filters the response goes back through."""
+    """Return the message for the handler, or a filter's own answer; and the number of filters through which the
+    response returns.
+    """
     for number, on_request in enumerate(route.on_request):
         if number < request.next_filter:
             continue
@@ -161,7 +164,7 @@ def _filter_request(request: PendingRequest, route: Route, message: Any) -> tupl
 
 
 def _check_filtered(route: Route, message: Any) -> None:
-    """Raise WrongTypeError for what no filter may return from `on_request`."""
+    """Raise WrongTypeError for a value that no filter may return from `on_request`."""
     if isinstance(message, Answer):
         if message.response is None or message.response is LATER:
             raise unfit(message.response, f"an Answer with a {route.name}Response")
@@ -172,10 +175,10 @@ def _check_filtered(route: Route, message: Any) -> None:
 def finish(
     request: PendingRequest, parts: RequestParts, response: Any, passed: int | None = None
 ) -> list[Chunk] | Pending:
-    """Turn what a handler or a filter answered into a frame, NO_RESPONSE, or LATER; `passed` filters see it first.
+    """Turn the answer of a handler or a filter into a frame, NO_RESPONSE, or LATER; `passed` filters see it first.
 
-    LATER says that one of them holds it. An exception is answered in the shape of the request's API and version. Raises
-    InvalidRequestError if it has none.
+    LATER means that one of them holds it. An exception becomes an error response of the request's API and version.
+    Raises InvalidRequestError if there is no such response.
     """
     route, context = request.route, request.context
     if request.received_ns:
@@ -209,7 +212,7 @@ def finish(
 
 
 def _explained(route: Route, response: Any, error: Exception) -> Exception:
-    """The error of a response that cannot be encoded; WrongTypeError if it is not a response of the API."""
+    """Return the error for a response that cannot be encoded; WrongTypeError if it is not a response of the API."""
     if isinstance(response, route.response_class) or isinstance(error, (WrongTypeError, AnswerTooLargeError)):
         return error
     return unfit(response, f"a {route.name}Response")
@@ -217,15 +220,15 @@ def _explained(route: Route, response: Any, error: Exception) -> Exception:
 
 def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
     on_response = request.route.on_response
-    # Of what is called before a handler, filters come first, and observers, which see no response, after them.
+    # Before a handler, filters are called first, and then observers, which do not see responses.
     count = len(on_response)
-    # A handler may give the same object to others too: it is copied once, before the first filter that may change it.
+    # A handler may return the same object to others too: it is copied once, before the first filter that may change it.
     own = None
     for number in reversed(range(count if passed is None else min(passed, count))):
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
         if number == request.route.renamed_by and parts.observers is not None:
-            # Names in it are those of the request as the handler got it.
+            # Its names are those of the request as the handler got it.
             request.named, own = response, None
         step = on_response[number]
         if step is None:
@@ -253,9 +256,9 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
 
 
 def _renamed(request: PendingRequest, response: Any) -> Any:
-    """Return an error that was made from the handler's request, with the names that its client knows.
+    """Return an error made from the handler's request, with the names that its client knows.
 
-    Raises InvalidRequestError if that fails too: the client is to see no other names.
+    Raises InvalidRequestError if that fails too, so that the client sees no other names.
     """
     rename = request.route.on_response[request.route.renamed_by]
     try:
@@ -279,7 +282,7 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
         if request.outcome is None:
             request.outcome = RequestOutcome.FAILED
         parts.failures.log(
-            # Equal failures are one kind: the same API, the same exception.
+            # Equal failures, with the same API and exception, are one kind.
             (route.name, type(error)),
             logging.ERROR,
             "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: %s",
@@ -293,11 +296,12 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             error=error,
         )
     request.failed = True
-    # Its frames hold it, and the messages of the request: a cycle, which only the collector would find.
+    # The exception's frames refer to it, and to the messages of the request: a cycle, which only the collector would
+    # find.
     error.__traceback__ = None
     response = error_response(request.message, context.api_version, code, message)
     if response is None:
-        # As in Kafka the connection closes: a producer with acks=0 has no other way to notice an error.
+        # As in Kafka the connection closes: a producer with acks=0 cannot notice an error otherwise.
         request.error_code = int(code)
         raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
     return response
@@ -330,14 +334,14 @@ def _charge(request: PendingRequest, response: Any) -> Any:
     if type(response) is OpaqueResponse:
         return response.throttled(context.api_key, context.api_version, context.throttle_time_ms)
     if getattr(response, "throttle_time_ms", context.throttle_time_ms) < context.throttle_time_ms:
-        # The handler may give the same object to others too.
+        # The handler may return the same object to others too.
         response = copy.copy(response)
         response.throttle_time_ms = context.throttle_time_ms
     return response
 
 
 def _check_response(route: Route, response: Any) -> None:
-    """Raise WrongTypeError for a message of another API; what is no message has to encode itself."""
+    """Raise WrongTypeError for a message of another API; an object that is not a message must encode itself."""
     if isinstance(response, WireStruct) and not isinstance(response, route.response_class):
         raise unfit(response, f"a {route.name}Response")
 
@@ -346,7 +350,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
     context = request.context
     version, correlation_id = context.api_version, context.correlation_id
     if route.opaque and type(response) is OpaqueResponse and response.stream is None:
-        # Bytes as they are: nothing to count, and one copy.
+        # Unchanged bytes: nothing to count, and one copy less.
         body = response.body
         size_bytes = request.response_bytes = len(body)
         if version >= route.flexible_from:

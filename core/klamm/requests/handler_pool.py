@@ -81,7 +81,7 @@ class KafkaRequestHandlerPool:
         return not self._threads
 
     def busy_ns_until(self, now_ns: int) -> int:
-        """The time that all handlers together have spent on requests, current ones included."""
+        """Return the time that all handlers together have spent on requests, including current ones."""
         with self._lock:
             meters = list(self._meters.values())
             total_ns = self._stopped_busy_ns
@@ -91,7 +91,7 @@ class KafkaRequestHandlerPool:
         me = threading.current_thread()
         meter = self._meters[me]
         while True:
-            # A thread that waits for the next request keeps nothing of the last one, which may have 100 MiB.
+            # A thread that waits for the next request must not keep the last one, which may have 100 MiB.
             request = pending = None
             try:
                 request = self._channel.receive_request()
@@ -111,7 +111,7 @@ class KafkaRequestHandlerPool:
                     meter.busy_ns += busy_ns
                     self._channel.handled(request, busy_ns)
             except BaseException:
-                # A bug: `run_queued` answers what handlers raise. It must not end the thread.
+                # A bug, because `run_queued` answers exceptions of handlers. It must not end the thread.
                 log.exception("request handler failed")
                 if request is None:
                     # The queue itself fails: wait, so as not to flood the log.

@@ -1,7 +1,7 @@
 """`RequestLedger`: one entry for each request, from its header to its end.
 
-One per processor, used on its thread alone. It decides once, at the beginning, whether a request is timed, and hands
-one set of stage times to the metrics, the slow-request log and the observers.
+One per processor, used only on its thread. It decides once, at the beginning, if a request is timed, and passes one set
+of stage times to the metrics, the slow-request log and the observers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Answered:
         raise RuntimeError(f"correlation_id={context.correlation_id}: answered twice")
 
     def close_connection(self, context: RequestContext, reason: str) -> None:
-        """Without effect: the request has its end."""
+        """Do nothing: the request has already ended."""
 
 
 class _Lost:
@@ -70,14 +70,14 @@ class RequestLedger:
         self._observers = observers
 
     def count_of(self, request: PendingRequest) -> RequestCount | None:
-        """The count of a request's API and version; None where requests are not counted."""
+        """Return the count of a request's API and version; None if requests are not counted."""
         if self._recorder is None:
             return None
         api = self._recorder.apis[request.route.api_key]
         return api.by_version[request.context.api_version] if request.supported else api.unknown
 
     def begin(self, request: PendingRequest, now_ns: int) -> None:
-        """A request has come, and is going to run on this thread: count it, and decide whether it is timed."""
+        """Count a new request that will run on this thread, and decide if it is timed."""
         if self._apis is not None:
             # `count_of`, inlined: this runs for every request.
             api = self._apis[request.route.api_key]
@@ -91,7 +91,9 @@ class RequestLedger:
             request.received_ns = now_ns
 
     def begin_queued(self, request: PendingRequest, now_ns: int) -> None:
-        """A request has come that goes to the handlers. All of these are timed: the queue costs far more than that."""
+        """Count a new request that goes to the handlers. All of these are timed, because the queue costs far more than
+        that.
+        """
         request.stage = RequestStage.QUEUED
         request.received_ns = now_ns
         count = self.count_of(request)
@@ -100,7 +102,7 @@ class RequestLedger:
             request.weight = count.sample(now_ns) if count.until_sample < 0 else count.one()
 
     def requeue(self, request: PendingRequest, now_ns: int) -> None:
-        """A request that has started on this thread goes to the handlers after all."""
+        """Note that a request that has started on this thread moves to the handlers after all."""
         request.stage = RequestStage.QUEUED
         request.handler_start_ns = request.local_end_ns = 0
         if not request.received_ns:
@@ -110,9 +112,9 @@ class RequestLedger:
                 request.weight = count.one()
 
     def park(self, request: PendingRequest) -> None:
-        """A request that ran on this thread waits for others: time all requests of its API from now on.
+        """Note that a request that ran on this thread waits: time all requests of its API from now on.
 
-        Not those that are passed on unread: every one of them waits.
+        Except those that are passed on unread, because every one of them waits.
         """
         request.parked = True
         if request.route.opaque:
@@ -122,14 +124,14 @@ class RequestLedger:
             count.time_all()
 
     def end_untimed(self, request: PendingRequest) -> None:
-        """`end` for a request that was answered on this thread and is neither timed nor observed."""
+        """Do what `end` does, for a request that was answered on this thread and is neither timed nor observed."""
         request.ended = True
         request.context.responder = ANSWERED
         if request.errors is not None and self._recorder is not None:
             self._recorder.count_errors(request.route.api_key, request.errors)
 
     def end(self, requests: Sequence[PendingRequest], outcome: RequestOutcome) -> None:
-        """Requests of one connection have ended. Raises AlreadyEndedError for one that had ended before."""
+        """End requests of one connection. Raises AlreadyEndedError for a request that has ended before."""
         end_ns = self._monotonic_ns()
         events: list[RequestEvent] = []
         for request in requests:
@@ -189,14 +191,14 @@ class RequestLedger:
 
 
 def note_streamed(request: PendingRequest) -> None:
-    """A response that was sent as it arrived has ended: which errors were in it is known now."""
+    """Note the errors of a response that was sent while it arrived, now that it has ended."""
     message = request.streamed
     request.errors = request.route.count_errors(message)
     request.error_code = first_error(message)
 
 
 def _stage_times(request: PendingRequest, end_ns: int) -> StageTimes:
-    """Stage times without gaps: a stage that was never entered begins and ends with the one before it, or the end."""
+    """Return stage times without gaps: a skipped stage begins and ends with the one before it, or with the end."""
     received_ns = request.received_ns
     start_ns = max(request.handler_start_ns, received_ns) if request.handler_start_ns else end_ns
     local_end_ns = max(request.local_end_ns, start_ns) if request.local_end_ns else end_ns

@@ -1,4 +1,4 @@
-"""`RequestLimits`: what one request of a listener may cost, by API: bytes, elements, and bytes of the answer."""
+"""`RequestLimits`: the limits of one request of a listener, by API: bytes, elements, and bytes of the answer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ DEFAULT_MAX_ELEMENTS: Final = 100_000
 DEFAULT_MAX_ANSWER_BYTES: Final = 32 * _MIB
 INLINE_MAX_BYTES: Final = 64 * _KIB
 INLINE_MAX_ELEMENTS: Final = 100
-"""What a processor's thread decodes; a request with more goes to the handlers. One element may cost 10 µs, and other
-clients wait for it."""
+"""Maximum number of elements that a processor's thread decodes; a request with more goes to the handlers. One element
+may cost 10 µs, and other clients wait meanwhile.
+"""
 
 _LARGE: Final = frozenset(
     {
@@ -39,18 +40,18 @@ _LARGE: Final = frozenset(
         ApiKey.SHARE_ACKNOWLEDGE,
     }
 )
-"""Requests that name many partitions, or carry bytes or texts of the client's own."""
+"""Requests that name many partitions, or carry bytes or texts of the client."""
 
 _MAX_BYTES: Final = {
     **dict.fromkeys(_LARGE, 16 * _MIB),
-    # One value of many bytes is copied at once, and other clients wait for it. Kafka keeps all of a group in one record
-    # of at most message.max.bytes, 1 MiB by default.
+    # One value of many bytes is copied at once, and other clients wait meanwhile. Kafka keeps all of a group in one
+    # record of at most message.max.bytes, 1 MiB by default.
     ApiKey.JOIN_GROUP: _MIB,
     ApiKey.SYNC_GROUP: _MIB,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _MIB,
     # Kafka's telemetry.max.bytes is 1 MiB.
     ApiKey.PUSH_TELEMETRY: _MIB + 64 * _KIB,
-    # Renewers are kept as long as their token.
+    # Renewers are stored as long as their token.
     ApiKey.CREATE_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.RENEW_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.EXPIRE_DELEGATION_TOKEN: 64 * _KIB,
@@ -64,7 +65,7 @@ _FILTERS: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     }
 )
-"""Requests whose lists are states, kinds, features, or who owns or renews a token: clients name a few of them."""
+"""Requests whose lists are states, kinds, features, owners or renewers of tokens: clients name a few of them."""
 
 _MAX_ELEMENTS: Final = {
     **dict.fromkeys(_FILTERS, 1_000),
@@ -75,12 +76,12 @@ _MAX_ELEMENTS: Final = {
             ApiKey.LIST_TRANSACTIONS,
             # Sorted at once.
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-            # What their handlers keep of each element is freed at once, and other clients wait for that.
+            # Everything that their handlers keep for the elements is freed at once, and other clients wait meanwhile.
             ApiKey.DELETE_GROUPS,
             ApiKey.LEAVE_GROUP,
             ApiKey.OFFSET_DELETE,
             ApiKey.OFFSET_FETCH,
-            # The same group may be named in each of them, and is described each time.
+            # Each element may name the same group, which is then described each time.
             ApiKey.SHARE_GROUP_DESCRIBE,
         ),
         20_000,
@@ -109,7 +110,7 @@ class LimitCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """By API key, `MAX_KEYS` long each; what has no API has the default's limit."""
+    """By API key, `MAX_KEYS` long each; a key without an API has the default's limit."""
 
     max_bytes: tuple[int, ...]
     max_elements: tuple[int, ...]
@@ -130,7 +131,7 @@ def request_limits(
     max_elements: Mapping[str, int] | None = None,
     max_answer_bytes: Mapping[str, int] | None = None,
 ) -> RequestLimits:
-    """The limits of one listener: klamm's own, and over them those that its tables name."""
+    """Return the limits of one listener: klamm's own, overridden by its tables."""
 
     def by_key(default: int, own: Mapping[ApiKey, int], set_to: Mapping[str, int]) -> tuple[int, ...]:
         limits = [set_to.get(DEFAULT, default)] * MAX_KEYS

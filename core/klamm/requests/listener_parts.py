@@ -1,4 +1,4 @@
-"""`RequestParts`: what the requests of one listener need, made when the listener is built."""
+"""`RequestParts`: the parts that the requests of one listener use, made when the listener is built."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from klamm.runtime.clock import Clock
 class RequestParts:
     """Shared by all processors of a listener.
 
-    The active throttles are `listener.throttles`, which may change at any time. `api_set` names the handlers' set.
-    """
+    The active throttles are `listener.throttles`, which may change at any time. `api_set` is the name of the handler
+    set."""
 
     listener: ListenerContext
     routes: Routes

@@ -36,7 +36,7 @@ class RequestObservers:
         self._notify("connection_refused", address, reason, detail)
 
     def authenticated(self, connection: ConnectionContext, *, again: bool) -> None:
-        """A client has authenticated."""
+        """Notify observers that a client has authenticated."""
         self._notify("authenticated", connection, again)
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, *, again: bool) -> None:
@@ -56,7 +56,7 @@ class RequestObservers:
         self._notify("connection_closed", connection, reason)
 
     def completed(self, events: Sequence[RequestEvent]) -> None:
-        """Requests of one connection have ended."""
+        """Notify observers that requests of one connection have ended."""
         for completed_many in self._completed_many:
             try:
                 completed_many(events)
@@ -64,9 +64,9 @@ class RequestObservers:
                 self._failures.log(log, getattr(completed_many, "__self__", completed_many), "completed", error)
 
     def start_calls(self, needed: Callable[[RequestObserver], AbstractContextManager[None]]) -> list[StartCalls]:
-        """The APIs and calls of the observers that are notified before a handler runs.
+        """Return the APIs and calls of the observers that are notified before a handler runs.
 
-        `needed(observer)` turns what the observer raises into an error of the start.
+        `needed(observer)` turns an observer's exception into an error of the start.
         """
         calls = []
         for observer in self._observers:

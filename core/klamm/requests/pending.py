@@ -31,7 +31,7 @@ class RequestStage(enum.Enum):
        │                   (answered, by the handler's return value or through its context)
        └──► CANCELLED      (connection lost, or the queue failed: the handler never runs)
     ```
-    From RUNNING back to QUEUED go requests that a filter has held.
+    Requests that a filter has held go from RUNNING back to QUEUED.
     A request that runs on its processor's thread begins as RUNNING.
     """
 
@@ -63,7 +63,7 @@ class CloseConnection(NamedTuple):
 
 
 GO_ON: Final = Pending("GO_ON")
-"""The result of a request that a filter has held: it goes to the handlers now."""
+"""The result of a request that a filter has held: it now goes to the handlers."""
 
 
 Result: TypeAlias = "list[Chunk] | Pending | CloseConnection"
@@ -97,20 +97,21 @@ class RequestOwner(Protocol):
 class PendingRequest:
     """One request on its way through the pipeline.
 
-    `frame` and `body_offset` are what is still to be decoded, `message` and `response` what the handler gets and gives.
-    `result` is what an answer that comes later sends: the whole frame in chunks, NO_RESPONSE or CloseConnection.
-    `channel` is the connection it came on; only the network layer looks into it.
+    `frame` and `body_offset` locate the undecoded body; the handler gets `message` and returns `response`. `result` is
+    the result of a later answer: the whole frame in chunks, NO_RESPONSE or CloseConnection. `channel` is the connection
+    it came on; only the network layer looks into it.
 
-    Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` says how many requests
-    its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
+    Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` is the number of
+    requests that its times represent in the metrics. `network_ns` is the time spent on reading it, if throttles charge
+    for that.
 
-    `streamed` is the message of a response that is sent as it arrives, complete when that has ended. `named` is the
-    response with the names that the handler has, where a filter changes names.
+    `streamed` is the message of a response that is sent while it arrives, complete at its end. `named` is the response
+    with the handler's names, if a filter changes names.
 
-    `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
-    held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
-    `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
-    is closed, `ended` that the ledger has its end. `large` says that it has more elements than a processor's thread
+    `failed_step` is the method of a filter that has raised; `next_filter` is the position at which a held message
+    continues. `outcome` is set if the end is known before the answer is sent. These are True: `failed` if an error
+    answers it, `parked` if the handler answers later, `inline` if it runs on its processor's thread, `lost` if the
+    connection is closed, `ended` if the ledger has its end, `large` if it has more elements than a processor's thread
     decodes. `upstream_node_id` is the node of another cluster that it was forwarded to.
     """
 
@@ -151,19 +152,19 @@ class PendingRequest:
         self.frame = frame
         self.body_offset = body_offset
         self.channel = channel
-        # Not a default of the class: compiled, one of such a type would be missing.
+        # Not a class default: in compiled code a default of such a type would be missing.
         self.result: Result | None = None
 
     @property
     def waits(self) -> bool:
-        """Return True if its handler has run, or runs, and answers later. A request that a filter or the queue holds
+        """Return True if its handler runs or has run, and answers later. A request that a filter or the queue holds
         does not count.
         """
         return self.parked and self.stage is RequestStage.RUNNING and self.result is not GO_ON
 
     @property
     def response_wanted(self) -> bool:
-        """Return True if a filter or an observer wants its response as a message."""
+        """Return True if a filter or an observer needs its response as a message."""
         return self.route.response_wanted
 
     @property
@@ -177,7 +178,7 @@ class PendingRequest:
         return self.context.size_bytes
 
     def take_messages(self) -> list[Any]:
-        """Its messages, which it lets go."""
+        """Return its messages and forget them."""
         taken = [self.message, self.response, self.named]
         self.message = self.response = self.named = None
         return taken
@@ -198,25 +199,25 @@ class PendingRequest:
 
 
 def pending_of(context: RequestContext) -> PendingRequest | None:
-    """The request that a context belongs to; None once it has ended, e.g. because its connection was closed."""
+    """Return the request to which a context belongs; None once it has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None
 
 
 def request_frame(context: RequestContext) -> Buffer | None:
-    """The frame that a request came in, without its size, for a handler that is `opaque` and got it as a message.
+    """Return the frame of a request, without its size, for an `opaque` handler that got it as a message.
 
-    None where a filter of its API may have changed the message.
+    None if a filter of its API may have changed the message.
     """
     request = context.responder
     return request.frame if type(request) is PendingRequest and request.route.keeps_frame else None
 
 
 def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
-    """Say which node of another cluster a request is sent to: for observers, and the audit.
+    """Record the node of another cluster to which a request is sent, for observers and the audit.
 
-    None says that it has not been sent, or will not be: if its connection is lost then, it ends as LOST_BEFORE. Call
-    this before it is sent, and with None where it has to wait. Without effect on a request that has ended.
+    None means that it has not been sent, or will not be: if its connection is then lost, it ends as LOST_BEFORE. Call
+    this before the request is sent, and with None if it must wait. Has no effect on a request that has ended.
     """
     request = context.responder
     if type(request) is PendingRequest:
@@ -225,7 +226,7 @@ def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
 
 
 def large_response(context: RequestContext) -> AbstractContextManager[None]:
-    """The block decodes a large response on a thread of the handler set: large requests and it take turns.
+    """Make large responses, decoded in the block on a thread of the handler set, take turns with large requests.
 
     So network threads get the interpreter in between. Waits for its turn.
     """

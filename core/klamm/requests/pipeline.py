@@ -7,8 +7,8 @@ frame ─► parse ─► admit ─┬─► execute ─────────
                          └──────┴─► queue ─► execute on a handler's thread     │
                                           handler says "later" ─► respond() ───┘
 ```
-It knows no socket, no selector and no thread: a processor calls `submit`, a handler's thread `run_queued`, and any
-thread that has the request's context `respond`; frames come in, and chunks, "later", "nothing" or "close" go out.
+It does not know sockets, selectors or threads: a processor calls `submit`, a handler's thread `run_queued`, and any
+thread that has the request's context `respond`. It takes frames, and returns chunks, "later", "nothing" or "close".
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _OUTCOME_IF_LOST: Final = {
 class RequestPipeline:
     """See the module. One per processor.
 
-    `enqueue` puts a request into the queue of the handlers, or keeps it until there is room; `deliver` brings an
-    answered request back to the processor's thread. `enqueue` is called on the processor's thread, `deliver` on any;
-    neither blocks.
+    `enqueue` puts a request into the queue of the handlers, or keeps it until there is room; `deliver` returns an
+    answered request to the processor's thread. `enqueue` is called on the processor's thread, `deliver` on any; neither
+    blocks.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RequestPipeline:
     def submit(
         self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int, network_ns: int = 0
     ) -> tuple[PendingRequest, Result]:
-        """Start the request in a frame. Returns its result, or LATER: then `deliver` is called with the request.
+        """Start the request in a frame. Return its result, or LATER if `deliver` will be called with the request.
 
         Raises InvalidRequestError: the request has ended, and the caller closes the connection.
         """
@@ -157,7 +157,7 @@ class RequestPipeline:
             self.end((request,), RequestOutcome.LOST_BEFORE)
 
     def drop(self, request: PendingRequest) -> None:
-        """An answer has come that cannot be sent."""
+        """Drop an answer that cannot be sent."""
         close_result(request.result)
         self._lost.discard(request)
         if not request.ended:
@@ -165,7 +165,9 @@ class RequestPipeline:
             self.end((request,), request.outcome or RequestOutcome.LOST_DURING)
 
     def close(self) -> None:
-        """The processor ends: so do the requests whose connection is lost and whose handlers have not answered."""
+        """End the requests whose connection is lost and whose handlers have not answered, because the processor
+        ends.
+        """
         lost, self._lost = self._lost, set()
         for request in lost:
             if not request.ended:
@@ -198,7 +200,7 @@ class RequestPipeline:
             return execute(request, self._parts)
         except NotInlineError:
             request.large = True
-            # Not from here: what the handler raises would hold what was decoded so far.
+            # Not raised from here, because the handler's exception would keep what was decoded so far.
             pass
         return self._execute_large(request)
 
@@ -232,12 +234,12 @@ class RequestPipeline:
             self._deliver(request)
 
     def hold_request(self, request: PendingRequest, held: Hold) -> None:
-        """A filter holds a request: it goes to the handlers when that ends."""
+        """Keep a request that a filter holds: it goes to the handlers when the hold ends."""
         request.result = GO_ON
         self._hold(held, lambda: self._deliver(request))
 
     def hold_response(self, request: PendingRequest, held: Hold) -> None:
-        """A filter holds a response: it goes on to the filters before that one when that ends."""
+        """Keep a response that a filter holds: it continues to the earlier filters when the hold ends."""
         self._claim(request)
         self._hold(held, lambda: self._finish(request, request.response, request.next_filter))
 
@@ -255,7 +257,7 @@ class RequestPipeline:
         until.when_released(released)
 
     def go_on(self, request: PendingRequest) -> None:
-        """A request that was held is back on the processor's thread: it goes to the handlers."""
+        """Pass a request that was held, and is back on the processor's thread, to the handlers."""
         with self._handed_over:
             if request.stage is not RequestStage.RUNNING:
                 # Its filter has answered it through its context.

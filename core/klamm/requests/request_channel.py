@@ -18,9 +18,9 @@ WakeUp: TypeAlias = Callable[[], None]
 
 
 class RequestChannel:
-    """One per server, shared by its listeners; from any thread.
+    """One per server, shared by its listeners; any thread may call it.
 
-    A processor never blocks on a full queue: it keeps the request, and is woken when a handler takes one.
+    A processor never blocks on a full queue: it keeps the request, and is woken when a handler takes another one.
     """
 
     def __init__(self, scheduler: RequestScheduler) -> None:
@@ -38,18 +38,18 @@ class RequestChannel:
         self.full_count = 0
 
     def send_request(self, request: RequestContext, wake_up: WakeUp) -> bool:
-        """Queue a request; False when the queue is full: try again once `wake_up` is called."""
+        """Queue a request. Return False if the queue is full: try again after `wake_up` is called."""
         if self._scheduler.offer(request):
             return True
         with self._lock:
             self.full_count += 1
             self._waiting.add(wake_up)
         # A handler may have emptied the queue between the refusal and the registration. The registration stays even
-        # then: other requests of the same processor may wait for that call.
+        # then, because other requests of the same processor may wait for that call.
         return self._scheduler.offer(request)
 
     def receive_request(self) -> RequestContext | None:
-        """The next request for a handler; None has the handler check whether it should stop."""
+        """Return the next request for a handler; None makes the handler check if it should stop."""
         request = self.take()
         if self._waiting:
             with self._lock:
@@ -60,10 +60,11 @@ class RequestChannel:
 
 
 class WaitingRequests:
-    """Requests of one processor for which the queue had no room: by lane, so that none waits for another lane's.
+    """Requests of one processor for which the queue had no room, by lane, so that none waits for a request of another
+    lane.
 
-    It is used on the processor's thread, except `room_made`, which handlers call. `give_up` ends a request that the
-    scheduler raises for.
+    It is used on the processor's thread, except `room_made`, which handlers call. `give_up` ends a request for which
+    the scheduler raised.
     """
 
     def __init__(
@@ -79,11 +80,11 @@ class WaitingRequests:
         return bool(self._lanes)
 
     def __len__(self) -> int:
-        # A copy: metrics ask from other threads.
+        # A copy, because metrics read it from other threads.
         return sum(map(len, list(self._lanes.values())))
 
     def room_made(self) -> None:
-        """A handler has taken a request: `retry` may succeed now. From any thread."""
+        """Note that a handler has taken a request, so `retry` may now succeed. May be called from any thread."""
         # Set first: a processor that is about to sleep looks at it.
         self.has_room = True
         self._wake_up()
@@ -113,7 +114,7 @@ class WaitingRequests:
                 if waiting and not self._sent_or_given_up(waiting[0]):
                     refused.add(lane)
                     continue
-                # A lane that got a place is last in the order now: the next place goes to another lane.
+                # A lane that got a place is now last in the order: the next place goes to another lane.
                 del self._lanes[lane]
                 if waiting:
                     waiting.popleft()

@@ -39,9 +39,9 @@ RequestStep = Callable[[Any, RequestContext], Any]
 
 
 class FilterCalls(NamedTuple):
-    """The APIs and methods of an open request filter; see `klamm.RequestFilter`. `renames` says it changes names.
+    """The APIs and methods of an open request filter; see `klamm.RequestFilter`. `renames` is True if it changes names.
 
-    `on_response` is None for a filter that has none of its own: a response passes it unchanged.
+    `on_response` is None for a filter that does not override it: a response passes it unchanged.
     """
 
     api_keys: Collection[int] | None
@@ -52,7 +52,7 @@ class FilterCalls(NamedTuple):
 
     @classmethod
     def of(cls, part: RequestFilter) -> FilterCalls:
-        """Return those of a filter. Raises what that raises."""
+        """Return the calls of a filter. Raises exceptions of the filter."""
         renames = type(part).topic_name is not RequestFilter.topic_name
         own = getattr(part.on_response, "__func__", None) is not RequestFilter.on_response
         return cls(part.api_keys, part.blocking, part.on_request, part.on_response if own else None, renames)
@@ -78,14 +78,14 @@ class Readers(NamedTuple):
 class Route:
     """One API of a listener.
 
-    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. One that has more
-    than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
-    request and its answer, wherever it runs. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first
-    version with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the
-    order of their calls; after them, `on_request` notifies observers. `renamed_by` is the last of them that changes
-    names, -1 if there is none. `opaque` says that requests are not decoded, `keeps_frame` that the handler may pass on
-    the frame of one that was; `response_wanted` that a filter or an observer wants the response as a message,
-    `response_filtered` that a filter does.
+    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 means none. A request with
+    more than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits
+    of a request and its answer on any thread. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first version
+    with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the order of
+    their calls; after them, `on_request` notifies observers. `renamed_by` is the last of them that changes names, -1 if
+    there is none. `opaque` means that requests are not decoded, `keeps_frame` that the handler may pass on the frame of
+    a decoded one; `response_wanted` that a filter or an observer needs the response as a message, `response_filtered`
+    that a filter needs it.
     """
 
     __slots__ = (
@@ -133,8 +133,9 @@ class Route:
         self.name = handler.name
         self.min_version = handler.min_version
         self.max_version = handler.max_version
-        # ApiVersions has response header v0 at every version: its client does not know yet what the server speaks.
-        # Of an API that klamm does not know, which is opaque, the body begins behind the correlation id.
+        # ApiVersions has response header v0 at every version, because its client does not know yet which versions the
+        # server supports. For an API that klamm does not know, which is opaque, the body begins after the correlation
+        # id.
         spec = None if handler.api_key == ApiKey.API_VERSIONS else find_spec(handler.api_key)
         self.flexible_from = _NEVER_FLEXIBLE if spec is None else spec.flexible_from
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
@@ -150,7 +151,7 @@ class Route:
         self.may_wait = handler.blocking
         self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
         if self.opaque or (handler.opaque and mode == "hybrid" and not self.on_request):
-            # What is passed on costs no more if it is large.
+            # A request that is passed on costs no more if it is large.
             self.inline_max_bytes = _INLINE_ALWAYS
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
@@ -218,14 +219,14 @@ class Routes:
             self._by_key[handler.api_key] = Route(handler, mode, filters, limits, starts, readers)
 
     def find(self, api_key: int) -> Route | None:
-        """The route of an API; None if this listener does not serve it."""
+        """Return the route of an API; None if this listener does not serve it."""
         return self._by_key[api_key] if 0 <= api_key < MAX_KEYS else None
 
     def load_one(self) -> bool:
-        """Import the modules of one API that are not loaded yet. True if there was one.
+        """Import the modules of one API that are not loaded yet; return True if there was one.
 
-        Raises what the import raises. A running server must not depend on its source files: they may be replaced, or
-        there may be no descriptor left to open them.
+        Raises exceptions of the import. A running server must not depend on its source files: they may be replaced, or
+        no descriptor may be free to open them.
         """
         for route in self._by_key:
             if route is not None and not route.loaded:

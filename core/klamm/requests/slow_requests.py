@@ -1,4 +1,6 @@
-"""The slow-request log: one line for each request that took longer than its API may, with where the time went."""
+"""The slow-request log: one line, with the time of each stage, for each request that took longer than its API's
+threshold.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _NAMES: Final = {spec_of(key).name: int(key) for key in ApiKey}
 
 
 class SlowLog:
-    """Thresholds of one listener, in milliseconds by API name; `default` is for all others."""
+    """Thresholds of one listener, in milliseconds by API name; `default` applies to all others."""
 
     def __init__(self, listener: str, thresholds: Mapping[str, int], later: Later) -> None:
         self._listener = listener
@@ -35,7 +37,7 @@ class SlowLog:
         return self._limits_ms.get(api_key) is not None
 
     def note(self, context: RequestContext, times: StageTimes) -> None:
-        """A request has ended; write a line if it took longer than it may."""
+        """Write a line if a request that has ended took longer than its threshold."""
         limit_ms = self._limits_ms.get(context.api_key)
         if limit_ms is None or times.total_ns < limit_ms * 1_000_000:
             return

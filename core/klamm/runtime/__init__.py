@@ -1,4 +1,4 @@
-"""Clock, timers, threads and rates: what parts use to measure and to wait. The names listed here are public."""
+"""Clock, timers, threads and rates, with which parts measure and wait. The names listed here are public."""
 
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.files import replace_file, sync_directory

@@ -1,4 +1,4 @@
-"""The only source of time. Everything that depends on time takes a `Clock`, which tests can replace."""
+"""The only source of time. All code that depends on time takes a `Clock`, which tests can replace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Clock(Protocol):
         ...
 
     def wall_us(self) -> int:
-        """Microseconds since the epoch; as `wall_ms`."""
+        """Return microseconds since the epoch; otherwise like `wall_ms`."""
         ...
 
 

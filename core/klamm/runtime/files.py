@@ -1,4 +1,4 @@
-"""`replace_file`: puts a file in place whole, through no link, and with no wider mode meanwhile."""
+"""`replace_file`: replaces a file atomically, follows no link, and never has a wider mode meanwhile."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from klamm.runtime.platform import PLATFORM
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
-    """Write a file under a new name beside `path` and rename it, so that a reader sees all of it or the old one.
+    """Write a file under a new name beside `path` and rename it, so that a reader sees either the complete new file or
+    the old one.
 
-    Who may write to the folder cannot have another file written: the new name is made up, and is taken only if nothing
-    has it, not even a link. It has `mode` before it has the name `path`. With `sync` it survives a power cut. Raises
-    OSError; then the old file stays.
+    A user who may write to the folder cannot redirect the write: the new name is random, and is used only if nothing
+    has it, not even a link. The file gets `mode` before it gets the name `path`. With `sync` it survives a power cut.
+    Raises OSError; then the old file stays.
     """
     # mkstemp opens with O_EXCL, O_NOFOLLOW and 0600.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -44,7 +45,7 @@ def sync_directory(path: Path) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise OSError if `replace_file` could not make its new file."""
+    """Raise OSError if `replace_file` could not create its new file."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(descriptor)
     Path(name).unlink()

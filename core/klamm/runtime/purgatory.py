@@ -26,8 +26,8 @@ class Answerable(Protocol):
 class DelayedOperation:
     """Something that completes once: when its condition holds, when it is forced, or when it expires.
 
-    Subclasses give `try_complete`, `on_complete` and, if expiry differs, `on_expiration`. Exactly one of the threads
-    that race to complete it runs `on_complete`; `on_expiration` runs before that, on the scheduler's thread.
+    Subclasses define `try_complete`, `on_complete` and, if expiry differs, `on_expiration`. Exactly one of the threads
+    that race to complete it runs `on_complete`; at expiry `on_expiration` runs before it, on the scheduler's thread.
 
     `request` is the request that waits. If a method raises, the operation ends and the request gets the exception as
     its response; other operations are not affected. Without a request the exception is logged.
@@ -49,11 +49,11 @@ class DelayedOperation:
 
     @property
     def completed(self) -> bool:
-        """Return True if some thread has claimed `on_complete`."""
+        """Return True if a thread has claimed `on_complete`."""
         return self._completed
 
     def try_complete(self) -> bool:
-        """Call `force_complete` if the condition holds; return what that returned. Never called twice at a time."""
+        """Call `force_complete` if the condition holds, and return its result. Never called twice at the same time."""
         raise NotImplementedError
 
     def try_complete_for(self, key: Hashable) -> bool:  # noqa: ARG002
@@ -147,9 +147,9 @@ class Purgatory:
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
-        """Complete the operation now, or watch it under `keys` until its delay is over. True if it completed now.
+        """Complete the operation now and return True, or watch it under `keys` until its delay is over.
 
-        Raises what the first try raises; a later exception is the response to the request.
+        Raises exceptions of the first try; a later exception is the response to the request.
         """
         if operation.safe_try_complete():
             return True
@@ -166,7 +166,7 @@ class Purgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Try every operation that watches `key`; how many completed."""
+        """Try every operation that watches `key`; return the number that completed."""
         if key not in self._watchers:
             return 0
         with self._lock:
@@ -177,7 +177,7 @@ class Purgatory:
         return sum(operation.attempt(key) for operation in operations)
 
     def expire_soon(self, key: Hashable) -> None:
-        """Expire every operation that watches `key`, on the scheduler's thread: its answer has nowhere to go."""
+        """Expire every operation that watches `key`, on the scheduler's thread, because its answer has no recipient."""
         if key in self._watchers:
             with self._lock:
                 operations = list(self._watchers.get(key, ()))

@@ -36,7 +36,7 @@ class Rate:
         self._sums: list[float] = []
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add to the current window. A negative value takes back an earlier one."""
+        """Add to the current window. A negative value subtracts an earlier one."""
         current = self._current
         if not self._sums:
             self._append(now_ms)
@@ -60,7 +60,8 @@ class Rate:
         return self._measure(now_ms)[0]
 
     def throttle_time_ms(self, bound: float, now_ms: int) -> int:
-        """Milliseconds without a record that bring the rate down to the bound; 0 if it is not above.
+        """Return the milliseconds without a record that bring the rate down to the bound; 0 if it is not above the
+        bound.
 
         Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, O·W / (W + X) = T. At
         most MAX_THROTTLE_TIME_MS, where Kafka lets the number wrap around.
@@ -96,7 +97,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that are refilled at `rate` per second, up to what `samples` windows give (KIP-599).
+    """Tokens that are refilled at `rate` per second, up to the number that `samples` windows give (KIP-599).
 
     It begins full. One `take` may bring it below zero, and it is exhausted while it is below zero. The rate is passed
     with each call, since it may change.
@@ -114,7 +115,7 @@ class TokenBucket:
         self._tokens = self.tokens(rate, now_ms) - count
 
     def tokens(self, rate: float, now_ms: int) -> float:
-        """The tokens that are left; negative if more were taken."""
+        """Return the number of tokens left; negative if more were taken."""
         burst = self.burst_s * rate
         if self._last_ms is None:
             self._tokens = burst

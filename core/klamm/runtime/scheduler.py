@@ -42,7 +42,7 @@ class Timer:
 class Scheduler:
     """Calls functions later, one after another. An exception is logged; later calls are not affected.
 
-    `run_due(now)` does the work and can be driven by a test with a manual clock; `start()` runs it on a thread.
+    `run_due()` does the work, and tests can call it with a manual clock; `start()` runs it on a thread.
     """
 
     _COMPACT_AT = 1024
@@ -59,16 +59,16 @@ class Scheduler:
         self._siblings: list[Scheduler] = []
 
     def sibling(self) -> Scheduler:
-        """Return another scheduler on this clock, for calls that would hold up this one's; `wake` wakes it too.
+        """Return another scheduler with this clock, for calls that would hold up this one; `wake` wakes it too.
 
-        Its user starts and stops it.
+        The caller starts and stops it.
         """
         made = Scheduler(self._clock)
         self._siblings.append(made)
         return made
 
     def schedule(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
-        """Call once, in `delay_ms` milliseconds."""
+        """Call `callback` once, in `delay_ms` milliseconds."""
         return self._add(Timer(self, self._clock.monotonic_ns() + int(delay_ms * 1_000_000), callback))
 
     def every(self, period_ms: float, callback: Callable[[], object]) -> Timer:
@@ -92,7 +92,7 @@ class Scheduler:
             sibling.wake()
 
     def note_cancelled(self) -> None:
-        """Count a cancelled timer. Remove all of them from the heap when they outnumber the others."""
+        """Count a cancelled timer. Remove all cancelled ones from the heap when they outnumber the others."""
         with self._condition:
             self._cancelled += 1
             if self._cancelled > self._COMPACT_AT and self._cancelled * 2 > len(self._heap):
@@ -130,7 +130,7 @@ class Scheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after its present call. Timers that are left never run."""
+        """End the thread after its current call. Remaining timers never run."""
         with self._condition:
             self._stopping = True
             self._condition.notify()

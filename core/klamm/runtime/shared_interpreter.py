@@ -1,8 +1,8 @@
-"""`SharedInterpreter`: keeps requests with much work from holding the interpreter while network threads wait for it.
+"""`SharedInterpreter`: prevents large requests from holding the interpreter while network threads wait for it.
 
 CPython has one lock for all threads. A network thread that wakes up waits for it up to the switch interval, 5 ms by
-default, and again after each system call; and as long as a full garbage collection examines the objects of a large
-request, or one call frees them all, no thread gets it.
+default, and again after each system call. While a full garbage collection examines the objects of a large request, or
+one call frees them all, no thread gets it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from klamm.wire.struct_base import WireStruct
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
 SWITCH_INTERVAL_S: Final = 0.0001
 AT_ONCE: Final = {False: 1, True: 2}
-"""Large requests that run at the same time, of APIs that never wait and of those that may wait for a disk. More of them
-are no faster, as they share the interpreter."""
+"""Number of large requests that run at the same time, of APIs that never wait and of those that may wait for a disk.
+More of them would not be faster, because they share the interpreter.
+"""
 _CALM_AFTER_MS: Final = 1000.0
 _COLLECTS_AFTER_S: Final = 10
 _COLLECTS_BESIDE_OTHERS_AFTER_S: Final = 20
@@ -30,18 +31,18 @@ _LIST_FIELDS: Final[dict[type[WireStruct], tuple[str, ...]]] = {}
 
 
 class SharedInterpreter:
-    """For the whole process, as the settings of the interpreter are. From any thread.
+    """One for the whole process, like the settings of the interpreter. Any thread may call it.
 
-    Large requests of all servers take turns. The interpreter's settings change only for servers that `tune_for` has
-    named: `klamm serve` has a process of its own, an `EmbeddedServer` is a guest in another's. While large requests of
-    these run, and for a second after that, threads switch more often, and no full collection runs by itself. After ten
-    seconds of them the next one collects, if possible while no other one runs: what there is to examine is small then.
-    A collection stops all threads, for 30 ms where clients have 1,000 fetch sessions; requests have no cycles, and
-    leave little to it.
+    Large requests of all servers take turns. The interpreter's settings change only for servers passed to `tune_for`:
+    `klamm serve` owns its process, but an `EmbeddedServer` is a guest in another one. While their large requests run,
+    and for a second afterwards, threads switch more often, and no full collection runs by itself. After ten seconds the
+    next large request starts a collection, if possible while no other one runs, because there is then less to examine.
+    A collection stops all threads, for 30 ms if clients have 1,000 fetch sessions; requests have no cycles, so they
+    leave little to collect.
     """
 
     def __init__(self) -> None:
-        # Protects what follows; notified when a turn ends.
+        # Protects the following fields; notified when a turn ends.
         self._changed = threading.Condition()
         self._running = {False: 0, True: 0}
         self._of_this_thread = threading.local()
@@ -53,7 +54,7 @@ class SharedInterpreter:
         self._tuned: set[Schedule] = set()
 
     def tune_for(self, schedule: Schedule) -> None:
-        """Let the interpreter's settings change for the server with this scheduler, until it has `stopped`."""
+        """Allow the interpreter's settings to change for the server with this scheduler, until it has `stopped`."""
         with self._changed:
             self._tuned.add(schedule)
 
@@ -64,9 +65,9 @@ class SharedInterpreter:
 
     @contextmanager
     def turn(self, schedule: Schedule, *, may_wait: bool) -> Iterator[None]:
-        """The block is a large request, of an API that may wait or of one that never does. Waits for its turn.
+        """Run the block as a large request, of an API that may wait or of one that never does. Waits for its turn.
 
-        `schedule(delay_ms, call)` is used for the end of the second. A thread that has its turn waits for no other.
+        `schedule(delay_ms, call)` ends the second. A thread that has its turn does not wait for another one.
         """
         if getattr(self._of_this_thread, "has_turn", False):
             yield
@@ -110,7 +111,9 @@ class SharedInterpreter:
             schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
 
     def stopped(self, schedule: Schedule) -> None:
-        """A server has stopped, whose timer runs no more: the interpreter's settings return now, unless others run."""
+        """Restore the interpreter's settings for a server that has stopped, whose timer no longer runs, unless others
+        run.
+        """
         with self._changed:
             self._tuned.discard(schedule)
             if self._schedule == schedule:
@@ -148,10 +151,10 @@ SHARED_INTERPRETER: Final = SharedInterpreter()
 
 
 def switch_threads_often(schedule: Schedule) -> None:
-    """Let network threads run in between while another thread computes for a millisecond or longer; for a second.
+    """Let network threads run in between, for a second, while another thread computes for a millisecond or longer.
 
-    Without effect in a process that is not klamm's own, see `EmbeddedServer(tune_interpreter=True)`.
-    `schedule(delay_ms, call)` is that of the server's `Scheduler`.
+    Has no effect in a process that klamm does not own, see `EmbeddedServer(tune_interpreter=True)`. `schedule(delay_ms,
+    call)` is that of the server's `Scheduler`.
     """
     SHARED_INTERPRETER.switch_often(schedule)
 
@@ -159,7 +162,7 @@ def switch_threads_often(schedule: Schedule) -> None:
 def free_in_pieces(message: list[Any]) -> None:
     """Free messages piece by piece, so that other threads run in between. Empties the list.
 
-    What others hold too stays as it is: lists are copied before their elements are let go.
+    Objects that others also hold stay unchanged: lists are copied before their elements are released.
     """
     open_lists: list[list[Any]] = [message]
     while open_lists:

@@ -15,7 +15,7 @@ Work = Callable[[], object]
 
 
 class Workers:
-    """A few threads that do the work of each source in order, and that of several sources in turns.
+    """A few threads that do the work of each source in order, and take turns between sources.
 
     A client waits for one piece of work of each other source, however many these have submitted. The queue is bounded
     by the connections, since each waits for one piece of work. The threads start when there is work, have a lower
@@ -35,7 +35,7 @@ class Workers:
         self._threads: list[threading.Thread] = []
 
     def submit(self, work: Work, source: str = "") -> None:
-        """Have `work` called on one of the threads. An exception is logged."""
+        """Call `work` on one of the threads. An exception is logged."""
         with self._changed:
             self._queues.setdefault(source, deque()).append(work)
             self._waiting += 1
@@ -48,7 +48,7 @@ class Workers:
         try:
             thread.start()
         except RuntimeError:
-            # The system has no thread to give: the others do the work, or the next submit tries again.
+            # The system cannot create a thread: the others do the work, or the next submit tries again.
             log.exception("%s: cannot start another thread", self._name)
         else:
             self._threads.append(thread)
@@ -59,7 +59,7 @@ class Workers:
         return self._waiting
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End the threads after their present work. One that takes longer than `timeout_s` is not waited for."""
+        """End the threads after their current work. A thread that takes longer than `timeout_s` is not waited for."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

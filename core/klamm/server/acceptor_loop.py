@@ -1,4 +1,4 @@
-"""`AcceptorLoop`: which thread runs the acceptor of a listener."""
+"""`AcceptorLoop`: chooses the thread that runs the acceptor of a listener."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AcceptorLoop:
         self._thread.start()
 
     def pause(self) -> None:
-        """Accept no more until `begin`; the listening socket stays open."""
+        """Stop accepting until `begin`; the listening socket stays open."""
         if self._processor is not None:
             self._processor.stop_listening()
         if self._thread is not None:

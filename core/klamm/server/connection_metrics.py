@@ -26,7 +26,7 @@ _SOFTWARE_LABELS: Final = 50
 
 
 class ConnectionMetrics:
-    """Reads listeners, acceptors and open connections. `max_clients` is how many clients are named."""
+    """Reads listeners, acceptors and open connections. `max_clients` is the number of clients that are named."""
 
     def __init__(self, listeners: Sequence[Listener], max_clients: int) -> None:
         self._listeners = listeners

@@ -1,4 +1,4 @@
-"""`DynamicConfigs`: settings of the server that AlterConfigs changes while it runs, over those of the file."""
+"""`DynamicConfigs`: settings of the server that AlterConfigs changes while it runs; they override the file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class DynamicConfigs:
     """The values of one server, and the plan without them.
 
-    A change is checked as a whole: the file and the command line are planned again with it. What differs is applied in
-    the same way as at SIGHUP, on the scheduler's thread, since a handler may run on a thread that a change waits for.
-    A handler set may bring its stored values while it opens: then the listeners are made with them.
+    A change is checked as a whole: the plan is made again from the file, the command line and the change. Differences
+    are applied as at SIGHUP, on the scheduler's thread, because a handler may run on a thread for which a change waits.
+    A handler set may pass its stored values while it opens: the listeners are then made with them.
     """
 
     def __init__(
@@ -33,7 +33,9 @@ class DynamicConfigs:
         adopt: Callable[[ServerPlan], None],
         apply: Callable[[ServerPlan], None],
     ) -> None:
-        """`current` is the plan in use; `adopt` takes another before the listeners are made, `apply` afterwards."""
+        """`current` is the plan in use; `adopt` takes another plan before the listeners are made, `apply`
+        afterwards.
+        """
         self._scheduler = scheduler
         self._current = current
         self._adopt = adopt
@@ -42,19 +44,19 @@ class DynamicConfigs:
         self._static = plan
         self._values: dict[str, str] = {}
         self._of_nodes: dict[int, dict[str, str]] = {}
-        # Protects the static plan and the values: a change is checked and stored as one step.
+        # Protects the static plan and the values: a change is checked and stored in one step.
         self._lock = threading.Lock()
         self._started = False
 
     def started(self) -> None:
-        """The listeners are there: from now on changes are applied to them."""
+        """Note that the listeners exist: from now on changes are applied to them."""
         self._started = True
 
     def configs(self) -> list[DescribedConfig]:
         """The settings without the dynamic values."""
         with self._lock:
             static = {each.name: each for each in described_configs(self._static)}
-            # Of the others, what a reload of the file could not apply counts from the next start on.
+            # Other changes, which a reload of the file could not apply, take effect at the next start.
             return [
                 static.get(each.name, each) if each.dynamic else each for each in described_configs(self._current())
             ]
@@ -62,9 +64,9 @@ class DynamicConfigs:
     def change(
         self, values: Mapping[str, str], validate_only: bool, of_nodes: Mapping[int, Mapping[str, str]] | None = None
     ) -> None:
-        """Put these values in the place of all that there are; `of_nodes` has those of single nodes, by position.
+        """Replace all dynamic values by these; `of_nodes` has those of single nodes, by position.
 
-        Raises ValueError, and changes nothing then.
+        Raises ValueError, and then changes nothing.
         """
         own = {node: dict(each) for node, each in (of_nodes or {}).items() if each}
         with self._lock:
@@ -78,7 +80,7 @@ class DynamicConfigs:
         self._scheduler.schedule(0, self._apply)
 
     def over(self, plan: ServerPlan) -> ServerPlan:
-        """A plan that was made again of the file, with the dynamic values over it. Raises ValueError."""
+        """Return a plan that was made again from the file, with the dynamic values applied. Raises ValueError."""
         with self._lock:
             changed = self._plan_with(plan, self._values, self._of_nodes)
             self._static = plan
@@ -87,7 +89,7 @@ class DynamicConfigs:
     def _plan_with(
         self, plan: ServerPlan, values: Mapping[str, str], of_nodes: Mapping[int, Mapping[str, str]]
     ) -> ServerPlan:
-        """The plan with these values, where the listeners of some nodes have more of their own."""
+        """Return the plan with these values, and with the further values of single nodes."""
         changed = self._changed(plan, values)
         for node, own in of_nodes.items():
             settings = dynamic_settings(plan)

@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.network")
 
 
 class ProxyAdmission:
-    """On the thread of a processor. `connection_id` makes an id from a local and a remote address."""
+    """Runs on the thread of a processor. `connection_id` makes an id from a local and a remote address."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ProxyAdmission:
         self._connection_id = connection_id
 
     def process(self) -> None:
-        """Go on with the channels whose header has been read."""
+        """Continue with the channels whose header has been read."""
         channels, self._selector.proxied = self._selector.proxied, []
         for channel in channels:
             self._admit_or_close(channel)
@@ -53,8 +53,8 @@ class ProxyAdmission:
     def _admit(self, channel: KafkaChannel) -> None:
         """Call the gates, and begin the handshake of the transport.
 
-        A gate's Delay that would pause the acceptor holds up this connection alone: others come through the same
-        proxy. Any other Delay closes it, as always.
+        A gate's Delay that would pause the acceptor only makes this connection wait, because others come through the
+        same proxy. Any other Delay closes it, as always.
         """
         connection = channel.connection
         layer: ProxyHeaderLayer = channel.transport  # type: ignore[assignment]

@@ -1,6 +1,6 @@
-"""The PROXY protocol, versions 1 and 2: a header that a proxy sends before all else. Bytes in, addresses out, no I/O.
+"""The PROXY protocol, versions 1 and 2: a header that a proxy sends first. Takes bytes, returns addresses, does no I/O.
 
-After HAProxy's specification, "The PROXY protocol, versions 1 & 2".
+Follows HAProxy's specification, "The PROXY protocol, versions 1 & 2".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from klamm.dataclasses import dataclass
 
 SIGNATURE_V1: Final = b"PROXY "
 SIGNATURE_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
-# No header of either version is shorter, so that much may be taken without touching what follows.
+# No header of either version is shorter, so this many bytes may be read without touching the data that follow.
 _SHORTEST: Final = 15
 _LONGEST_V1: Final = 107
 _V2_FIXED: Final = 16
@@ -42,16 +42,16 @@ class ProxyHeader:
 
 
 class ProxyHeaderReader:
-    """Takes a header piece by piece, and never a byte of what follows it.
+    """Takes a header piece by piece, and never a byte that follows it.
 
     ```
        show it at most `wanted` bytes ──► `receive` says how many of them belong to the header
                 ▲                                    │
                 └─────────── until `done` ◄──────────┘
     ```
-    Bytes that it does not want stay where they are: they are the client's. Whether there is a header is decided by
-    the first byte; `header` is None if there is none. A request whose size begins with that byte would be of 208 MiB
-    or more, and a TLS handshake begins with another.
+    Other bytes stay in the socket: they are the client's. The first byte decides if there is a header; `header` is None
+    if there is none. A request whose size begins with that byte would have 208 MiB or more, and a TLS handshake begins
+    with another byte.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class ProxyHeaderReader:
         self.header: ProxyHeader | None = None
 
     def receive(self, data: bytes) -> int:
-        """Look at bytes that have come, at least one and at most `wanted`; how many belong to the header.
+        """Examine bytes that have arrived, at least one and at most `wanted`; return how many belong to the header.
 
         Raises InvalidProxyHeaderError.
         """

@@ -14,7 +14,7 @@ from klamm.wire.chunks import Buffer
 
 
 class TrustedProxies:
-    """`proxy_protocol` and `trusted_proxies` of a listener that has them."""
+    """The settings `proxy_protocol` and `trusted_proxies` of a listener."""
 
     def __init__(self, networks: Iterable[str], *, required: bool) -> None:
         self._networks = IpNetworks(networks)
@@ -30,10 +30,10 @@ class TrustedProxies:
 
 
 class ProxyHeaderLayer(TransportLayer):
-    """Stands for the transport until the header has been read; `handshake` reads just that. No other data pass.
+    """Replaces the transport until the header has been read; `handshake` reads only the header. No other data pass.
 
-    Raises HandshakeError `proxy_header_invalid`, `proxy_header_missing`, or `proxy_untrusted` for a header of a peer
-    that may not send one. `waited_for` are the reasons for which gates have delayed the connection.
+    Raises HandshakeError `proxy_header_invalid`, `proxy_header_missing`, or `proxy_untrusted` if the peer may not send
+    a header. `waited_for` are the reasons for which gates have delayed the connection.
     """
 
     __slots__ = ("_reader", "_required", "socket", "trusted", "waited_for")

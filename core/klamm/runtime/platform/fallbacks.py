@@ -15,7 +15,7 @@ _FLOCK: Final = Struct("@hhqqi0q")
 """C's `struct flock` of Linux: type, whence, start, length, process. A length of 0 is the whole file."""
 _LOCKED: Final = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 _LOCKED_AT: Final = 1 << 30
-"""Windows keeps others from reading locked bytes: no file that is locked has any there."""
+"""Windows prevents others from reading locked bytes, so the locked position is one that no locked file reaches."""
 _LOOK_EVERY_S: Final = 0.01
 
 Lock = Callable[[int], None]
@@ -78,8 +78,10 @@ def sender_in_turns(sock: socket.socket) -> SendParts:
 def locks(*, is_generic: bool) -> tuple[Lock, Lock]:
     """Return the functions that take a lock, and that wait for one; the kinds of lock depend on the system.
 
-    A lock is taken as that of an open file (Linux), which Kafka's brokers respect; else by `flock` (BSD, macOS); else
-    as Windows does. The generic platform has `flock`: without any lock two brokers could write one directory.
+
+
+    The lock is that of an open file (Linux), which Kafka's brokers respect; else `flock` (BSD, macOS); else that of
+    Windows. The generic platform uses `flock`: without any lock two brokers could write to one directory.
     """
     try:
         import fcntl
@@ -115,7 +117,7 @@ def _of_windows(msvcrt: Any) -> tuple[Lock, Lock]:
 
 
 def _raising_blocked(lock: Callable[[int], object]) -> Lock:
-    """Return `lock` with one exception for a file that another one has locked, whatever the system says."""
+    """Return `lock` with one exception for a file that another process has locked, whatever the system raises."""
 
     def take(descriptor: int) -> None:
         try:

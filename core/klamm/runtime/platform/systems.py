@@ -1,4 +1,4 @@
-"""`Platform`: one operating system's calls. `KLAMM_PLATFORM=generic` takes each fallback, to try them on Linux."""
+"""`Platform`: one operating system's calls. `KLAMM_PLATFORM=generic` uses each fallback, to try them on Linux."""
 
 from __future__ import annotations
 
